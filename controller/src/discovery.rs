@@ -1,11 +1,11 @@
-//! Which kinds a server serves, as it says in one document.
+//! The kinds that a server serves, from aggregated discovery.
 
 use serde_json::Value;
 
 use crate::kind::Kind;
 use crate::remote::{CallError, Remote};
 
-/// The newest form first. Servers that know neither are older than Kubernetes 1.26.
+/// The newest version first. Servers without either are older than Kubernetes 1.26.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
@@ -14,7 +14,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 pub struct Served {
     pub kind: Kind,
     pub verbs: Vec<String>,
-    /// Of its objects that have an address: `status`, `scale`.
+    /// Its subresources: `status`, `scale`.
     pub parts: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Served {
     }
 }
 
-/// Asks a server what it serves. Versions of one kind are in the order the server prefers them.
+/// Lists the served kinds. Versions of one kind are in the order of the server's preference.
 pub async fn discover(remote: &Remote) -> Result<Vec<Served>, CallError> {
     let mut served = Vec::new();
     for root in ["/api", "/apis"] {
@@ -39,7 +39,7 @@ pub async fn discover(remote: &Remote) -> Result<Vec<Served>, CallError> {
     Ok(served)
 }
 
-/// What such a document says.
+/// Reads an APIGroupDiscoveryList.
 pub fn read(document: &Value) -> Vec<Served> {
     let mut served = Vec::new();
     for group in list(&document["items"]) {

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// What has to be known of a kind to read and write its objects.
+/// The names of a kind, which its URLs are made of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// Empty for the core group.
     pub group: String,
     pub version: String,
-    /// As in addresses: `deployments`.
+    /// As in URLs: `deployments`.
     pub plural: String,
     /// As in objects: `Deployment`.
     pub name: String,
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Where its objects are: those of one namespace or, where that is empty, all.
+    /// The path of its objects in one namespace or, if that is empty, in all.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         let within = match self.namespaced && !namespace.is_empty() {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_knows_where_its_objects_are() {
+    fn paths_and_names_of_kinds() {
         let pods = Kind::new("", "v1", "pods", "Pod", true);
         let roles = Kind::new("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false);
         assert_eq!(pods.path("shop"), "/api/v1/namespaces/shop/pods");

@@ -1,16 +1,16 @@
-//! Who of several may write: the holder of a Lease.
+//! Leader election: of several processes, the holder of a Lease may write.
 //!
 //! ```text
 //!   holder    renew ──10 s──► renew ──► …            may write until 20 s after it asked for the last renewal it got
 //!   others    look ──► it changed: wait ──► … ──► nothing changed for 30 s: take it
 //! ```
 //!
-//! No two clocks are compared. A holder counts from before it asked; whoever waits counts from when they saw the lease
-//! change, which is later. So a holder stops at least ten seconds before another begins, however wrong either's time of
-//! day is. What it sent off at the last moment has those ten seconds to arrive: calls end [sooner](Terms::patience).
-//! The numbers are those of [`Terms::STEADY`]; where waiting costs more than renewing, there are [others](Terms::QUICK).
+//! No two clocks are compared. A holder counts from before its request; a waiting process counts from when it observed the
+//! lease change, which is later. So a holder stops at least ten seconds before another begins, whatever their times of day.
+//! Its last calls have those ten seconds to arrive: they time out [sooner](Terms::patience). The numbers are those of
+//! [`Terms::STEADY`]; where waiting costs more than renewing, there are [others](Terms::QUICK).
 //!
-//! The lease is also a heartbeat: whoever sees it change knows that its holder is alive.
+//! The lease is also a heartbeat: a change shows that its holder is alive.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -23,15 +23,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::kind::Kind;
 use crate::remote::{CallError, PATIENCE, Place, Remote};
 
-/// How long everything about a lease takes.
+/// The durations of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     pub renew: Duration,
-    /// From asking for a renewal until its holder stops writing.
+    /// From a renewal request until its holder stops writing.
     pub writes: Duration,
     /// From the last change until others take it.
     pub expires: Duration,
-    /// How often others look, and how soon a renewal that failed is tried again.
+    /// How often others read it, and the retry delay of a failed renewal.
     pub look: Duration,
     /// How long a call of its holder may take: less than the time between the end of one holder and the beginning of the
     /// next, and so little that a renewal can be tried twice.
@@ -47,7 +47,7 @@ impl Terms {
         look: Duration::from_secs(2),
         patience: PATIENCE,
     };
-    /// Beside the store: whoever is killed is followed by another within ten seconds.
+    /// Close to the store: a killed holder is replaced within ten seconds.
     pub const QUICK: Terms = Terms {
         renew: Duration::from_secs(2),
         writes: Duration::from_secs(5),
@@ -71,40 +71,40 @@ pub struct Lease {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Until when we may write. None: we do not hold it.
+    /// Until when this process may write. None: it does not hold the lease.
     writes_until: Option<Instant>,
-    /// The lease of somebody else as we saw it last, and since when it has been like that.
+    /// Another holder, the version of its lease, and since when it has this version.
     seen: Option<(String, String, Instant)>,
 }
 
-/// What to do about a lease as it was read.
+/// The next action after reading a lease.
 #[derive(PartialEq, Eq, Debug)]
-enum Move {
+enum LeaseAction {
     Renew,
     Take,
     Wait,
 }
 
 impl Lease {
-    /// `holder` is a name nobody else has: not another process, nor this one after a restart.
+    /// `holder` must be unique: no other process has it, nor this one after a restart.
     pub fn new(remote: Remote, namespace: &str, name: &str, holder: &str) -> Lease {
         let kind = Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true);
         let [namespace, name, holder] = [namespace, name, holder].map(str::to_owned);
         Lease { remote, kind, namespace, name, holder, terms: Terms::STEADY, state: Mutex::default() }
     }
 
-    /// On other terms than the steady ones. Everybody who wants the same lease has to have the same.
+    /// With other terms than the steady ones. All candidates for a lease need the same terms.
     pub fn on(self, terms: Terms) -> Lease {
         let remote = self.remote.with_patience(terms.patience);
         Lease { terms, remote, ..self }
     }
 
-    /// Whether we may write now.
+    /// Whether this process may write now.
     pub fn leads(&self) -> bool {
         self.state().writes_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns when we may not write any more, which needs nobody to tell us: a server that does not answer cannot.
+    /// Returns when this process may not write any more, also if the server does not answer.
     pub async fn lost(&self) {
         loop {
             let until = self.state().writes_until;
@@ -115,12 +115,12 @@ impl Lease {
         }
     }
 
-    /// Who held it when we looked last, if that was not us.
+    /// The other holder at the last attempt.
     pub fn other(&self) -> Option<String> {
         self.state().seen.as_ref().map(|(holder, ..)| holder.clone())
     }
 
-    /// Gets it when it can be had, and keeps it, for as long as it is polled. `told` learns what came of each attempt.
+    /// Acquires and renews the lease for as long as it is polled. Calls `told` with the result of each attempt.
     pub async fn hold(&self, told: impl Fn(Result<bool, &CallError>)) -> Infallible {
         loop {
             let attempt = self.attempt().await;
@@ -132,7 +132,7 @@ impl Lease {
         }
     }
 
-    /// Gives it up, so that another need not wait. Whether it was ours to give.
+    /// Releases the lease, so that another can take it at once. Returns whether this process held it.
     pub async fn release(&self) -> Result<bool, CallError> {
         if self.state().writes_until.take().is_none() {
             return Ok(false);
@@ -146,15 +146,15 @@ impl Lease {
         Ok(true)
     }
 
-    /// Whether we hold it now. Who loses a race against another's write does not.
+    /// Returns whether this process holds it now. A conflict means that another does.
     async fn attempt(&self) -> Result<bool, CallError> {
         let asked = Instant::now();
         let written = match self.remote.get(self.place()).await? {
             None => self.remote.create(&self.kind, &self.namespace, &self.fresh(0)).await,
             Some(lease) => match self.observe(&lease, asked) {
-                Move::Wait => return Ok(false),
-                Move::Renew => self.remote.replace(self.place(), &self.renewed(lease)).await,
-                Move::Take => self.remote.replace(self.place(), &self.taken(&lease)).await,
+                LeaseAction::Wait => return Ok(false),
+                LeaseAction::Renew => self.remote.replace(self.place(), &self.renewed(lease)).await,
+                LeaseAction::Take => self.remote.replace(self.place(), &self.taken(&lease)).await,
             },
         };
         match written {
@@ -167,29 +167,29 @@ impl Lease {
         }
     }
 
-    fn observe(&self, lease: &Value, now: Instant) -> Move {
+    fn observe(&self, lease: &Value, now: Instant) -> LeaseAction {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let holder = text(&lease["spec"]["holderIdentity"]);
         if holder == self.holder {
-            return Move::Renew;
+            return LeaseAction::Renew;
         }
         let mut state = self.state();
         state.writes_until = None;
         if holder.is_empty() {
-            return Move::Take;
+            return LeaseAction::Take;
         }
-        // Whoever holds it may have asked for longer than we would.
+        // The holder may have declared a longer duration.
         let declared = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0).min(600);
         let expires = self.terms.expires.max(Duration::from_secs(declared));
         let version = text(&lease["metadata"]["resourceVersion"]);
         match &state.seen {
             Some((_, seen, since)) if *seen == version => match now.duration_since(*since) >= expires {
-                true => Move::Take,
-                false => Move::Wait,
+                true => LeaseAction::Take,
+                false => LeaseAction::Wait,
             },
             _ => {
                 state.seen = Some((holder, version, now));
-                Move::Wait
+                LeaseAction::Wait
             }
         }
     }
@@ -212,7 +212,7 @@ impl Lease {
         lease
     }
 
-    /// What others put on it stays.
+    /// Keeps the metadata that others have set.
     fn taken(&self, lease: &Value) -> Value {
         let transitions = lease["spec"]["leaseTransitions"].as_u64().unwrap_or(0) + 1;
         let mut taken = lease.clone();

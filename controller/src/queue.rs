@@ -1,14 +1,14 @@
-//! A queue of keys that want attention.
+//! A work queue of keys to reconcile.
 //!
 //! ```text
-//!   add ──► waiting ──► next ──► in hand ──► done
-//!             ▲  ▲                  │ added meanwhile, or again
+//!   add ──► waiting ──► next ──► processing ──► done
+//!             ▲  ▲                  │ added meanwhile, or requeued
 //!       later ┘  └──────────────────┘
 //! ```
 //!
-//! A key says where to look, never what happened there. So a key that is added twice before anybody takes it is in
-//! the queue once, and a key that is added while somebody has it in hand is not given to a second one: it comes back
-//! when the first is done. A key that failed comes back after a while that doubles each time.
+//! A key names an object, never an event. So a key that is added twice before a worker takes it is in the queue once, and a
+//! key that is added while a worker processes it is not given to a second one: it is queued again when the first is done. A
+//! key that failed is queued again after a delay that doubles each time.
 //!
 //! The queue holds at most one entry per key, so it is bounded by what the keys name.
 
@@ -21,28 +21,28 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// After the first failure. As fast as a conflict with somebody else's write passes.
+/// The delay after the first failure. Conflicts with other writers pass this fast.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
-/// After many. What has failed for hours must not wait for hours once it could work.
+/// The longest delay. A key that has failed for hours must not wait for hours once it can succeed.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// What came of looking after a key.
+/// The result of reconciling a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// As it should be; an event will say when to look again.
+    /// Done until the next event.
     Done,
-    /// Well so far; look again after this long.
+    /// Requeue after this long.
     Again(Duration),
-    /// It did not work; look again after a while that grows with every failure.
+    /// Requeue after a delay that grows with every failure.
     Failed,
 }
 
-/// Keys that want attention, each at most once.
+/// Keys to reconcile, each at most once.
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Mutex<State<K>>,
-    /// Rung when something can be taken, or becomes due earlier than before.
-    bell: Notify,
+    /// Notified when a key can be taken, or becomes due earlier than before.
+    changed: Notify,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct State<K> {
     /// The same as a set.
     queued: HashSet<K>,
     /// Taken and not done. True: added again meanwhile.
-    in_hand: HashMap<K, bool>,
+    processing: HashMap<K, bool>,
     /// To be added later. The number tells apart keys that are due at the same instant.
     later: BTreeMap<(Instant, u64), K>,
     /// When a key is to be added, for those that are.
@@ -70,32 +70,32 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
     pub fn new() -> Queue<K> {
-        Queue { state: Mutex::new(State::new()), bell: Notify::new() }
+        Queue { state: Mutex::new(State::new()), changed: Notify::new() }
     }
 
-    /// Asks for a key to be looked after.
+    /// Queues a key.
     pub fn add(&self, key: K) {
         self.state().add(key);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Asks for it after a while. The earlier of two wishes counts.
+    /// Queues a key after a delay. The earlier of two delays counts.
     pub fn add_after(&self, key: K, wait: Duration) {
         self.state().add_at(key, Instant::now() + wait);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Waits for a key and takes it in hand. Cancel-safe.
+    /// Waits for a key and takes it. Cancel-safe.
     pub async fn next(&self) -> K {
         loop {
-            let rung = self.bell.notified();
+            let changed = self.changed.notified();
             let due = {
                 let mut state = self.state();
-                state.ripen(Instant::now());
+                state.queue_due(Instant::now());
                 if let Some(key) = state.take() {
-                    // Several may wait and only one is woken by a bell; the next one takes what is left.
+                    // A notification wakes only one of several waiting workers, which wakes the next.
                     if !state.waiting.is_empty() {
-                        self.bell.notify_one();
+                        self.changed.notify_one();
                     }
                     return key;
                 }
@@ -103,18 +103,18 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
             };
             match due {
                 Some(due) => tokio::select! {
-                    () = rung => {}
+                    () = changed => {}
                     () = sleep_until(due) => {}
                 },
-                None => rung.await,
+                None => changed.await,
             }
         }
     }
 
-    /// Gives a key back.
+    /// Returns a key after reconciling it.
     pub fn done(&self, key: K, outcome: Outcome) {
         let mut state = self.state();
-        let added_meanwhile = state.in_hand.remove(&key).unwrap_or(false);
+        let added_meanwhile = state.processing.remove(&key).unwrap_or(false);
         let wait = match outcome {
             Outcome::Done => None,
             Outcome::Again(wait) => Some(wait),
@@ -124,25 +124,25 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
             state.failures.remove(&key);
         }
         match wait {
-            // Trying again at once because of news would make a failing key spin as fast as news comes.
+            // Requeuing at once because of an event would make a failing key spin as fast as events arrive.
             Some(wait) if !added_meanwhile || outcome == Outcome::Failed => {
                 state.add_at(key, Instant::now() + wait);
             }
             _ if added_meanwhile => state.add(key),
             _ => {}
         }
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Forgets everything, also what is in hand: for whoever begins anew.
+    /// Removes all keys, also those being processed: for a controller that starts over.
     pub fn clear(&self) {
         *self.state() = State::new();
     }
 
-    /// Keys in the queue, in hand and due later.
+    /// Keys that are queued, being processed or due later.
     pub fn len(&self) -> usize {
         let state = self.state();
-        state.waiting.len() + state.in_hand.len() + state.later.len()
+        state.waiting.len() + state.processing.len() + state.later.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -160,7 +160,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         State {
             waiting: VecDeque::new(),
             queued: HashSet::new(),
-            in_hand: HashMap::new(),
+            processing: HashMap::new(),
             later: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
@@ -172,7 +172,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         if let Some(due) = self.due.remove(&key) {
             self.later.remove(&due);
         }
-        if let Some(again) = self.in_hand.get_mut(&key) {
+        if let Some(again) = self.processing.get_mut(&key) {
             *again = true;
         } else if self.queued.insert(key.clone()) {
             self.waiting.push_back(key);
@@ -193,8 +193,8 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.later.insert((at, self.ticket), key);
     }
 
-    /// Adds what is due.
-    fn ripen(&mut self, now: Instant) {
+    /// Queues the keys that are due.
+    fn queue_due(&mut self, now: Instant) {
         while let Some(first) = self.later.first_entry().filter(|first| first.key().0 <= now) {
             let key = first.remove();
             self.due.remove(&key);
@@ -205,7 +205,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     fn take(&mut self) -> Option<K> {
         let key = self.waiting.pop_front()?;
         self.queued.remove(&key);
-        self.in_hand.insert(key.clone(), false);
+        self.processing.insert(key.clone(), false);
         Some(key)
     }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_in_the_queue_once_and_in_one_hand() {
+    async fn a_key_is_queued_once_and_processed_by_one_worker() {
         let queue = Queue::new();
         queue.add("a");
         queue.add("a");
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(next(&queue).await, Some("a"));
         queue.add("a");
         assert_eq!(next(&queue).await, Some("b"));
-        // Somebody has it in hand, so nobody else gets it; then it comes back, once.
+        // It is being processed, so no other worker gets it; then it is queued again, once.
         assert_eq!(next(&queue).await, None);
         queue.done("a", Outcome::Done);
         assert_eq!(next(&queue).await, Some("a"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_of_two_wishes_counts() {
+    async fn the_earlier_of_two_delays_counts() {
         let queue = Queue::new();
         let begun = Instant::now();
         queue.add_after("a", Duration::from_secs(60));
@@ -274,7 +274,7 @@ mod tests {
         }
         assert!(waits.windows(2).skip(1).all(|pair| pair[0] <= pair[1]), "{waits:?}");
         assert_eq!(waits.last().map(Duration::as_secs), Some(60));
-        // Once it works, the past is forgotten.
+        // A success resets the delay.
         queue.next().await;
         queue.done("a", Outcome::Done);
         queue.add("a");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everybody_who_waits_gets_something_when_there_is_enough() {
+    async fn every_waiting_worker_gets_a_key_when_there_are_enough() {
         let queue = Queue::new();
         let both = futures_join(&queue).await;
         assert_eq!(both, ("a", "b"));

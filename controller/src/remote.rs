@@ -14,24 +14,24 @@ use tokio::time::timeout;
 
 use crate::kind::Kind;
 
-/// How long a server may take to answer, unless somebody cannot wait for so long. Less than the time between the moment a
+/// The default timeout of a call. Less than the time between the moment a
 /// holder of a [lease](crate::lease) must stop writing and the moment another may begin.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A list of names and versions without what is said under them, to be [read as](Remote::read_as).
+/// The media type of a list with metadata only, for [`Remote::read_as`].
 pub const NAMES: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Why a call did not work.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The server answered, and said no.
+    /// The server answered with an error.
     #[error("{message} ({code})")]
     Refused { code: u16, reason: String, message: String },
     #[error("no answer within {0:?}")]
     Silent(Duration),
     #[error("{0}")]
     Unreachable(String),
-    /// The server's answer makes no sense.
+    /// The response cannot be decoded.
     #[error("not understood: {0}")]
     Garbled(String),
 }
@@ -48,19 +48,19 @@ impl CallError {
         self.code() == 404
     }
 
-    /// Somebody was faster: read again.
+    /// Another writer was first: read again.
     pub fn is_conflict(&self) -> bool {
         self.code() == 409
     }
 
-    /// Whether the server has not come as far as the version it was asked about: it was restored from a backup, or is another.
-    /// Servers say so in words that clients know them by.
+    /// Whether the server has not reached the requested version: it was restored from a backup, or is another server. Clients
+    /// recognize this error by its text.
     pub fn is_ahead(&self) -> bool {
         let says = |message: &str| message.contains("Too large resource version");
         matches!(self, CallError::Refused { code: 504, message, .. } if says(message))
     }
 
-    /// Whether the server was reached and works.
+    /// Whether the server is reachable and answered.
     pub fn is_answer(&self) -> bool {
         matches!(self, CallError::Refused { code, .. } if *code < 500 && *code != 429)
     }
@@ -74,7 +74,7 @@ impl From<kube::Error> for CallError {
             }
             kube::Error::SerdeError(error) => CallError::Garbled(error.to_string()),
             kube::Error::FromUtf8(error) => CallError::Garbled(error.to_string()),
-            // The outermost words are kube's own; the cause is at the end of the chain.
+            // The outermost message is kube's own; the cause is at the end of the chain.
             other => CallError::Unreachable(innermost(&other)),
         }
     }
@@ -88,10 +88,10 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// How a change is written.
+/// The patch type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patch<'a> {
-    /// Server-side, taking fields from others where they differ.
+    /// Server-side apply with force.
     Apply {
         manager: &'a str,
     },
@@ -99,11 +99,11 @@ pub enum Patch<'a> {
     Merge,
 }
 
-/// Which object, or part of one.
+/// The path of an object or of its subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     pub kind: &'a Kind,
-    /// Empty for objects that are in none.
+    /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
     pub name: &'a str,
     /// Empty for the object itself.
@@ -129,7 +129,7 @@ impl<'a> Place<'a> {
 #[derive(Clone)]
 pub struct Remote {
     client: Client,
-    /// What all paths begin with.
+    /// The prefix of all paths.
     prefix: Arc<str>,
     patience: Duration,
 }
@@ -150,7 +150,7 @@ impl Remote {
         Remote { prefix: format!("/clusters/{cluster}").into(), ..self.clone() }
     }
 
-    /// The same, for somebody who waits no longer than this.
+    /// The same, with this timeout for calls.
     pub fn with_patience(&self, patience: Duration) -> Remote {
         Remote { patience, ..self.clone() }
     }
@@ -239,7 +239,7 @@ impl Remote {
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, &place.path(), "application/json", body).await {
             Ok(_) => Ok(true),
-            // Another of its name is there: the one that was meant is gone.
+            // A conflict means that another object has its name, so this one is gone.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
             Err(error) => Err(error),
         }
@@ -250,7 +250,7 @@ impl Remote {
         serde_json::from_str(&text).map_err(|error| CallError::Garbled(error.to_string()))
     }
 
-    /// The answer as it came.
+    /// The response body.
     pub async fn text(
         &self,
         method: Method,

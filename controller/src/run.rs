@@ -1,4 +1,4 @@
-//! Looking after keys, several at a time.
+//! Workers: reconcile the keys of a queue, several at a time.
 
 use std::fmt;
 use std::hash::Hash;
@@ -8,10 +8,10 @@ use futures::stream::FuturesUnordered;
 
 use crate::queue::{Outcome, Queue};
 
-/// Takes keys from the queue and looks after them, at most `hands` at once, for as long as it is polled.
+/// Reconciles keys of the queue, at most `workers` at once, for as long as it is polled.
 ///
-/// A key is never in two hands, so `look` may read, decide and write without minding itself.
-pub async fn work<K, F, L>(queue: &Queue<K>, hands: usize, look: L) -> std::convert::Infallible
+/// A key is never reconciled twice at once.
+pub async fn work<K, F, L>(queue: &Queue<K>, workers: usize, reconcile: L) -> std::convert::Infallible
 where
     K: Clone + Eq + Hash + fmt::Debug,
     L: Fn(K) -> F,
@@ -20,9 +20,9 @@ where
     let mut busy = FuturesUnordered::new();
     loop {
         tokio::select! {
-            key = queue.next(), if busy.len() < hands => {
-                let looked = look(key.clone());
-                busy.push(async move { (key, looked.await) });
+            key = queue.next(), if busy.len() < workers => {
+                let reconciling = reconcile(key.clone());
+                busy.push(async move { (key, reconciling.await) });
             }
             Some((key, outcome)) = busy.next() => queue.done(key, outcome),
         }
@@ -37,18 +37,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn every_key_is_looked_after_until_it_is_done() {
+    async fn every_key_is_reconciled_until_it_is_done() {
         let queue = Queue::new();
         (0..10).for_each(|key| queue.add(key));
-        let looks = Mutex::new(vec![0; 10]);
-        let look = async |key: usize| {
+        let attempts = Mutex::new(vec![0; 10]);
+        let reconcile = async |key: usize| {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let mut looks = looks.lock().unwrap();
-            looks[key] += 1;
-            if looks[key] <= key { Outcome::Failed } else { Outcome::Done }
+            let mut attempts = attempts.lock().unwrap();
+            attempts[key] += 1;
+            if attempts[key] <= key { Outcome::Failed } else { Outcome::Done }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(600), work(&queue, 3, look)).await;
-        assert_eq!(*looks.lock().unwrap(), (1..=10).collect::<Vec<_>>());
+        let _ = tokio::time::timeout(Duration::from_secs(600), work(&queue, 3, reconcile)).await;
+        assert_eq!(*attempts.lock().unwrap(), (1..=10).collect::<Vec<_>>());
         assert!(queue.is_empty());
     }
 }

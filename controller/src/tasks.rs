@@ -2,7 +2,7 @@
 //!
 //! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task
 //! of Holon is spawned in a group, which is told to stop as a whole and waited for as a whole. It fails, and ends
-//! the others, as soon as one of its tasks ends when nobody asked it to. This is the only place that spawns.
+//! the others, as soon as one of its tasks ends without a stop. This is the only place that spawns.
 //!
 //! ```text
 //!   let mut tasks = Tasks::new();
@@ -27,7 +27,7 @@ pub use dynamic::{KeyedTasks, StreamTasks};
 /// Which task ended when it should have gone on, and how.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    #[error("task {name} ended although nobody stopped it")]
+    #[error("task {name} ended without a stop request")]
     Ended { name: String },
     #[error("task {name} failed: {reason}")]
     Failed { name: String, reason: String },
@@ -42,7 +42,7 @@ pub enum TaskError {
 pub struct Tasks {
     set: JoinSet<Result<(), String>>,
     names: HashMap<Id, String>,
-    /// Those the others stand on.
+    /// Tasks that the others depend on.
     beneath: HashSet<Id>,
     stop: watch::Sender<bool>,
 }
@@ -75,7 +75,7 @@ impl Tasks {
         Stop(self.stop.subscribe())
     }
 
-    /// Starts a task that goes on until the group stops. Ending earlier, well or badly, ends the group.
+    /// Starts a task that runs until the group stops. If it ends earlier, with or without an error, the group ends.
     pub fn spawn<E: fmt::Display>(
         &mut self,
         name: impl Into<String>,
@@ -84,8 +84,8 @@ impl Tasks {
         self.start(name, task);
     }
 
-    /// Starts a task that the others need until they have stopped: what they have to say at the end goes through it. It is
-    /// not told to stop, and goes when all others have ended.
+    /// Starts a task that the others need until they have stopped, because their last writes go through it. It does not get a
+    /// stop request, and is aborted when all others have ended.
     pub fn spawn_beneath<E: fmt::Display>(
         &mut self,
         name: impl Into<String>,
@@ -186,7 +186,7 @@ mod tests {
             let told = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
             assert!(told.contains("feed") && told.contains(expected), "{told}");
         };
-        check(Box::pin(ready(Ok(()))), "nobody stopped it").await;
+        check(Box::pin(ready(Ok(()))), "without a stop request").await;
         check(Box::pin(ready(Err("no route".to_owned()))), "failed: no route").await;
         check(Box::pin(async { panic!("at the disco") }), "panicked").await;
     }
@@ -198,15 +198,15 @@ mod tests {
         let (done, finished) = tokio::sync::oneshot::channel();
         tasks.spawn("writer", async move {
             stop.requested().await;
-            done.send("last words").map_err(|_| "nobody listens")
+            done.send("last words").map_err(|_| "the receiver is gone")
         });
         tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
         assert_eq!(finished.await, Ok("last words"));
     }
 
-    /// A server used to stop following its store at the moment everybody else wanted to write down that they stop.
+    /// A server used to stop the feed of its store while other tasks still had to write their last state.
     #[tokio::test]
-    async fn what_the_others_stand_on_goes_on_until_they_have_ended() {
+    async fn a_task_beneath_runs_until_the_others_have_ended() {
         let mut tasks = Tasks::new();
         let (mut stop, (ask, mut asked)) =
             (tasks.stop(), tokio::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>(1));
@@ -219,8 +219,8 @@ mod tests {
         tasks.spawn("writer", async move {
             stop.requested().await;
             let (answer, answered) = tokio::sync::oneshot::channel();
-            ask.send(answer).await.map_err(|_| "nobody is there any more")?;
-            answered.await.map_err(|_| "nobody answers any more")
+            ask.send(answer).await.map_err(|_| "the store has ended")?;
+            answered.await.map_err(|_| "the store does not answer")
         });
         tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
         // One that ends by itself is as bad as any other.

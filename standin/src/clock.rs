@@ -1,14 +1,14 @@
-//! What time it is in a stand-in.
+//! The clock of a stand-in.
 //!
-//! Everything simulated takes its time from here: when a container is ready, when a back-off ends, when a CronJob is due.
-//! A test that holds the clock moves hours on at once, and nothing happens that it did not wait for.
+//! All simulated components use it: for the delay until a container is ready, for back-offs, for CronJobs. A test that holds
+//! the clock can advance it by hours at once.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// A clock that runs by itself, or one that somebody holds. Clones show the same time.
+/// The system clock, or one that a test advances. Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Option<watch::Sender<Timestamp>>);
 
@@ -19,12 +19,12 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The machine's own clock.
+    /// The system clock.
     pub fn running() -> Clock {
         Clock(None)
     }
 
-    /// Stands still until it is moved. It begins at this moment, because the API server dates objects by the machine's.
+    /// Stands still until it is advanced. It starts at the system time, because the API server dates objects by that.
     pub fn held() -> Clock {
         Clock(Some(watch::Sender::new(Timestamp::now())))
     }
@@ -33,29 +33,29 @@ impl Clock {
         self.0.as_ref().map_or_else(Timestamp::now, |held| *held.borrow())
     }
 
-    /// Moves a clock that is held. One that runs by itself goes on as it does.
+    /// Advances a held clock. Does nothing to a running one.
     pub fn advance(&self, by: Duration) {
         if let Some(held) = &self.0 {
             held.send_modify(|now| *now = later(*now, by));
         }
     }
 
-    /// Returns once it is that late. Cancel-safe.
+    /// Waits until `due`. Cancel-safe.
     pub(crate) async fn until(&self, due: Timestamp) {
         match &self.0 {
             None => tokio::time::sleep(between(Timestamp::now(), due)).await,
-            // It fails only once the clock is gone, and this holds it.
+            // It fails only after the sender is dropped, and this holds the sender.
             Some(held) => drop(held.subscribe().wait_for(|now| *now >= due).await),
         }
     }
 }
 
-/// A moment so much later. The end of time stays the end of time.
-pub(crate) fn later(moment: Timestamp, by: Duration) -> Timestamp {
-    moment.checked_add(by).unwrap_or(Timestamp::MAX)
+/// A timestamp `by` later, at most [`Timestamp::MAX`].
+pub(crate) fn later(timestamp: Timestamp, by: Duration) -> Timestamp {
+    timestamp.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// How long it is from one moment to another; nothing, if the other is over.
+/// The time from one timestamp to another; zero if the other is earlier.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_held_clock_moves_when_it_is_moved() {
+    async fn a_held_clock_advances_only_when_it_is_advanced() {
         let clock = Clock::held();
         let begun = clock.now();
         let due = later(begun, Duration::from_secs(3600));

@@ -1,48 +1,37 @@
 //! A stand-in for a physical cluster, whole and in this process: for tests, and for the first five minutes.
 //!
 //! ```text
-//!   clients ─► link ─► door ─► Holon's own API server ─► a store
-//!              cut,    slow,        ▲          │
-//!              silent  errors       │ writes   ▼ history
-//!                               simulated controllers, scheduler, nodes ◄─ clock
+//!   clients ─► link ─► frontend ─► Holon's own API server ─► a store
+//!              cut,    delays,          ▲          │
+//!              silent  errors           │ writes   ▼ watch
+//!                               simulated controllers, scheduler, kubelets ◄─ clock
 //! ```
 //!
-//! The API is served as for anybody: a logical cluster, reached without a path, so to clients it is a Kubernetes cluster. What
-//! a real one has besides (controllers of workloads, a scheduler, kubelets) is simulated: Deployments get ReplicaSets, those
-//! get Pods, which are put on nodes that have room and become ready when their time has come. They write the statuses,
-//! Events and log lines that real ones do, so `kubectl rollout status`, `wait`, `describe` and `logs` tell the truth about
-//! it. No container ever runs.
+//! The API server is the same as everywhere: it serves one logical cluster without a path prefix, so to clients it is a
+//! Kubernetes cluster. The other components of a cluster (workload controllers, a scheduler, kubelets) are simulated:
+//! Deployments get ReplicaSets, ReplicaSets get Pods, the scheduler binds Pods to nodes with enough free resources, and
+//! kubelets report them ready after a delay. The simulated components write the statuses, Events and log lines that real
+//! ones do, so `kubectl rollout status`, `wait`, `describe` and `logs` work. No container ever runs.
 //!
-//! What goes wrong is asked for: by annotations of a pod template ([`Pace`] has the table), by [`Faults`] between a stand-in
-//! and its clients, by freezing its controllers or killing all of it. Time is a [`Clock`] that a test may hold.
+//! Failures are injected: by annotations of a pod template (see [`Delays`]), by [`Faults`] between a stand-in and its
+//! clients, by freezing its controllers or killing the whole stand-in. Time comes from a [`Clock`] that a test may hold.
 //!
-//! Deciding is pure (`control`, `node`, `network`, `volumes`, `budgets`: the world in, a plan out); `run` is the one place that watches
-//! and writes. A stand-in in which nothing happens costs memory and nothing else.
+//! Controllers are pure functions (`controllers`, `node`): the `cache` in, a `plan` out. `cluster::runner` is the one
+//! place that watches and writes. A stand-in without changes costs memory and nothing else.
 
-mod budgets;
+mod cache;
 mod clock;
+mod cluster;
 mod containers;
-mod control;
-mod counts;
-mod door;
-mod faults;
-mod hands;
-mod kind;
-mod link;
-mod local;
-mod logs;
-mod network;
+mod controllers;
+mod identity;
 mod node;
-mod object;
+mod objects;
 mod plan;
-mod run;
-mod standin;
-mod volumes;
-mod world;
 
 pub use clock::Clock;
-pub use counts::Counts;
-pub use faults::{Faults, Link, Trouble};
-pub use node::pace::Pace;
-pub use node::register::NodeShape;
-pub use standin::{Options, Standin, StartError};
+pub use cluster::faults::{Faults, Link, ResponseFault};
+pub use cluster::requests::RequestCounts;
+pub use cluster::standin::{Options, Standin, StartError};
+pub use node::delays::Delays;
+pub use node::nodes::NodeShape;

@@ -1,37 +1,36 @@
-//! What a controller wants done, as data. Deciding and doing are apart, so that a decision is a value a test can look at.
+//! The plan of a reconcile: its writes as data, which tests can compare, and when to reconcile again.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::kind::Kind;
-use crate::object::{name, namespace, same, uid};
+use crate::objects::fields::{is_equivalent, name, namespace, uid};
+use crate::objects::kind::ObjectKind;
 
-/// One thing to do. Whatever was seen too long ago is refused by the server, and decided again.
+/// One write. The server refuses it with a conflict if the object has changed since it was read.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Write {
     Create {
-        kind: Kind,
+        kind: ObjectKind,
         object: Value,
-        /// Told once it is made; `{}` stands for its name.
-        announced: Option<Event>,
+        /// Recorded once the object is created; `{}` stands for its name.
+        event: Option<Event>,
     },
-    /// The object as it should be, with the version that was seen.
+    /// The desired object, with the resource version that was read.
     Update {
-        kind: Kind,
+        kind: ObjectKind,
         object: Value,
     },
     Status {
-        kind: Kind,
+        kind: ObjectKind,
         object: Value,
     },
     Delete {
-        kind: Kind,
+        kind: ObjectKind,
         namespace: String,
         name: String,
         uid: String,
         grace_s: Option<u64>,
     },
-    /// Puts a pod on a node.
     Bind {
         namespace: String,
         name: String,
@@ -39,7 +38,7 @@ pub(crate) enum Write {
         node: String,
     },
     Event(Event),
-    /// A line a container wrote.
+    /// A log line of a container.
     Log {
         pod: String,
         container: String,
@@ -48,38 +47,42 @@ pub(crate) enum Write {
     },
 }
 
-/// Something people are told about an object.
+/// An Event about an object.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Event {
-    pub(crate) kind: Kind,
-    /// The object it is about.
-    pub(crate) about: Value,
+    pub(crate) kind: ObjectKind,
+    /// The metadata of the object.
+    pub(crate) regarding: Value,
     pub(crate) is_warning: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Who tells it.
+    /// The component that reports it.
     pub(crate) source: &'static str,
-    /// Which part of the object.
-    pub(crate) field: String,
-    /// On which node.
+    /// The part of the object, or empty.
+    pub(crate) field_path: String,
+    /// The node of the component, or empty.
     pub(crate) host: String,
 }
 
 impl Event {
-    pub(crate) fn new(kind: Kind, about: &Value, reason: &'static str, message: impl Into<String>) -> Event {
-        // What an Event is about is said in a few fields.
-        let about = serde_json::json!({ "metadata": {
-            "name": name(about), "namespace": namespace(about), "uid": uid(about),
-            "resourceVersion": about["metadata"]["resourceVersion"],
+    pub(crate) fn new(
+        kind: ObjectKind,
+        object: &Value,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Event {
+        let regarding = serde_json::json!({ "metadata": {
+            "name": name(object), "namespace": namespace(object), "uid": uid(object),
+            "resourceVersion": object["metadata"]["resourceVersion"],
         } });
         Event {
             kind,
-            about,
+            regarding,
             is_warning: false,
             reason,
             message: message.into(),
-            source: kind.row().writer,
-            field: String::new(),
+            source: kind.info().event_source,
+            field_path: String::new(),
             host: String::new(),
         }
     }
@@ -89,13 +92,13 @@ impl Event {
         self
     }
 
-    pub(crate) fn from(mut self, source: &'static str) -> Event {
+    pub(crate) fn reported_by(mut self, source: &'static str) -> Event {
         self.source = source;
         self
     }
 }
 
-/// What is to be done now, and when to look again if nothing happens.
+/// The writes of a reconcile, and when to reconcile again if nothing changes before.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
@@ -103,41 +106,41 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Asks to be looked at no later than this.
-    pub(crate) fn wake(&mut self, at: Timestamp) {
+    /// Reconciles again at this time at the latest.
+    pub(crate) fn requeue_at(&mut self, at: Timestamp) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    pub(crate) fn create(&mut self, kind: Kind, object: Value, announced: Event) {
-        self.writes.push(Write::Create { kind, object, announced: Some(announced) });
+    pub(crate) fn create(&mut self, kind: ObjectKind, object: Value, event: Event) {
+        self.writes.push(Write::Create { kind, object, event: Some(event) });
     }
 
-    pub(crate) fn create_silently(&mut self, kind: Kind, object: Value) {
-        self.writes.push(Write::Create { kind, object, announced: None });
+    pub(crate) fn create_without_event(&mut self, kind: ObjectKind, object: Value) {
+        self.writes.push(Write::Create { kind, object, event: None });
     }
 
-    /// Writes the object if it differs from what is there.
-    pub(crate) fn update(&mut self, kind: Kind, old: &Value, new: Value) {
-        if !same(old, &new) {
+    /// Updates an object if `new` differs from `old`.
+    pub(crate) fn update(&mut self, kind: ObjectKind, old: &Value, new: Value) {
+        if !is_equivalent(old, &new) {
             self.writes.push(Write::Update { kind, object: new });
         }
     }
 
-    /// Writes a status if it says something else.
-    pub(crate) fn status(&mut self, kind: Kind, old: &Value, status: Value) {
-        if !same(&old["status"], &status) {
+    /// Writes a status if it differs from the old one.
+    pub(crate) fn status(&mut self, kind: ObjectKind, old: &Value, status: Value) {
+        if !is_equivalent(&old["status"], &status) {
             let mut object = old.clone();
             object["status"] = status;
             self.writes.push(Write::Status { kind, object });
         }
     }
 
-    pub(crate) fn delete(&mut self, kind: Kind, object: &Value) {
-        self.remove(kind, object, None);
+    pub(crate) fn delete(&mut self, kind: ObjectKind, object: &Value) {
+        self.delete_with_grace(kind, object, None);
     }
 
-    /// Deletes with a period of grace of its own.
-    pub(crate) fn remove(&mut self, kind: Kind, object: &Value, grace_s: Option<u64>) {
+    /// Deletes with this grace period instead of the object's own.
+    pub(crate) fn delete_with_grace(&mut self, kind: ObjectKind, object: &Value, grace_s: Option<u64>) {
         self.writes.push(Write::Delete {
             kind,
             namespace: namespace(object).to_owned(),
@@ -147,31 +150,31 @@ impl Plan {
         });
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn record(&mut self, event: Event) {
         self.writes.push(Write::Event(event));
     }
 }
 
 #[cfg(test)]
 impl Plan {
-    /// A word for each write but those that only tell something, for tables.
+    /// One line per write except Events and logs.
     pub(crate) fn summary(&self) -> Vec<String> {
         let one = |write: &Write| match write {
             Write::Create { kind, object, .. } => {
                 let generated = object["metadata"]["generateName"].as_str().map(|name| format!("{name}*"));
                 let name = object["metadata"]["name"].as_str().map(str::to_owned).or(generated);
-                Some(format!("create {} {}", kind.row().kind, name.unwrap_or_default()))
+                Some(format!("create {} {}", kind.info().kind, name.unwrap_or_default()))
             }
-            Write::Update { kind, object } => Some(format!("update {} {}", kind.row().kind, name(object))),
-            Write::Status { kind, object } => Some(format!("status {} {}", kind.row().kind, name(object))),
-            Write::Delete { kind, name, .. } => Some(format!("delete {} {name}", kind.row().kind)),
+            Write::Update { kind, object } => Some(format!("update {} {}", kind.info().kind, name(object))),
+            Write::Status { kind, object } => Some(format!("status {} {}", kind.info().kind, name(object))),
+            Write::Delete { kind, name, .. } => Some(format!("delete {} {name}", kind.info().kind)),
             Write::Bind { name, node, .. } => Some(format!("bind {name} {node}")),
             Write::Event(_) | Write::Log { .. } => None,
         };
         self.writes.iter().filter_map(one).collect()
     }
 
-    /// The status written for an object.
+    /// The planned status of an object.
     pub(crate) fn status_of(&self, wanted: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
             Write::Status { object, .. } if name(object) == wanted => Some(&object["status"]),
@@ -179,7 +182,7 @@ impl Plan {
         })
     }
 
-    /// The object written under a name.
+    /// The planned update of an object.
     pub(crate) fn updated(&self, wanted: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
             Write::Update { object, .. } if name(object) == wanted => Some(object),

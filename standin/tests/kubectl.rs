@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use standin::{Options, Pace, Standin};
+use standin::{Delays, Options, Standin};
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -76,9 +76,9 @@ impl Desk {
 
     /// What kubectl prints; it must succeed.
     async fn run(&self, line: &str) -> String {
-        let (ok, told) = self.try_run(line).await;
-        assert!(ok, "kubectl {line}: {told}");
-        told
+        let (ok, message) = self.try_run(line).await;
+        assert!(ok, "kubectl {line}: {message}");
+        message
     }
 
     fn command(&self, line: &str) -> Command {
@@ -103,22 +103,23 @@ impl Desk {
     async fn try_run(&self, line: &str) -> (bool, String) {
         let mut command = self.command(line);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        (output.status.success(), told.concat())
+        let message =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), message.concat())
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rollouts_are_waited_for_and_undone() {
-    let pace = Pace { ready: Duration::from_millis(50), ..Pace::INSTANT };
+    let delays = Delays { ready: Duration::from_millis(50), ..Delays::NONE };
     let Some(desk) =
-        Desk::open("rollouts_are_waited_for_and_undone", Options { pace, ..Options::new("east") }).await
+        Desk::open("rollouts_are_waited_for_and_undone", Options { delays, ..Options::new("east") }).await
     else {
         return;
     };
     desk.run(&format!("apply -f {}", desk.path("manifest.yaml"))).await;
-    let told = desk.run("rollout status deployment/web --timeout=60s").await;
-    assert!(told.contains("deployment \"web\" successfully rolled out"), "{told}");
+    let message = desk.run("rollout status deployment/web --timeout=60s").await;
+    assert!(message.contains("deployment \"web\" successfully rolled out"), "{message}");
     for set in ["statefulset/db", "daemonset/agent"] {
         desk.run(&format!("rollout status {set} --timeout=60s")).await;
     }
@@ -171,31 +172,31 @@ async fn what_kubectl_shows_is_what_it_shows_anywhere() {
     );
     let nodes = desk.run("get nodes").await;
     assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 2, "{nodes}");
-    let told = desk.run("describe deployment web").await;
+    let message = desk.run("describe deployment web").await;
     for part in [
         "3 desired | 3 updated | 3 total | 3 available | 0 unavailable",
         "NewReplicaSetAvailable",
         "ScalingReplicaSet",
     ] {
-        assert!(told.contains(part), "no {part:?} in {told}");
+        assert!(message.contains(part), "no {part:?} in {message}");
     }
     let pod = pods.split_whitespace().next().unwrap();
-    let told = desk.run(&format!("describe pod {pod}")).await;
+    let message = desk.run(&format!("describe pod {pod}")).await;
     for part in
         ["Successfully assigned default/web-", "Started container web", "ContainersReady             True "]
     {
-        assert!(told.contains(part), "no {part:?} in {told}");
+        assert!(message.contains(part), "no {part:?} in {message}");
     }
-    let told = desk.run("describe node east-1").await;
-    assert!(told.contains("Non-terminated Pods:") && told.contains("100m (1%)"), "{told}");
-    let told = desk.run("describe service web").await;
-    assert!(told.contains("Endpoints:") && told.contains(":80"), "{told}");
+    let message = desk.run("describe node east-1").await;
+    assert!(message.contains("Non-terminated Pods:") && message.contains("100m (1%)"), "{message}");
+    let message = desk.run("describe service web").await;
+    assert!(message.contains("Endpoints:") && message.contains(":80"), "{message}");
 
     let lines = desk.run(&format!("logs {pod}")).await;
     assert!(lines.ends_with("ready\n"), "{lines}");
     assert_eq!(desk.run("logs job/once --tail=1").await, "done\n");
-    let (found, told) = desk.try_run("logs job/once --previous").await;
-    assert!(!found && told.contains("previous terminated container \"main\" in pod"), "{told}");
+    let (found, message) = desk.try_run("logs job/once --previous").await;
+    assert!(!found && message.contains("previous terminated container \"main\" in pod"), "{message}");
 
     // With room for a moment and one pod at a time.
     desk.run("cordon east-1").await;
@@ -244,7 +245,7 @@ async fn what_a_container_writes_is_seen_by_who_is_attached() {
             child.wait().unwrap();
         }
     }
-    // Who is attached to a pod that goes is told, and comes back.
+    // The attach session ends with a status when the pod is deleted.
     let mut child = desk.command("attach box").stdout(Stdio::null()).spawn().unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(child.try_wait().unwrap().is_none());
@@ -253,7 +254,7 @@ async fn what_a_container_writes_is_seen_by_who_is_attached() {
     assert!(tokio::time::timeout(Duration::from_secs(20), left).await.unwrap().unwrap().success());
 }
 
-/// Whoever had a kubectl before 1.31, or a Go program with the SPDY executor of client-go, got "Upgrade request required" for
+/// Clients with kubectl before 1.31, or a Go program with the SPDY executor of client-go, got "Upgrade request required" for
 /// every exec: stand-ins spoke WebSocket alone, where every Kubernetes speaks both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_in_containers_over_spdy() {
@@ -276,10 +277,10 @@ async fn run_commands(desk: &Desk) {
     assert_eq!(desk.run("exec box -- echo hello there").await, "hello there\n");
     assert_eq!(desk.run("exec box -- hostname").await, "box\n");
     assert!(desk.run("exec box -- env").await.contains("COLOUR=blue\n"));
-    let (worked, told) = desk.try_run("exec box -- false").await;
-    assert!(!worked && told.contains("command terminated with exit code 1"), "{told}");
-    let (worked, told) = desk.try_run("exec box -c other -- true").await;
-    assert!(!worked && told.contains("container other is not valid for pod box"), "{told}");
+    let (worked, message) = desk.try_run("exec box -- false").await;
+    assert!(!worked && message.contains("command terminated with exit code 1"), "{message}");
+    let (worked, message) = desk.try_run("exec box -c other -- true").await;
+    assert!(!worked && message.contains("container other is not valid for pod box"), "{message}");
     let given = desk.feed("exec -i box -- cat", "as it came\n").await;
     assert_eq!(given, "as it came\n");
 }

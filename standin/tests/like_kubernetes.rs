@@ -95,8 +95,8 @@ impl Side {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(line.split(' ')).env("HOME", &self.home);
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "kubectl {line}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "kubectl {line}: {message}");
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -122,7 +122,7 @@ impl Side {
         };
         settled(self);
         self.run("wait --for=condition=complete job/once job/idx --timeout=120s");
-        let first = json!([self.shown(), self.told()]);
+        let first = json!([self.shown(), self.message()]);
         self.run("set image deployment/web web=nginx:2");
         self.run("set image statefulset/db db=pg:2");
         settled(self);
@@ -133,8 +133,8 @@ impl Side {
         json!([first, self.shown()])
     }
 
-    /// What the controllers and the scheduler have told, each thing once: how often depends on how fast a machine is.
-    fn told(&self) -> Value {
+    /// What the controllers and the scheduler have message, each thing once: how often depends on how fast a machine is.
+    fn message(&self) -> Value {
         let sets = self.get("replicasets");
         let hash = &sets["items"][0]["metadata"]["labels"]["pod-template-hash"];
         let events = self.get("events");
@@ -142,16 +142,16 @@ impl Side {
             let source = event["reportingComponent"].as_str().unwrap_or_default();
             TELLERS.contains(&source) && event["involvedObject"]["kind"] != "Node"
         });
-        let told = ours.map(|event| {
+        let message = ours.map(|event| {
             let involved = &event["involvedObject"]["kind"];
             let text = format!("{involved} {} {} {}", event["type"], event["reason"], event["message"]);
             let text = text.replace(hash.as_str().unwrap(), "HASH").replace("test-node-1", "east-1");
             // Words may be names that end in letters of chance.
             text.split(' ').map(unnamed).collect::<Vec<_>>().join(" ")
         });
-        let told: BTreeSet<String> = told.collect();
-        assert!(told.len() > 10, "{told:#?}");
-        json!(told)
+        let message: BTreeSet<String> = message.collect();
+        assert!(message.len() > 10, "{message:#?}");
+        json!(message)
     }
 
     /// Everything the controllers have written, without what differs anyway.

@@ -10,7 +10,7 @@
 //!
 //! Exporting reads any store through its contract, page by page at one revision, while writers go on.
 //! Importing makes a new embedded store. Entries keep their revisions; the store goes on far beyond them, so
-//! that whoever still holds a revision of the old one is told to start over.
+//! that clients which still hold a revision of the old store get `Compacted` and list again.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -29,7 +29,7 @@ const HEAD: u8 = 1;
 const ENTRY: u8 = 2;
 const END: u8 = 3;
 
-/// What was written or made.
+/// The result of an export or import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// Of an export: the revision it was read at. Of an import: the one the new store goes on after.

@@ -1,7 +1,7 @@
 //! One suite for every engine.
 //!
 //! ```text
-//!   suite      the contract, one case per promise       each case on its own stretch of keys
+//!   suite      the contract, one case per promise       each case on its own keys
 //!   history    a recorded concurrent run, then checked  real time, expectations, reads, watches
 //!   ops        random operations on two stores          every answer must be the same
 //! ```
@@ -24,18 +24,18 @@
 
 mod commits;
 mod compaction;
-mod crowds;
 pub mod history;
+mod key_space;
 mod lists;
+mod many_watchers;
 pub mod ops;
-mod space;
 mod watches;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::store::{Boxed, Store};
-use space::Space;
+use key_space::KeySpace;
 
 /// A case takes a second or two on a slow disk; one that takes so long hangs.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ const CASE_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Case {
     pub name: &'static str,
-    story: fn(Space) -> Boxed<'static, ()>,
+    story: fn(KeySpace) -> Boxed<'static, ()>,
 }
 
 macro_rules! cases {
@@ -93,7 +93,7 @@ pub fn suite() -> &'static [Case] {
             beside_compaction_there_is_never_a_gap
             what_is_deleted_and_forgotten_is_let_go
         }
-        crowds {
+        many_watchers {
             every_single_write_wakes_its_watcher
             a_cancelled_next_loses_and_doubles_nothing
             a_stalled_watcher_slows_nobody
@@ -123,7 +123,7 @@ impl Case {
     /// Runs this case alone. The error says what was seen.
     pub async fn run(&self, store: Arc<dyn Store>) -> Result<(), String> {
         // A task of its own turns a panic into an answer, and a hang can be left behind.
-        let task = tokio::spawn((self.story)(Space::new(store)));
+        let task = tokio::spawn((self.story)(KeySpace::new(store)));
         let aborter = task.abort_handle();
         match tokio::time::timeout(CASE_LIMIT, task).await {
             Ok(Ok(())) => Ok(()),

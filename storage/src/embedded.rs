@@ -11,6 +11,7 @@
 //!
 //! When the disk is full or fails, writes are refused with the reason and reads go on.
 
+mod disk_space;
 mod files;
 mod journal;
 mod layout;
@@ -18,7 +19,6 @@ mod log;
 mod rebuild;
 mod recover;
 mod replay;
-mod room;
 mod writer;
 
 use std::fmt;
@@ -31,16 +31,16 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
 use crate::range::{Key, Range};
+use crate::store::watch::Watch;
 use crate::store::{
     At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
-use crate::view::{History, Stretch, TailLimits, View};
-use crate::watch::Watch;
+use crate::view::{EventSpan, History, TailLimits, View};
 use files::{Lock, Mark};
 use log::Log;
 pub(crate) use rebuild::create;
 pub use recover::{Recovery, recover};
-use replay::Trouble;
+use replay::ReplayError;
 use writer::{Queue, Writer};
 
 /// How a store is opened. `Options::default()` is right for production.
@@ -50,11 +50,11 @@ pub struct Options {
     pub history_age: Duration,
     /// History beyond this many bytes is compacted even if young.
     pub history_bytes: u64,
-    /// With less room than this on the file system, only deletions are taken.
-    pub room_floor: u64,
-    /// Told how far start-up is, about twice a second. By default it is logged.
+    /// With fewer free bytes on the file system, only deletions are accepted.
+    pub free_bytes_min: u64,
+    /// Called with the progress of start-up, about twice a second. By default it is logged.
     pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
-    /// How much of the past stays in memory. `None` for the default; small in tests.
+    /// Events in memory. `None` for the default; small in tests.
     #[doc(hidden)]
     pub tail_events: Option<usize>,
     /// Called by the writer at each named step, for tests that look at the disk in between.
@@ -72,7 +72,7 @@ impl Default for Options {
             history_age: Duration::from_secs(300),
             history_bytes: 1 << 30,
             // One journal being filled and one table being written, twice over.
-            room_floor: 256 << 20,
+            free_bytes_min: 256 << 20,
             progress: Arc::new(|progress| tracing::info!("reading the store: {progress}")),
             tail_events: None,
             probe: None,
@@ -85,12 +85,12 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("history_age", &self.history_age)
             .field("history_bytes", &self.history_bytes)
-            .field("room_floor", &self.room_floor)
+            .field("free_bytes_min", &self.free_bytes_min)
             .finish_non_exhaustive()
     }
 }
 
-/// How far start-up is.
+/// The progress of start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     pub records: usize,
@@ -104,7 +104,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Whether the store takes writes.
+/// Whether the store accepts writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Health {
     Writable,
@@ -141,7 +141,7 @@ impl OpenError {
     }
 }
 
-/// What is wrong with a store, in a sentence.
+/// Damage of a store, in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Damage {
@@ -180,9 +180,9 @@ impl Embedded {
         let has_log = path.exists();
         files::check_format(dir, has_log)?;
         let (mark, marked) = Mark::open(dir)?;
-        let trouble = |trouble: Trouble| match trouble {
-            Trouble::Damage(damage) => OpenError::Damaged { dir: dir.to_owned(), damage },
-            Trouble::Unreadable(reason) => OpenError::Log { dir: dir.to_owned(), reason },
+        let trouble = |trouble: ReplayError| match trouble {
+            ReplayError::Damage(damage) => OpenError::Damaged { dir: dir.to_owned(), damage },
+            ReplayError::Unreadable(reason) => OpenError::Log { dir: dir.to_owned(), reason },
         };
         if has_log {
             replay::inspect(&path, marked).map_err(trouble)?;
@@ -222,7 +222,7 @@ impl Drop for Embedded {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the store's writer ended in a panic");
+            tracing::error!("the writer thread of the store panicked");
         }
     }
 }
@@ -249,20 +249,25 @@ impl Store for Embedded {
     }
 }
 
-/// The past beyond the tail: read from the log, off the async threads.
+/// Events older than the tail: read from the log, off the async threads.
 struct OnDisk {
     /// Empty while the log is being re-opened after the disk was full.
     log: Arc<ArcSwapOption<Log>>,
 }
 
 impl History for OnDisk {
-    fn read(&self, after: Revision, until: Revision, limit: usize) -> Boxed<'_, Result<Stretch, ReadError>> {
+    fn read(
+        &self,
+        after: Revision,
+        until: Revision,
+        limit: usize,
+    ) -> Boxed<'_, Result<EventSpan, ReadError>> {
         Box::pin(async move {
             let unavailable = |reason: String| ReadError::Unavailable { reason };
             let log =
                 self.log.load_full().ok_or_else(|| unavailable("the log is being re-opened".to_owned()))?;
             let read = tokio::task::spawn_blocking(move || match log.events(after, until, limit) {
-                Ok(Some(stretch)) => Ok(stretch),
+                Ok(Some(span)) => Ok(span),
                 Ok(None) => match log.base() {
                     Ok(base) => Err(ReadError::Compacted { requested: after, oldest: base.compacted }),
                     Err(error) => Err(unavailable(error.to_string())),

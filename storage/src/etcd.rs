@@ -3,12 +3,12 @@
 //! ```text
 //!   commit ──► one transaction ──► etcd ──► one watch ──► Feed ──► View ──► get, list, watch
 //!                                   ▲                              ▲
-//!                                   └── how far are you? ──────────┘   (before a get or a list)
+//!                                   └── which revision? ───────────┘   (before a get or a list)
 //! ```
 //!
 //! etcd orders and keeps the writes; each server keeps all current entries in memory and reads from there.
-//! A read is consistent because it first asks etcd for its revision, one question for all readers that wait,
-//! and waits until the View has come that far. When etcd has no quorum, reads and writes fail; nothing is
+//! A read is consistent because it first asks etcd for its revision, with one request for all waiting readers,
+//! and waits until the View has reached it. When etcd has no quorum, reads and writes fail; nothing is
 //! ever answered from a View that may be behind.
 //!
 //! etcd's own leases, locks and multi-key transactions are not used: a lease would delete behind the store's
@@ -16,16 +16,17 @@
 
 mod commit;
 mod compaction;
+mod consistent_read;
 mod direct;
-mod fault;
+mod errors;
 mod feed;
-mod fresh;
+mod history;
+mod lost_write;
+
 mod layout;
 mod load;
 mod members;
 mod options;
-mod past;
-mod settle;
 mod slots;
 mod stream;
 mod version;
@@ -42,21 +43,21 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::range::{Key, Range};
+use crate::store::watch::Watch;
 use crate::store::{
     At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
 use crate::view::{TailLimits, View};
-use crate::watch::Watch;
 use compaction::Mark;
-use fault::ReadFault;
+use errors::EtcdReadError;
 pub use feed::Feed;
+use history::EtcdHistory;
 use layout::{Layout, WriteId};
 use members::Members;
 pub use options::{Compaction, Options, Timeouts, Tls, User};
-use past::Past;
 use slots::Slots;
 
-/// Why there is no connection to the store.
+/// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("the etcd options are wrong: {reason}")]
@@ -87,21 +88,21 @@ pub struct Etcd {
 struct Shared {
     remote: Arc<Remote>,
     view: Arc<View>,
-    /// The furthest revision somebody waits for.
+    /// The newest revision that a reader waits for.
     wanted: watch::Sender<Revision>,
-    readers: mpsc::Sender<fresh::Reader>,
+    readers: mpsc::Sender<consistent_read::Reader>,
     slots: Slots,
     mark: Mutex<Mark>,
     writer: u64,
     writes: AtomicU64,
 }
 
-/// The etcd cluster, and how our things lie in it.
+/// The etcd cluster, and the layout of the store in it.
 struct Remote {
     members: Members,
     layout: Layout,
     direct: AtomicBool,
-    /// Rung when somebody needs to see something happen.
+    /// Notified when a reader needs an event: see `feed::write_barriers`.
     barrier: Notify,
 }
 
@@ -111,11 +112,11 @@ impl Etcd {
         options.check()?;
         let remote = Arc::new(Remote::new(options));
         remote.claim_format().await?;
-        remote.learn_versions().await;
+        remote.check_versions().await;
         let loaded = load::load(&remote).await.map_err(unavailable)?;
-        let past = Box::new(Past(remote.clone()));
+        let past = Box::new(EtcdHistory(remote.clone()));
         let view = View::new(loaded.snapshot, loaded.mark.through, TailLimits::default(), past);
-        let (readers, questions) = fresh::questions();
+        let (readers, questions) = consistent_read::channel();
         let shared = Arc::new(Shared {
             remote,
             wanted: watch::Sender::new(view.head()),
@@ -181,7 +182,7 @@ impl Shared {
 
     async fn list(&self, range: Range, page: Page) -> Result<At<Listing>, ReadError> {
         match page.at {
-            // The past does not change, so there is nothing to ask etcd.
+            // A past revision does not change, so etcd is not asked.
             Some(revision) => self.reach(revision).await?,
             None if self.remote.is_direct() => {}
             None => self.refresh().await?,
@@ -226,20 +227,20 @@ impl Remote {
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// From here on reads go to etcd itself: what the View holds may lack something.
-    fn distrust(&self, endpoint: &str, version: &str) {
+    /// Switches to direct reads for good, because the View may lack changes.
+    fn switch_to_direct(&self, endpoint: &str, version: &str) {
         if !self.direct.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 member = endpoint,
                 version,
-                "this etcd has known faults in its watches, so every get and list will be a read of etcd \
+                "this etcd version has known faults in its watches, so every get and list will be a read of etcd \
                  itself, which is slower; watches may miss changes. Use 3.4.31, 3.5.13, 3.6 or later, and \
                  restart this server after the upgrade"
             );
         }
     }
 
-    async fn learn_versions(&self) {
+    async fn check_versions(&self) {
         let deadline = Instant::now() + self.members.options.timeouts.request;
         let ask = async |index| {
             let member = self.members.member(index).await?;
@@ -249,12 +250,12 @@ impl Remote {
         for (index, answer) in join_all(asked).await.into_iter().enumerate() {
             match answer {
                 Ok(Ok((version, endpoint))) if !version::can_feed_reads(&version) => {
-                    self.distrust(&endpoint, &version);
+                    self.switch_to_direct(&endpoint, &version);
                 }
                 Ok(Ok((version, member))) => tracing::debug!(%member, version, "an etcd member"),
                 // The feed asks again before it relies on this member.
-                Ok(Err(error)) => tracing::warn!(index, %error, "an etcd member does not tell its version"),
-                Err(reason) => tracing::warn!(index, reason, "an etcd member does not tell its version"),
+                Ok(Err(error)) => tracing::warn!(index, %error, "cannot get the version of an etcd member"),
+                Err(reason) => tracing::warn!(index, reason, "cannot get the version of an etcd member"),
             }
         }
     }
@@ -274,7 +275,7 @@ impl Remote {
                 .or_else([TxnOp::get(path, None)]);
             member.kv().txn(txn).await
         };
-        // Claiming twice is harmless: the second time finds what the first has written.
+        // The claim is idempotent: a retry finds the format that the first attempt has written.
         let answer = self.members.attempt(self.deadline(), claim).await.map_err(unavailable)?;
         let found = answer.0.responses.into_iter().find_map(|part| commit::range_in(part.response)?.pop());
         found.map_or(Ok(()), |found| self.check_format(&found.value))
@@ -291,12 +292,12 @@ impl Remote {
     }
 }
 
-fn unavailable(fault: ReadFault) -> ConnectError {
-    ConnectError::Unavailable { reason: fault.reason() }
+fn unavailable(error: EtcdReadError) -> ConnectError {
+    ConnectError::Unavailable { reason: error.reason() }
 }
 
 /// The revision etcd answers at.
-fn head_of(header: Option<&PbResponseHeader>) -> Result<Revision, ReadFault> {
-    let header = header.ok_or_else(|| ReadFault::Failed("etcd's answer has no header".into()))?;
+fn head_of(header: Option<&PbResponseHeader>) -> Result<Revision, EtcdReadError> {
+    let header = header.ok_or_else(|| EtcdReadError::Failed("etcd's answer has no header".into()))?;
     Ok(layout::revision(header.revision))
 }

@@ -26,11 +26,10 @@ pub mod memory;
 mod range;
 mod store;
 mod view;
-mod watch;
 
 pub use range::{Key, Range};
+pub use store::watch::{Batch, Follow, Watch};
 pub use store::{
     At, Boxed, Change, CommitError, Entry, Event, Expect, KEY_BYTES_MAX, Listing, Page, ReadError, Revision,
     Store, VALUE_BYTES_MAX,
 };
-pub use watch::{Batch, Follow, Watch};

@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::range::{Key, Range};
+use crate::store::watch::{Batch, Follow, Watch};
 use crate::store::{
-    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store, admit,
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
+    check_size,
 };
-use crate::watch::{Batch, Watch};
 
 /// Events one call of a watch returns at most.
 const BATCH_EVENTS: usize = 512;
@@ -101,7 +102,7 @@ impl State {
     }
 
     fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<Event, CommitError> {
-        admit(&key, &change)?;
+        check_size(&key, &change)?;
         let current = self.entries.get(&key);
         if !expect.holds(current) || (current.is_none() && change == Change::Delete) {
             return Err(CommitError::Conflict {
@@ -163,7 +164,7 @@ impl Store for Memory {
         Box::pin(async move {
             self.0.state.lock().check(after)?;
             let (shared, head) = (self.0.clone(), self.0.head.subscribe());
-            Ok(Watch::memory(Cursor { shared, head, range, seen: after }))
+            Ok(Watch::new(Box::new(Cursor { shared, head, range, seen: after })))
         })
     }
 
@@ -175,7 +176,7 @@ impl Store for Memory {
     }
 }
 
-pub(crate) struct Cursor {
+struct Cursor {
     shared: Arc<Shared>,
     head: watch::Receiver<Revision>,
     range: Range,
@@ -189,7 +190,7 @@ impl fmt::Debug for Cursor {
 }
 
 impl Cursor {
-    pub(crate) async fn step(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
+    async fn next(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         loop {
             self.head.borrow_and_update();
             if goal.is_some_and(|goal| self.seen >= goal) {
@@ -219,8 +220,14 @@ impl Cursor {
         };
         Ok(events)
     }
+}
 
-    pub(crate) fn through(&mut self) -> Revision {
+impl Follow for Cursor {
+    fn step(&mut self, goal: Option<Revision>) -> Boxed<'_, Result<Option<Batch>, ReadError>> {
+        Box::pin(self.next(goal))
+    }
+
+    fn through(&mut self) -> Revision {
         let state = self.shared.state.lock();
         // Behind compaction there may have been something of ours; `next` will say so.
         let unread = state.compacted > self.seen

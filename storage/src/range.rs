@@ -1,4 +1,4 @@
-//! Keys, and stretches of keys.
+//! Keys and ranges of keys.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -50,7 +50,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A stretch of keys: from `start` up to, not including, `end`.
+/// A range of keys: from `start` up to, not including, `end`.
 ///
 /// A prefix must end in a delimiter if its neighbours share its beginning: the prefix `pods/a` also covers
 /// `pods/ab`, the prefix `pods/a/` does not.
@@ -59,7 +59,7 @@ pub struct Range {
     start: Key,
     /// `None` means to the end of all keys.
     end: Option<Key>,
-    /// How many leading bytes of `start` every key of the range shares. Watches are found by it.
+    /// How many leading bytes of `start` every key of the range shares. The index of watches uses it.
     stem_len: usize,
 }
 

@@ -8,8 +8,10 @@
 //!
 //! * Revisions are one strictly increasing sequence for the whole store; each commit gets its own.
 //! * Nothing is readable before it is durable.
-//! * A loser is told the current entry, so its retry needs no read.
-//! * There is one way to write. It names the revision it expects, so a lost update cannot be expressed.
+//! * A conflict carries the current entry, so a retry needs no read.
+//! * There is one write verb. It names the revision it expects, so lost updates are impossible.
+
+pub(crate) mod watch;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::range::{Key, Range};
-use crate::watch::Watch;
+use watch::Watch;
 
 /// Larger keys are refused. Ten times the longest key a Kubernetes name can make.
 pub const KEY_BYTES_MAX: usize = 8 * 1024;
@@ -30,7 +32,7 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The five verbs. Dropping a returned future never leaves half a write: a commit that was handed over
-/// happens whole or not at all, whether or not anyone still waits for its answer.
+/// happens whole or not at all, whether or not the caller still waits for its result.
 pub trait Store: Send + Sync + fmt::Debug {
     /// The entry under `key` now: at least as new as every write acknowledged before the call.
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>>;
@@ -44,7 +46,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Every change to `range` after the revision `after`, once and in order.
     fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>>;
 
-    /// Forgets history: changes at or before `through` can no longer be watched or listed. Current entries
+    /// Removes history: changes at or before `through` can no longer be watched or listed. Current entries
     /// stay. `through` beyond the newest revision means "all of it".
     fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>>;
 }
@@ -73,7 +75,7 @@ impl fmt::Debug for Revision {
     }
 }
 
-/// Something read, and the revision at which it is true.
+/// A value, and the revision at which it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct At<T> {
     pub revision: Revision,
@@ -138,7 +140,7 @@ pub struct Event {
     pub previous: Option<Entry>,
 }
 
-/// What a writer believes to be there.
+/// The state of the key that a writer expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
     Absent,
@@ -161,7 +163,7 @@ pub enum Change {
     Delete,
 }
 
-/// Which part of a listing is wanted.
+/// The requested part of a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
     /// Only keys greater than this one: the last key of the page before.
@@ -202,13 +204,13 @@ impl Listing {
 /// Why a read, a list or a watch cannot be answered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The revision asked for is forgotten. Read anew, and watch from there.
+    /// The requested revision is compacted. List again, and watch from there.
     #[error("revision {requested} is compacted; the oldest one kept is {oldest}")]
     Compacted { requested: Revision, oldest: Revision },
-    /// The revision asked for has not happened.
+    /// The requested revision is newer than the newest one.
     #[error("revision {requested} is in the future; the newest one is {newest}")]
     Future { requested: Revision, newest: Revision },
-    /// The store cannot answer now; asking again later may work.
+    /// The store cannot answer now; a retry may work.
     #[error("the store is unavailable: {reason}")]
     Unavailable { reason: String },
 }
@@ -216,7 +218,7 @@ pub enum ReadError {
 /// Why a commit was not acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Somebody else was first. This is normal; decide again on what is there now.
+    /// Another write was first. This is normal; decide again from `current`.
     #[error("the key is not as expected; it is now {:?}", current.value)]
     Conflict { current: At<Option<Entry>> },
     /// Not written, and the same commit would be refused again: too large a key or value.
@@ -233,8 +235,8 @@ pub enum CommitError {
     Unknown { reason: String },
 }
 
-/// Checks the sizes every engine enforces alike.
-pub(crate) fn admit(key: &Key, change: &Change) -> Result<(), CommitError> {
+/// Checks the size limits of all engines.
+pub(crate) fn check_size(key: &Key, change: &Change) -> Result<(), CommitError> {
     let key_bytes = key.as_bytes().len();
     if key_bytes > KEY_BYTES_MAX {
         let reason = format!("the key has {key_bytes} bytes, {KEY_BYTES_MAX} is the most");

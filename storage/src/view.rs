@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!   one publisher ──► Draft ──► publish ──┬─► tail: recent events, in order
-//!   (the engine)                          ├─► interest: which watches must wake
+//!   (the engine)                          ├─► watch index: which watches must wake
 //!                                         └─► now: a new snapshot, swapped in last
 //! ```
 //!
 //! A snapshot is a persistent ordered set: taking one is a pointer copy, and it never changes. So a get or a
 //! list holds no lock while it reads, and a paged list that keeps its snapshot sees one revision throughout.
 //!
-//! The View never touches disk or network. What is older than the tail it asks of the engine's [`History`].
-//! It never decides what is durable: an engine publishes only what already is.
+//! The View never touches disk or network. Events older than the tail come from the engine's [`History`].
+//! An engine publishes only durable writes.
 
-mod interest;
+mod cursor;
+#[cfg(test)]
+mod fake_engine;
 mod pins;
 mod tail;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod toy;
+mod watch_index;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,29 +33,31 @@ use imbl::OrdSet;
 use parking_lot::{Mutex, RwLock};
 
 use crate::range::{Key, Range};
+use crate::store::watch::Watch;
 use crate::store::{At, Boxed, ByKey, Entry, Event, Listing, Page, ReadError, Revision};
-use crate::watch::Watch;
-use interest::Interest;
-pub(crate) use interest::Slot;
+use cursor::Cursor;
 use pins::Pins;
 pub(crate) use tail::TailLimits;
 use tail::{Scan, Tail};
+use watch_index::WatchIndex;
+pub(crate) use watch_index::WatchSlot;
 
 /// Events read at once from the tail: some ten microseconds of work. A watcher whose client does not read holds handles to
 /// so many, two kilobytes.
 const TAIL_EVENTS: usize = 64;
-/// Events read at once from history, which takes longer to begin than to go on. The watcher has their bytes to itself.
-const RECALLED_EVENTS: usize = 512;
+/// Events read at once from history, where the first event costs more than the next ones. Their bytes are not shared.
+const HISTORY_EVENTS: usize = 512;
 
-/// The past beyond the tail, which only the engine has.
+/// Events older than the tail, which only the engine has.
 pub(crate) trait History: Send + Sync {
-    /// Events in (`after`, `until`], oldest first. May stop early; says how far it came.
-    fn read(&self, after: Revision, until: Revision, limit: usize) -> Boxed<'_, Result<Stretch, ReadError>>;
+    /// Events in (`after`, `until`], oldest first. May stop early, at the `through` of the result.
+    fn read(&self, after: Revision, until: Revision, limit: usize)
+    -> Boxed<'_, Result<EventSpan, ReadError>>;
 }
 
-/// Consecutive events, and how far they reach: nothing happened up to `through` that is not here.
+/// All events of a range of revisions that ends at `through`.
 #[derive(Debug, Default)]
-pub(crate) struct Stretch {
+pub(crate) struct EventSpan {
     pub(crate) events: Vec<Event>,
     pub(crate) through: Revision,
 }
@@ -77,12 +80,12 @@ impl Snapshot {
             _ => Bound::Included(range.start().as_bytes()),
         };
         let to = range.end().map_or(Bound::Unbounded, |end| Bound::Excluded(end.as_bytes()));
-        // With both bounds given the walk compares places in the tree, not keys: what is only counted is never
-        // looked at, and that is most of the time of counting.
+        // With both bounds given the iterator compares positions in the tree, not keys. So counting reads no key, which
+        // would be most of its time.
         Listing::take(self.entries.range::<_, [u8]>((from, to)).map(|found| &found.0), page)
     }
 
-    /// The state as of `revision`, given what each key changed since then was at the time.
+    /// Turns this into the state at `revision`. `before` has the entry at that time of each key that changed since.
     fn undo(&mut self, before: BTreeMap<Key, Option<Entry>>, revision: Revision) {
         for (key, entry) in before {
             match entry {
@@ -94,7 +97,7 @@ impl Snapshot {
     }
 }
 
-/// The next state in the making. Nobody sees it until it is published.
+/// The next state. Readers see it once it is published.
 pub(crate) struct Draft {
     next: Snapshot,
     events: Vec<Event>,
@@ -132,7 +135,7 @@ impl Draft {
 pub(crate) struct View {
     now: ArcSwap<Snapshot>,
     tail: RwLock<Tail>,
-    interest: Mutex<Interest>,
+    watch_index: Mutex<WatchIndex>,
     pins: Mutex<Pins>,
     compacted: AtomicU64,
     history: Box<dyn History>,
@@ -156,7 +159,7 @@ impl View {
         Arc::new(View {
             now: ArcSwap::from_pointee(start),
             tail: RwLock::new(Tail::new(head, limits)),
-            interest: Mutex::default(),
+            watch_index: Mutex::default(),
             pins: Mutex::default(),
             compacted: AtomicU64::new(compacted.0),
             history,
@@ -174,7 +177,7 @@ impl View {
         self.now.load_full()
     }
 
-    /// Changes at or before this revision are forgotten.
+    /// Changes at or before this revision are compacted.
     pub(crate) fn compacted(&self) -> Revision {
         Revision(self.compacted.load(Ordering::Acquire))
     }
@@ -199,8 +202,8 @@ impl View {
         debug_assert!(through >= next.revision);
         next.revision = through;
         // Held throughout, so that a watch registers before all of this or after all of it.
-        let mut interest = self.interest.lock();
-        // The order matters: whoever sees the new head must find the marks set and the events in the tail.
+        let mut interest = self.watch_index.lock();
+        // The order matters: a watcher that reads the new head must find the marks set and the events in the tail.
         let wakes = interest.mark(&events);
         self.tail.write().push(events, through);
         self.now.store(Arc::new(next));
@@ -209,10 +212,10 @@ impl View {
         Wakes(wakes)
     }
 
-    /// Forgets the past up to `through`, or all of it if `through` has not happened yet. Returns how far.
+    /// Removes history up to `through`, or all of it if `through` is newer than the head. Returns up to where.
     ///
-    /// The engine deletes its history only after this: a reader looks at `compacted` when it has read, so a
-    /// hole that can be read before it is announced here would be taken for "nothing happened".
+    /// The engine deletes its history only after this. A reader checks `compacted` after it has read, so it would take
+    /// events that are deleted before for a time without events.
     pub(crate) fn forget(&self, through: Revision) -> Revision {
         let through = through.min(self.head());
         self.compacted.fetch_max(through.0, Ordering::AcqRel);
@@ -222,15 +225,14 @@ impl View {
         through
     }
 
-    /// Makes `start` the current state, when the engine has lost sight of how it came about. Everything before
-    /// it is forgotten, and every watch that has not seen it is woken to be told so.
+    /// Makes `start` the current state after the engine has missed events. All history before it is compacted, and every
+    /// watch that has not seen it is woken and gets `Compacted`.
     #[cfg(feature = "etcd")]
     pub(crate) fn replace(&self, start: Snapshot) -> Wakes {
         let revision = start.revision;
-        let mut interest = self.interest.lock();
+        let mut interest = self.watch_index.lock();
         let wakes = interest.mark_all(revision);
-        // Forgotten before anything else changes: otherwise a reader could take the gap for a stretch in
-        // which nothing happened.
+        // Compacted before anything else changes: otherwise a reader could take the gap for a time without events.
         self.compacted.fetch_max(revision.0, Ordering::AcqRel);
         let mut tail = self.tail.write();
         tail.push(Vec::new(), revision);
@@ -263,54 +265,54 @@ impl View {
 
     pub(crate) fn watch(self: &Arc<Self>, range: Range, after: Revision) -> Result<Watch, ReadError> {
         self.check(after)?;
-        let mut interest = self.interest.lock();
+        let mut interest = self.watch_index.lock();
         let slot = interest.register(range);
-        // What is published from here on will be marked; what came before must be read.
+        // Later events will be marked in the slot; the watch reads earlier ones first.
         let head = self.head();
         drop(interest);
-        Ok(Watch::new(self.clone(), slot, after, head))
+        Ok(Watch::new(Box::new(Cursor::new(self.clone(), slot, after, head))))
     }
 
-    pub(crate) fn unregister(&self, slot: &Arc<Slot>) {
-        self.interest.lock().unregister(slot);
+    pub(crate) fn unregister(&self, slot: &Arc<WatchSlot>) {
+        self.watch_index.lock().unregister(slot);
     }
 
     /// Events in (`after`, `until`] that `range` contains: from the tail if it reaches back that far, else
-    /// from the engine. May stop early; says how far it came.
+    /// from the engine. May stop early, at the `through` of the result.
     pub(crate) async fn read(
         &self,
         range: &Range,
         after: Revision,
         until: Revision,
-    ) -> Result<Stretch, ReadError> {
+    ) -> Result<EventSpan, ReadError> {
         self.check(after)?;
         let scan = self.tail.read().scan(range, after, until, TAIL_EVENTS);
-        let stretch = match scan {
-            Scan::Found(stretch) => stretch,
+        let span = match scan {
+            Scan::Found(span) => span,
             Scan::TooOld => {
-                let mut stretch = self.history.read(after, until, RECALLED_EVENTS).await?;
-                stretch.events.retain(|event| range.contains(event.key.as_bytes()));
-                stretch
+                let mut span = self.history.read(after, until, HISTORY_EVENTS).await?;
+                span.events.retain(|event| range.contains(event.key.as_bytes()));
+                span
             }
         };
-        // Compaction may have run beside us; what we read could then have holes.
+        // A concurrent compaction may have removed events while they were read.
         self.check(after)?;
-        Ok(stretch)
+        Ok(span)
     }
 
-    /// The state at exactly `revision`: kept since an earlier page, or made by undoing what came after.
+    /// The state at exactly `revision`: pinned by an earlier page, or the current state with later events undone.
     async fn at(&self, revision: Revision) -> Result<Snapshot, ReadError> {
         self.check(revision)?;
         if let Some(pinned) = self.pins.lock().get(revision) {
             return Ok(pinned);
         }
         let mut snapshot = Snapshot::clone(&self.now.load());
-        // Of each key only its first change since then matters: that one knows what was there before.
+        // Of each key only the first change since then matters: its previous entry is the state at `revision`.
         let (mut reached, mut before) = (revision, BTreeMap::new());
         while reached < snapshot.revision {
-            let stretch = self.read(&Range::all(), reached, snapshot.revision).await?;
-            reached = stretch.through;
-            for event in stretch.events {
+            let span = self.read(&Range::all(), reached, snapshot.revision).await?;
+            reached = span.through;
+            for event in span.events {
                 before.entry(event.key).or_insert(event.previous);
             }
         }
@@ -332,7 +334,7 @@ impl View {
 
 /// Watches with something new to read.
 #[must_use = "watchers sleep until they are woken"]
-pub(crate) struct Wakes(Vec<Arc<Slot>>);
+pub(crate) struct Wakes(Vec<Arc<WatchSlot>>);
 
 impl Wakes {
     pub(crate) fn wake(self) {

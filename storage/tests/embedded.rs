@@ -445,7 +445,8 @@ async fn a_backup_is_one_revision_and_restores_it() {
 async fn too_little_room_refuses_growth_but_not_deletion() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path()), "k", "v").await;
-    let store = Embedded::open(dir.path(), Options { room_floor: u64::MAX, ..Options::default() }).unwrap();
+    let store =
+        Embedded::open(dir.path(), Options { free_bytes_min: u64::MAX, ..Options::default() }).unwrap();
     let error = store.commit(Key::from("new"), Expect::Absent, Change::Put("v".into())).await.unwrap_err();
     let CommitError::ReadOnly { reason } = error else { panic!("{error}") };
     assert!(reason.contains("the disk is full") && reason.contains("free at least"), "{reason}");

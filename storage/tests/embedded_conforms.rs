@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use storage::conformance::ops::{LockStep, Op, Step};
+use storage::conformance::ops::{LockStep, Op, StepResult};
 use storage::conformance::{self, history, ops};
 use storage::embedded::{Embedded, Options, Probe};
 use storage::memory::Memory;
@@ -106,7 +106,7 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
                 done = pair.step(&op) => Ok(done.unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))),
             };
             match outcome {
-                Ok(done) => assert_eq!(done, Step::Done, "seed {seed}"),
+                Ok(done) => assert_eq!(done, StepResult::Done, "seed {seed}"),
                 Err(image) => {
                     kills[step] += 1;
                     life = Life::begin(&dirs, image);

@@ -22,7 +22,7 @@ const ENOSPC: i32 = 28;
 const SHORT: i32 = -1;
 
 fn options() -> Options {
-    Options { room_floor: 0, progress: Arc::new(|_| {}), ..Options::default() }
+    Options { free_bytes_min: 0, progress: Arc::new(|_| {}), ..Options::default() }
 }
 
 /// Compiles the shim, once per test process.
@@ -130,7 +130,7 @@ async fn check(dir: &Path, output: &str) {
                 assert_eq!((entry.revision().0, char::from(entry.value()[0])), (revision, value), "{key}")
             }
             None if value == '-' => {}
-            // The one write in doubt may have been the deletion of this key.
+            // The one write in uncertainty may have been the deletion of this key.
             None => assert!(
                 listed.revision.0 > revision && output.contains("refused"),
                 "{key} is missing\n{output}"
@@ -235,7 +235,7 @@ async fn no_room_for_tables(store: &Embedded) {
         match store.commit(Key::from(format!("before/{acknowledged}")), Expect::Absent, change).await {
             Ok(_) => acknowledged += 1,
             Err(CommitError::ReadOnly { .. }) => {}
-            Err(error) => panic!("nothing of this was ever in doubt: {error}"),
+            Err(error) => panic!("nothing of this was ever in uncertainty: {error}"),
         }
         assert!(acknowledged < 2000, "no table was written: was the memtable ever full?");
     }

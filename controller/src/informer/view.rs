@@ -1,4 +1,4 @@
-//! What is known of the objects of one kind.
+//! The cached objects of one kind.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use crate::kind::Kind;
 use crate::remote::CallError;
 
-/// Where an object is.
+/// The identity of an object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
-    /// In a view over all logical clusters. None in a view of one.
+    /// Set in a view over all logical clusters.
     pub cluster: Option<Id>,
-    /// Empty for objects that are in none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     pub name: String,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// An object as the server said it.
+/// An object as the server sent it.
 #[derive(Debug)]
 pub struct Object {
     pub key: Key,
@@ -50,7 +50,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// All of it. Items of a list do not say what they are; this does.
+    /// The whole object. Sets `kind` and `apiVersion`, which items of a list lack.
     pub fn read(&self, kind: &Kind) -> Value {
         let mut tree: Value = serde_json::from_str(self.text.get()).unwrap_or_default();
         if tree["kind"].is_null() {
@@ -60,12 +60,12 @@ impl Object {
         tree
     }
 
-    /// As it was said.
+    /// The JSON text.
     pub fn text(&self) -> &str {
         self.text.get()
     }
 
-    /// As much of it as somebody looks at.
+    /// Only the fields of `T`.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.text.get()).ok()
     }
@@ -89,7 +89,7 @@ struct Metadata {
     annotations: Option<Home>,
 }
 
-/// The one annotation that is looked at: [`api::names::LOGICAL_CLUSTER`].
+/// The one annotation that is read: [`api::names::LOGICAL_CLUSTER`].
 #[derive(Deserialize)]
 struct Home {
     #[serde(rename = "holon.dev/logical-cluster")]
@@ -99,7 +99,7 @@ struct Home {
 pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<Object, serde_json::Error> {
     let Head { metadata } = serde_json::from_str(text.get())?;
     let home = metadata.annotations.and_then(|annotations| annotations.cluster);
-    // In a view of one logical cluster the annotation is somebody's own, and says nothing.
+    // In a view of one logical cluster a user may have written the annotation, so it is ignored.
     let cluster = home.filter(|_| scope.across).and_then(|id| id.parse().ok());
     let key = Key { cluster, namespace: metadata.namespace, name: metadata.name };
     let trimmed = scope.trim.and_then(|trim| trim(text));
@@ -108,21 +108,21 @@ pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<Object, serde_jso
 }
 
 type Keep = dyn Fn(&Key) -> bool + Send + Sync;
-/// What is kept of an object. None: all of it.
+/// The cache transform: the part of an object that is kept. None: all of it.
 pub type Trim = fn(&RawValue) -> Option<Box<RawValue>>;
 
-/// Which objects of a kind are followed.
+/// Which objects of a kind are watched.
 #[derive(Default)]
 pub struct Scope {
     /// A label selector. Empty: all.
     pub labels: String,
-    /// Only what is in this one. Empty: all.
+    /// Only objects of this namespace. Empty: all.
     pub namespace: String,
-    /// Over all logical clusters of the server: the client's address says so, and keys name theirs.
+    /// Over all logical clusters, as the URL of the client is. Keys name their logical cluster.
     pub across: bool,
-    /// What else is to be kept. The rest is read and forgotten.
+    /// Which objects to keep. The others are read and dropped.
     pub keep: Option<Box<Keep>>,
-    /// What is kept of each, where there are many and little of them is looked at.
+    /// The cache transform, for kinds with many objects of which little is read.
     pub trim: Option<Trim>,
 }
 
@@ -136,7 +136,7 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// What happened. The view shows it already when it is told.
+/// A change. The view already includes it.
 #[derive(Debug)]
 pub enum News<'a> {
     Put {
@@ -146,16 +146,16 @@ pub enum News<'a> {
     },
     Gone {
         last: &'a Arc<Object>,
-        /// The server said that it was deleted, or no longer matches. Otherwise it was only missing from a list.
+        /// The server reported that it was deleted, or no longer matches. Otherwise it was only missing from a list.
         witnessed: bool,
     },
-    /// From now on the view can be trusted.
+    /// The view is complete and watched.
     Synced,
-    /// From now on it is only what it was, or, if it was never synced, nothing at all.
+    /// The view is stale or, if it was never synced, empty.
     Lost,
 }
 
-/// All objects of a kind, as far as is known.
+/// All objects of a kind, as far as they were received.
 #[derive(Debug)]
 pub struct View {
     pub kind: Kind,
@@ -169,7 +169,7 @@ struct State {
     /// It was synced once.
     known: bool,
     trouble: Option<String>,
-    /// The trouble is that we may not.
+    /// The reason is that the server forbids it.
     forbidden: bool,
 }
 
@@ -178,12 +178,12 @@ impl View {
         View { kind, state: RwLock::default() }
     }
 
-    /// Whether it was read whole and is being followed.
+    /// Whether it has a complete list and a working watch.
     pub fn synced(&self) -> bool {
         self.state().synced
     }
 
-    /// Whether it was ever read whole.
+    /// Whether it was ever synced.
     pub fn known(&self) -> bool {
         self.state().known
     }
@@ -193,7 +193,7 @@ impl View {
         self.state().trouble.clone()
     }
 
-    /// Why we may not look at it, if that is why it is not synced.
+    /// The message of the server, if it forbids to list or watch.
     pub fn forbidden(&self) -> Option<String> {
         let state = self.state();
         state.trouble.clone().filter(|_| state.forbidden)
@@ -240,7 +240,7 @@ impl View {
         self.state().objects.values().cloned().collect()
     }
 
-    /// Whether it differs from what was known, and whether anything was.
+    /// None if the object is unchanged; else whether it is new.
     pub(super) fn put(&self, object: &Arc<Object>) -> Option<bool> {
         let before = self.change().objects.insert(object.key.clone(), object.clone());
         match before {
@@ -253,14 +253,14 @@ impl View {
         self.change().objects.remove(key)
     }
 
-    /// Forgets what a complete list did not have.
+    /// Removes and returns the objects that are not in a complete list.
     pub(super) fn retain(&self, listed: &HashSet<Key>) -> Vec<Arc<Object>> {
         let mut state = self.change();
         let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
         gone.iter().filter_map(|key| state.objects.remove(key)).collect()
     }
 
-    /// Whether that is news.
+    /// Returns whether the view was not synced before.
     pub(super) fn set_synced(&self) -> bool {
         let mut state = self.change();
         state.trouble = None;
@@ -269,7 +269,7 @@ impl View {
         !std::mem::replace(&mut state.synced, true)
     }
 
-    /// Whether that is news: it was synced, or is lost for another reason than it was.
+    /// Returns whether the state changed: it was synced, or the reason is another kind of error.
     pub(super) fn set_lost(&self, error: &CallError) -> bool {
         let mut state = self.change();
         let is_first = state.trouble.replace(error.to_string()).is_none();

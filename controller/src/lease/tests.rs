@@ -1,16 +1,16 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::scripted;
+use crate::fake_server;
 
-/// A server that has one lease, and a switch that cuts it off.
+/// A server with one lease, and a switch that makes it unavailable.
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<(Option<Value>, u64, bool)>>);
+struct LeaseServer(Arc<Mutex<(Option<Value>, u64, bool)>>);
 
-impl Shelf {
+impl LeaseServer {
     fn remote(&self) -> Remote {
-        let shelf = self.clone();
-        scripted::remote(move |method, _, body| shelf.answer(method, body))
+        let server = self.clone();
+        fake_server::remote(move |method, _, body| server.answer(method, body))
     }
 
     fn answer(&self, method: &str, body: &[u8]) -> (u16, String) {
@@ -44,7 +44,7 @@ impl Shelf {
     }
 }
 
-/// Looks every second until the time is up.
+/// Observes the leases every second.
 async fn live(leases: &[&Lease], seconds: u64) -> Vec<Vec<bool>> {
     let mut seen = Vec::new();
     let watching = async {
@@ -63,13 +63,13 @@ async fn live(leases: &[&Lease], seconds: u64) -> Vec<Vec<bool>> {
 
 #[tokio::test(start_paused = true)]
 async fn one_leads_and_the_other_takes_over_when_it_falls_silent() {
-    let shelf = Shelf::default();
-    let (first, second) = (shelf.lease("first"), shelf.lease("second"));
+    let server = LeaseServer::default();
+    let (first, second) = (server.lease("first"), server.lease("second"));
     assert!(live(&[&first], 5).await.iter().all(|led| led[0]));
     let both = live(&[&first, &second], 120).await;
     assert!(both.iter().all(|led| led == &[true, false]), "{both:?}");
     assert_eq!(second.other().as_deref(), Some("first"));
-    // The first is gone without a word. Nobody leads for a while; never do two.
+    // The first stops without a release. No one leads for a while; never do two.
     let after = live(&[&second], 60).await;
     let taken = after.iter().position(|led| led[0]).unwrap();
     assert!((20..=33).contains(&taken), "{taken}");
@@ -77,40 +77,40 @@ async fn one_leads_and_the_other_takes_over_when_it_falls_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_renew_stops_before_another_may_begin() {
-    let shelf = Shelf::default();
-    let first = shelf.lease("first");
+async fn a_holder_that_cannot_renew_stops_before_another_may_begin() {
+    let server = LeaseServer::default();
+    let first = server.lease("first");
     assert!(live(&[&first], 15).await.iter().all(|led| led[0]));
-    shelf.cut(true);
+    server.cut(true);
     let led = live(&[&first], 40).await;
     let stopped = led.iter().position(|led| !led[0]).unwrap();
     assert!(stopped <= 20, "{stopped}");
     assert!(led[stopped..].iter().all(|led| !led[0]));
-    shelf.cut(false);
-    // It is still its own, as nobody took it.
+    server.cut(false);
+    // The lease is still its own, because no other took it.
     assert!(live(&[&first], 5).await.last().unwrap()[0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_it_up_lets_the_next_have_it_at_once() {
-    let shelf = Shelf::default();
-    let (first, second) = (shelf.lease("first"), shelf.lease("second"));
+async fn a_released_lease_can_be_taken_at_once() {
+    let server = LeaseServer::default();
+    let (first, second) = (server.lease("first"), server.lease("second"));
     live(&[&first], 5).await;
     assert!(first.release().await.unwrap() && !first.leads());
     assert!(live(&[&second], 3).await[0][0]);
-    let lease = shelf.0.lock().unwrap().0.clone().unwrap();
+    let lease = server.0.lock().unwrap().0.clone().unwrap();
     assert_eq!(
         (&lease["spec"]["leaseTransitions"], &lease["spec"]["holderIdentity"]),
         (&json!(1), &json!("second"))
     );
-    // What is no longer its own is not given up by it.
+    // A former holder cannot release the lease of another.
     assert!(!first.release().await.unwrap());
     assert!(live(&[&second], 2).await[1][0]);
 }
 
 /// The terms are numbers, and what makes them safe is how they stand to each other.
 #[test]
-fn nobody_begins_before_what_the_last_one_sent_has_arrived_or_failed() {
+fn a_new_holder_begins_after_the_last_calls_of_the_old_one_have_ended() {
     for terms in [Terms::STEADY, Terms::QUICK] {
         assert!(terms.writes + terms.patience < terms.expires, "{terms:?}");
         assert!(terms.renew + terms.patience < terms.writes, "{terms:?}");
@@ -119,9 +119,9 @@ fn nobody_begins_before_what_the_last_one_sent_has_arrived_or_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_quick_terms_whoever_is_killed_is_followed_within_ten_seconds() {
-    let shelf = Shelf::default();
-    let (first, second) = (shelf.lease("first").on(Terms::QUICK), shelf.lease("second").on(Terms::QUICK));
+async fn on_quick_terms_a_killed_holder_is_replaced_within_ten_seconds() {
+    let server = LeaseServer::default();
+    let (first, second) = (server.lease("first").on(Terms::QUICK), server.lease("second").on(Terms::QUICK));
     assert!(live(&[&first], 5).await.iter().all(|led| led[0]));
     let both = live(&[&first, &second], 60).await;
     assert!(both.iter().all(|led| led == &[true, false]), "{both:?}");
@@ -130,16 +130,16 @@ async fn on_quick_terms_whoever_is_killed_is_followed_within_ten_seconds() {
     assert!((4..=10).contains(&taken), "{taken}");
 }
 
-/// Whoever heard of the end only from the next attempt heard of it when that had failed, and wrote until then.
+/// A holder that learned of the loss only from its next attempt went on writing until that attempt had failed.
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_by_itself_when_the_server_says_nothing() {
-    let shelf = Shelf::default();
-    let first = shelf.lease("first").on(Terms::QUICK);
+async fn a_lease_is_lost_in_time_when_the_server_does_not_answer() {
+    let server = LeaseServer::default();
+    let first = server.lease("first").on(Terms::QUICK);
     live(&[&first], 3).await;
     assert!(first.leads());
     let begun = Instant::now();
     first.lost().await;
     assert!(!first.leads() && begun.elapsed() <= Terms::QUICK.writes);
-    // It never was ours: there is nothing to wait for.
-    shelf.lease("second").lost().await;
+    // A lease that was never held is lost at once.
+    server.lease("second").lost().await;
 }

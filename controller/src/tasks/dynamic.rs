@@ -40,6 +40,13 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> KeyedTasks<K, T> {
         }
     }
 
+    /// Aborts all tasks, and returns when they have ended.
+    pub async fn shutdown(&mut self) {
+        self.by_key.clear();
+        self.keys.clear();
+        self.set.shutdown().await;
+    }
+
     /// Whether a task runs under a key, or has ended without having been reported.
     pub fn contains(&self, key: &K) -> bool {
         self.by_key.contains_key(key)

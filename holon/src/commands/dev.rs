@@ -16,7 +16,7 @@ use clap::Args;
 use controller::kind::Kind;
 use controller::remote::{Patch, Place, Remote};
 use serde_json::json;
-use standin::{Options, Pace, Standin};
+use standin::{Delays, Options, Standin};
 use storage::embedded::{self, Embedded};
 
 use crate::server::{Running, ServerOptions};
@@ -105,7 +105,7 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
 /// Keeps its data if the server does: with a new uid it would be another physical cluster under the same name, to
 /// which syncers write nothing.
 async fn standin(name: &str, kept: Option<&path::Path>) -> Result<Standin> {
-    let mut options = Options { pace: Pace::LIVELY, measures: true, ..Options::new(name) };
+    let mut options = Options { delays: Delays::SHORT, metrics_server: true, ..Options::new(name) };
     if let Some(kept) = kept {
         let dir = kept.join("standins").join(name);
         let store = dir.join("store");

@@ -127,7 +127,7 @@ impl World {
     /// With a server that was started otherwise.
     fn with(server: Server) -> World {
         let runtime = Runtime::new().unwrap();
-        let options = Options { measures: true, ..Options::new("east") };
+        let options = Options { metrics_server: true, ..Options::new("east") };
         let east = runtime.block_on(Standin::start(options)).unwrap();
         let admin = Client::new(&server, true);
         let world = World { server, admin, east, runtime, syncer: None };

@@ -45,7 +45,7 @@ impl World {
     fn of(clusters: &[&str], placement: &str) -> World {
         let runtime = Runtime::new().unwrap();
         let start = |name: &&str| {
-            let options = Options { measures: true, ..Options::new(*name) };
+            let options = Options { metrics_server: true, ..Options::new(*name) };
             ((*name).to_owned(), runtime.block_on(Standin::start(options)).unwrap())
         };
         let standins = clusters.iter().map(start).collect();

@@ -1,4 +1,4 @@
-//! What is in the file systems of containers that do not exist: what somebody has copied there.
+//! The files of simulated containers, which `kubectl cp` writes and reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-/// Of all containers together.
+/// The most that all containers together may hold.
 const BYTES_MAX: usize = 64 << 20;
 
-/// By path. A directory is there if something is in it.
+/// By path. A directory exists if it has a file.
 type Tree = BTreeMap<String, Bytes>;
 
 /// By pod uid and container.
 #[derive(Debug, Default)]
-pub(crate) struct Files(Mutex<HashMap<(String, String), Tree>>);
+pub(crate) struct ContainerFiles(Mutex<HashMap<(String, String), Tree>>);
 
-impl Files {
-    pub(crate) fn forget(&self, pod: &str) {
+impl ContainerFiles {
+    pub(crate) fn remove_pod(&self, pod: &str) {
         self.lock().retain(|(known, _), _| known != pod);
     }
 
@@ -28,31 +28,32 @@ impl Files {
 
 /// The file system of one container.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Disk {
-    files: Arc<Files>,
-    whose: (String, String),
+pub(super) struct FileSystem {
+    files: Arc<ContainerFiles>,
+    /// Pod uid and container.
+    owner: (String, String),
 }
 
-impl Disk {
-    pub(super) fn new(files: Arc<Files>, pod: &str, container: &str) -> Disk {
-        Disk { files, whose: (pod.to_owned(), container.to_owned()) }
+impl FileSystem {
+    pub(super) fn new(files: Arc<ContainerFiles>, pod: &str, container: &str) -> FileSystem {
+        FileSystem { files, owner: (pod.to_owned(), container.to_owned()) }
     }
 
     pub(super) fn read(&self, path: &str) -> Option<Bytes> {
-        self.files.lock().get(&self.whose)?.get(&whole(path)).cloned()
+        self.files.lock().get(&self.owner)?.get(&normalize(path)).cloned()
     }
 
-    /// The root is always there, and so is what every container has.
+    /// The root and some common directories always exist.
     pub(super) fn is_directory(&self, path: &str) -> bool {
-        let path = whole(path);
+        let path = normalize(path);
         let inside = format!("{path}/");
         ["", "/tmp", "/etc", "/bin"].contains(&&*path)
             || self.paths().iter().any(|found| found.starts_with(&inside))
     }
 
-    /// What is directly in a directory.
+    /// The entries of a directory.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
-        let inside = format!("{}/", whole(path));
+        let inside = format!("{}/", normalize(path));
         let paths = self.paths();
         let below = paths.iter().filter_map(|found| found.strip_prefix(&inside));
         let mut names: Vec<String> =
@@ -62,20 +63,20 @@ impl Disk {
     }
 
     fn paths(&self) -> Vec<String> {
-        self.files.lock().get(&self.whose).map_or_else(Vec::new, |tree| tree.keys().cloned().collect())
+        self.files.lock().get(&self.owner).map_or_else(Vec::new, |tree| tree.keys().cloned().collect())
     }
 
     fn write(&self, path: String, bytes: Bytes) -> Result<(), String> {
         let mut files = self.files.lock();
         let used: usize = files.values().flat_map(BTreeMap::values).map(Bytes::len).sum();
         if used + bytes.len() > BYTES_MAX {
-            return Err(format!("{path}: Cannot write: No space left on device"));
+            return Err(format!("{path}: Cannot write: No ns left on device"));
         }
-        files.entry(self.whose.clone()).or_default().insert(path, bytes);
+        files.entry(self.owner.clone()).or_default().insert(path, bytes);
         Ok(())
     }
 
-    /// Puts what is in an archive below a directory.
+    /// Extracts an archive into a directory.
     pub(super) fn unpack(&self, archive: &[u8], directory: &str) -> Result<(), String> {
         let wrong = |error: std::io::Error| error.to_string();
         for entry in tar::Archive::new(archive).entries().map_err(wrong)? {
@@ -86,16 +87,16 @@ impl Disk {
             }
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(wrong)?;
-            self.write(whole(&format!("{directory}/{name}")), bytes.into())?;
+            self.write(normalize(&format!("{directory}/{name}")), bytes.into())?;
         }
         Ok(())
     }
 
-    /// An archive of files and of what is in directories.
+    /// An archive of files and directories.
     pub(super) fn pack(&self, paths: &[&str]) -> Result<Vec<u8>, String> {
         let mut archive = tar::Builder::new(Vec::new());
         for wanted in paths {
-            let (one, inside) = (whole(wanted), format!("{}/", whole(wanted)));
+            let (one, inside) = (normalize(wanted), format!("{}/", normalize(wanted)));
             let paths = self.paths();
             let found: Vec<&String> =
                 paths.iter().filter(|path| **path == one || path.starts_with(&inside)).collect();
@@ -115,8 +116,8 @@ impl Disk {
     }
 }
 
-/// A path from the root, without what says nothing; empty for the root itself.
-fn whole(path: &str) -> String {
+/// The normalized absolute path; empty for the root.
+fn normalize(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -133,20 +134,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_in_comes_out_again() {
-        let files = Arc::new(Files::default());
-        let disk = Disk::new(files.clone(), "pod", "web");
-        disk.write("/srv/a/one".to_owned(), "1".into()).unwrap();
-        disk.write("/srv/two".to_owned(), "2".into()).unwrap();
-        let archive = disk.pack(&["/srv"]).unwrap();
-        let other = Disk::new(files.clone(), "pod", "other");
+    fn files_that_are_unpacked_can_be_packed_again() {
+        let files = Arc::new(ContainerFiles::default());
+        let file_system = FileSystem::new(files.clone(), "pod", "web");
+        file_system.write("/srv/a/one".to_owned(), "1".into()).unwrap();
+        file_system.write("/srv/two".to_owned(), "2".into()).unwrap();
+        let archive = file_system.pack(&["/srv"]).unwrap();
+        let other = FileSystem::new(files.clone(), "pod", "other");
         other.unpack(&archive, "/tmp/./x/..").unwrap();
         assert_eq!(other.read("/tmp/srv/a/one").as_deref(), Some(&b"1"[..]));
         assert_eq!(other.names("/tmp/srv"), ["a", "two"]);
         assert!(other.is_directory("/tmp/srv/a") && !other.is_directory("/tmp/srv/two"));
-        assert_eq!(disk.pack(&["/none"]).unwrap_err(), "/none: Cannot stat: No such file or directory");
-        assert!(disk.write("/large".to_owned(), vec![0; BYTES_MAX].into()).is_err());
-        files.forget("pod");
+        assert_eq!(
+            file_system.pack(&["/none"]).unwrap_err(),
+            "/none: Cannot stat: No such file or directory"
+        );
+        assert!(file_system.write("/large".to_owned(), vec![0; BYTES_MAX].into()).is_err());
+        files.remove_pod("pod");
         assert_eq!(other.read("/tmp/srv/two"), None);
     }
 }

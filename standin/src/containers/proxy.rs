@@ -1,4 +1,4 @@
-//! What answers behind a port of a container that does not exist: something that says what it was asked.
+//! The pod proxy: every port of a simulated container answers with the request it received.
 
 use apiserver::endpoints::connect::{Port, Wish};
 use apiserver::http::body::{Body, whole};
@@ -8,12 +8,12 @@ use http_body_util::Full;
 use openapi::meta::status::Status;
 use serde_json::Value;
 
-use super::{is_running, plain};
-use crate::object::{list, name, number, text};
+use super::{is_running, plain_text};
+use crate::objects::fields::{list, name, number, text};
 
-pub(super) fn answer(wish: &Wish) -> Result<Response<Body>, Status> {
+pub(super) fn respond(wish: &Wish) -> Result<Response<Body>, Status> {
     let pod = &wish.object;
-    let Some((container, port)) = listening(pod, &wish.port).filter(|(one, _)| is_running(pod, one)) else {
+    let Some((container, port)) = find_port(pod, &wish.port).filter(|(one, _)| is_running(pod, one)) else {
         let address = format!("{}:{}", text(pod, "/status/podIP"), wish.port.port);
         let why = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
         return Err(Status::unavailable(&why));
@@ -21,15 +21,15 @@ pub(super) fn answer(wish: &Wish) -> Result<Response<Body>, Status> {
     let path = if wish.rest.is_empty() { "/" } else { &wish.rest };
     let query: String =
         wish.query.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&");
-    let mark = if query.is_empty() { "" } else { "?" };
-    let said =
-        format!("{} {path}{mark}{query} at port {port} of {} in {container}\n", wish.method, name(pod));
-    let bytes = [Bytes::from(said), wish.body.clone()].concat();
-    Ok(plain(whole(Full::from(bytes))))
+    let separator = if query.is_empty() { "" } else { "?" };
+    let text =
+        format!("{} {path}{separator}{query} at port {port} of {} in {container}\n", wish.method, name(pod));
+    let bytes = [Bytes::from(text), wish.body.clone()].concat();
+    Ok(plain_text(whole(Full::from(bytes))))
 }
 
-/// The container that has a port, and its number. Without a name the first port there is.
-fn listening(pod: &Value, wanted: &Port) -> Option<(String, i64)> {
+/// The container with a port, and its number. The first port if none is named.
+fn find_port(pod: &Value, requested: &Port) -> Option<(String, i64)> {
     let containers = list(pod, "/spec/containers").iter();
     let mut ports = containers.flat_map(|container| {
         let name = text(container, "/name");
@@ -37,8 +37,8 @@ fn listening(pod: &Value, wanted: &Port) -> Option<(String, i64)> {
             .iter()
             .filter_map(move |port| Some((name, text(port, "/name"), number(port, "/containerPort")?)))
     });
-    let is_it = |port: &(&str, &str, i64)| {
-        wanted.port.is_empty() || port.1 == wanted.port || port.2.to_string() == wanted.port
+    let is_requested = |port: &(&str, &str, i64)| {
+        requested.port.is_empty() || port.1 == requested.port || port.2.to_string() == requested.port
     };
-    ports.find(is_it).map(|(container, _, number)| (container.to_owned(), number))
+    ports.find(is_requested).map(|(container, _, number)| (container.to_owned(), number))
 }

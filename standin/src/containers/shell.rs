@@ -1,12 +1,12 @@
-//! The few commands a container that does not exist understands: enough to see that one has reached it.
+//! The few commands that simulated containers have, enough to see that `exec` reaches them.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::files::Disk;
-use crate::object::{list, name, namespace, text};
+use super::files::FileSystem;
+use crate::objects::fields::{list, name, namespace, text};
 
-/// What came of a command.
+/// The output of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Output {
     pub(super) stdout: Bytes,
@@ -15,7 +15,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    fn said(stdout: impl Into<Bytes>) -> Output {
+    fn with_stdout(stdout: impl Into<Bytes>) -> Output {
         Output { stdout: stdout.into(), ..Output::default() }
     }
 
@@ -26,19 +26,19 @@ impl Output {
 
 /// Where a command runs.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
+pub(super) struct Environment {
     pub(super) host: String,
     variables: Vec<(String, String)>,
-    disk: Disk,
+    file_system: FileSystem,
 }
 
-/// What is counted to at most: some seven megabytes.
+/// The limit of `seq`: some seven megabytes.
 const NUMBERS_MAX: u32 = 1_000_000;
-/// What a shell says that does not know a command.
+/// The exit code of a shell for an unknown command.
 const NOT_FOUND: u8 = 127;
 
-impl Scene {
-    pub(super) fn of(pod: &Value, container: &str, disk: Disk) -> Scene {
+impl Environment {
+    pub(super) fn new(pod: &Value, container: &str, file_system: FileSystem) -> Environment {
         let host = match text(pod, "/spec/hostname") {
             "" => name(pod),
             host => host,
@@ -51,39 +51,41 @@ impl Scene {
         for variable in containers.flat_map(|one| list(one, "/env")) {
             variables.push((text(variable, "/name").to_owned(), text(variable, "/value").to_owned()));
         }
-        Scene { host: host.to_owned(), variables, disk }
+        Environment { host: host.to_owned(), variables, file_system }
     }
 
-    /// Runs a command with what it is given on stdin.
+    /// Runs a command with this stdin.
     pub(super) fn run(&self, command: &[String], stdin: &[u8]) -> Output {
-        let said = |text: String| Output::said(text);
+        let print = |text: String| Output::with_stdout(text);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words.as_slice() {
             [] | ["true"] => Output::default(),
             ["false"] => Output { exit: 1, ..Output::default() },
-            ["echo", "-n", words @ ..] => said(words.join(" ")),
-            ["echo", words @ ..] => said(words.join(" ") + "\n"),
-            ["hostname"] | ["cat", "/etc/hostname"] => said(format!("{}\n", self.host)),
+            ["echo", "-n", words @ ..] => print(words.join(" ")),
+            ["echo", words @ ..] => print(words.join(" ") + "\n"),
+            ["hostname"] | ["cat", "/etc/hostname"] => print(format!("{}\n", self.host)),
             ["env"] | ["printenv"] => {
-                said(self.variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect())
+                print(self.variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect())
             }
             ["seq", last] => {
                 let last = last.parse().unwrap_or(0).min(NUMBERS_MAX);
-                said((1..=last).map(|number| format!("{number}\n")).collect())
+                print((1..=last).map(|number| format!("{number}\n")).collect())
             }
-            ["pwd"] => said("/\n".to_owned()),
-            ["whoami"] => said("root\n".to_owned()),
-            ["cat"] => Output::said(stdin.to_vec()),
-            ["cat", file, ..] => match self.disk.read(file) {
-                Some(bytes) => Output::said(bytes),
+            ["pwd"] => print("/\n".to_owned()),
+            ["whoami"] => print("root\n".to_owned()),
+            ["cat"] => Output::with_stdout(stdin.to_vec()),
+            ["cat", file, ..] => match self.file_system.read(file) {
+                Some(bytes) => Output::with_stdout(bytes),
                 None => Output::failed(1, format!("cat: {file}: No such file or directory\n")),
             },
-            ["ls"] => said(lines(&self.disk.names("/"))),
-            ["ls", path, ..] if self.disk.is_directory(path) => said(lines(&self.disk.names(path))),
-            ["ls", path, ..] if self.disk.read(path).is_some() => said(format!("{path}\n")),
+            ["ls"] => print(lines(&self.file_system.names("/"))),
+            ["ls", path, ..] if self.file_system.is_directory(path) => {
+                print(lines(&self.file_system.names(path)))
+            }
+            ["ls", path, ..] if self.file_system.read(path).is_some() => print(format!("{path}\n")),
             ["ls", path, ..] => Output::failed(2, format!("ls: {path}: No such file or directory\n")),
             ["test", "-d", path] => {
-                Output { exit: u8::from(!self.disk.is_directory(path)), ..Output::default() }
+                Output { exit: u8::from(!self.file_system.is_directory(path)), ..Output::default() }
             }
             ["tar", arguments @ ..] => self.tar(arguments, stdin),
             ["exit"] => Output::default(),
@@ -108,24 +110,24 @@ impl Scene {
                 path => paths.push(path),
             }
         }
-        let wrong = |why: String| Output::failed(2, format!("tar: {why}\n"));
+        let failed = |why: String| Output::failed(2, format!("tar: {why}\n"));
         if mode.contains('x') {
-            return self.disk.unpack(stdin, directory).map_or_else(wrong, |()| Output::default());
+            return self.file_system.unpack(stdin, directory).map_or_else(failed, |()| Output::default());
         }
         if !mode.contains('c') {
-            return wrong("You must specify one of the '-Acdtrux' options".to_owned());
+            return failed("You must specify one of the '-Acdtrux' options".to_owned());
         }
-        match self.disk.pack(&paths) {
+        match self.file_system.pack(&paths) {
             Ok(archive) => {
-                let is_whole = paths.iter().any(|path| path.starts_with('/'));
-                let stderr = if is_whole { "tar: Removing leading `/' from member names\n" } else { "" };
-                Output { stderr: stderr.to_owned(), ..Output::said(archive) }
+                let is_absolute = paths.iter().any(|path| path.starts_with('/'));
+                let stderr = if is_absolute { "tar: Removing leading `/' from member names\n" } else { "" };
+                Output { stderr: stderr.to_owned(), ..Output::with_stdout(archive) }
             }
-            Err(why) => wrong(why),
+            Err(why) => failed(why),
         }
     }
 
-    /// Commands one after the other; after `&&` only if the one before went well, and none after `exit`.
+    /// Runs commands in sequence: after `&&` only if the one before succeeded, and none after `exit`.
     fn script(&self, script: &str, stdin: &[u8]) -> Output {
         let (mut all, mut stdout) = (Output::default(), Vec::new());
         for line in script.split(['\n', ';']) {
@@ -149,13 +151,13 @@ impl Scene {
         Output { stdout: stdout.into(), ..all }
     }
 
-    /// The words of a command: quotes hold together what is in them, and names after a `$` become values.
+    /// Splits a command into words, with quotes and `$VARIABLE`s.
     pub(super) fn words(&self, command: &str) -> Vec<String> {
-        let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+        let (mut words, mut word, mut quote, mut has_word) = (Vec::new(), String::new(), None, false);
         let mut letters = command.chars().peekable();
         while let Some(letter) = letters.next() {
             match (letter, quote) {
-                ('\'' | '"', None) => (quote, begun) = (Some(letter), true),
+                ('\'' | '"', None) => (quote, has_word) = (Some(letter), true),
                 (_, Some(open)) if letter == open => quote = None,
                 ('$', None | Some('"')) => {
                     let mut name = String::new();
@@ -166,21 +168,21 @@ impl Scene {
                     }
                     let value = self.variables.iter().find(|(known, _)| *known == name);
                     word += value.map_or("", |(_, value)| value);
-                    begun = true;
+                    has_word = true;
                 }
                 (letter, None) if letter.is_whitespace() => {
-                    if begun {
+                    if has_word {
                         words.push(std::mem::take(&mut word));
                     }
-                    begun = false;
+                    has_word = false;
                 }
                 (letter, _) => {
                     word.push(letter);
-                    begun = true;
+                    has_word = true;
                 }
             }
         }
-        if begun {
+        if has_word {
             words.push(word);
         }
         words
@@ -197,16 +199,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_few_commands_are_understood() {
+    fn commands_scripts_and_quotes() {
         let pod = json!({
             "metadata": { "name": "web-1", "namespace": "shop" },
             "spec": { "containers": [{ "name": "main", "env": [{ "name": "COLOUR", "value": "blue" }] }] },
         });
-        let scene = Scene::of(&pod, "main", Disk::default());
+        let environment = Environment::new(&pod, "main", FileSystem::default());
         let check = |command: &[&str], stdin: &str, stdout: &str, stderr: &str, exit: u8| {
             let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
             let expected = Output { stdout: stdout.to_owned().into(), stderr: stderr.to_owned(), exit };
-            assert_eq!(scene.run(&words, stdin.as_bytes()), expected, "{command:?}");
+            assert_eq!(environment.run(&words, stdin.as_bytes()), expected, "{command:?}");
         };
         check(&["echo", "a", "b"], "", "a b\n", "", 0);
         check(&["hostname"], "", "web-1\n", "", 0);

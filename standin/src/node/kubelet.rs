@@ -1,213 +1,226 @@
-//! What a node does with its pods: starts them, has them ready, starts them again, ends them, each when it is time.
+//! The kubelets: they start the pods of their nodes, report them ready, restart and stop them, each after its delay.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::pace::{Misfortune, Pace};
-use super::pod_status::{Containers, is_joined, status};
-use super::stage::Stage;
+use super::delays::{Delays, PodFailure};
+use super::pod_status::{ContainerState, has_new_ephemeral_container, status};
+use crate::cache::Cache;
 use crate::clock::later;
-use crate::kind::Kind;
-use crate::object::{is_being_deleted, list, name, number, text, uid};
+use crate::objects::fields::{is_being_deleted, list, name, namespace, number, text, uid};
+use crate::objects::kind::ObjectKind;
+use crate::objects::pod_stage::PodStage;
+use crate::objects::pods::is_finished;
 use crate::plan::{Event, Plan, Write};
-use crate::world::World;
 
-/// The first wait before a failed container is started again; it doubles each time.
+/// The first restart delay of a failed container. It doubles each time.
 const BACKOFF: Duration = Duration::from_secs(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-pub(crate) fn step(world: &World, space: &str, pace: Pace, now: Timestamp, plan: &mut Plan) {
-    for pod in world.all(Kind::Pods, space) {
+pub(crate) fn reconcile(cache: &Cache, ns: &str, delays: Delays, now: Timestamp, plan: &mut Plan) {
+    for pod in cache.list(ObjectKind::Pods, ns) {
         let node = text(pod, "/spec/nodeName");
-        let is_lost = !node.is_empty() && world.get(Kind::Nodes, "", node).is_none();
+        let is_lost = !node.is_empty() && cache.get(ObjectKind::Nodes, "", node).is_none();
         if is_lost {
-            // Nobody will ever say that it has stopped.
+            // No kubelet will ever confirm that it has stopped, so it is deleted by force.
             let is_confirmed =
                 is_being_deleted(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
             if !is_confirmed {
-                plan.remove(Kind::Pods, pod, Some(0));
+                plan.delete_with_grace(ObjectKind::Pods, pod, Some(0));
             }
             continue;
         }
-        let (stage, since) = world.stage(pod, now);
-        Look { pod, stage, since, pace: pace.of(pod), now }.act(plan);
+        let (stage, since) = cache.pod_stage(pod, now);
+        PodSync { pod, stage, since, delays: delays.for_pod(pod), now }.sync(plan);
     }
 }
 
-/// A pod, and how long it has been as it is.
-struct Look<'a> {
+/// A pod, and since when it has been in its stage.
+struct PodSync<'a> {
     pod: &'a Value,
-    stage: Stage,
+    stage: PodStage,
     since: Timestamp,
-    pace: Pace,
+    delays: Delays,
     now: Timestamp,
 }
 
-impl Look<'_> {
-    fn act(&self, plan: &mut Plan) {
-        let misfortune = Misfortune::of(self.pod);
+impl PodSync<'_> {
+    fn sync(&self, plan: &mut Plan) {
+        let failure = PodFailure::of(self.pod);
         match self.stage {
-            Stage::Unbound | Stage::Done => {}
-            Stage::Bound if self.pace.start > Duration::ZERO => self.write(Containers::Creating, plan),
-            Stage::Bound | Stage::Creating | Stage::Stuck => self.start(misfortune, plan),
-            Stage::Running(restarts) if is_joined(self.pod) => self.join(false, restarts, plan),
-            Stage::Ready(restarts) if is_joined(self.pod) => self.join(true, restarts, plan),
-            Stage::Running(restarts) => self.ripen(misfortune, restarts, plan),
-            Stage::Ready(restarts) => self.last(misfortune, restarts, plan),
-            Stage::Backoff(restarts) => {
+            PodStage::Unscheduled | PodStage::Finished => {}
+            PodStage::Bound if self.delays.start > Duration::ZERO => {
+                self.write_status(ContainerState::Creating, plan)
+            }
+            PodStage::Bound | PodStage::Creating | PodStage::ImagePullBackOff => self.start(failure, plan),
+            PodStage::Running(restarts) if has_new_ephemeral_container(self.pod) => {
+                self.start_ephemeral(false, restarts, plan)
+            }
+            PodStage::Ready(restarts) if has_new_ephemeral_container(self.pod) => {
+                self.start_ephemeral(true, restarts, plan)
+            }
+            PodStage::Running(restarts) => self.sync_running(failure, restarts, plan),
+            PodStage::Ready(restarts) => self.sync_ready(failure, restarts, plan),
+            PodStage::CrashLoopBackOff(restarts) => {
                 if self.is_due(backoff(restarts), plan) {
-                    self.run(restarts + 1, misfortune, plan);
+                    self.run(restarts + 1, failure, plan);
                 }
             }
-            Stage::Leaving => self.stop(plan),
+            PodStage::Terminating => self.stop(plan),
         }
     }
 
-    /// Whether so much time has passed in this stage. If not, asks to be woken when it has.
+    /// Whether the pod has been in its stage for this long. If not, requeues it for then.
     fn is_due(&self, after: Duration, plan: &mut Plan) -> bool {
         let due = later(self.since, after);
         if due > self.now {
-            plan.wake(due);
+            plan.requeue_at(due);
         }
         due <= self.now
     }
 
-    fn start(&self, misfortune: Option<Misfortune>, plan: &mut Plan) {
-        match misfortune {
-            Some(Misfortune::ImagePull) if self.stage == Stage::Stuck => {}
-            _ if self.stage == Stage::Creating && !self.is_due(self.pace.start, plan) => {}
-            Some(Misfortune::ImagePull) => {
-                self.write(Containers::Stuck, plan);
+    fn start(&self, failure: Option<PodFailure>, plan: &mut Plan) {
+        match failure {
+            Some(PodFailure::ImagePull) if self.stage == PodStage::ImagePullBackOff => {}
+            _ if self.stage == PodStage::Creating && !self.is_due(self.delays.start, plan) => {}
+            Some(PodFailure::ImagePull) => {
+                self.write_status(ContainerState::ImagePullBackOff, plan);
                 for container in list(self.pod, "/spec/containers") {
                     let image = text(container, "/image");
-                    self.tell(
+                    self.record(
                         container,
                         true,
                         "Failed",
                         format!("Failed to pull image {image:?}: not found"),
                         plan,
                     );
-                    self.tell(container, true, "Failed", "Error: ErrImagePull".to_owned(), plan);
-                    self.tell(container, false, "BackOff", format!("Back-off pulling image {image:?}"), plan);
+                    self.record(container, true, "Failed", "Error: ErrImagePull".to_owned(), plan);
+                    self.record(
+                        container,
+                        false,
+                        "BackOff",
+                        format!("Back-off pulling image {image:?}"),
+                        plan,
+                    );
                 }
             }
-            _ => self.run(0, misfortune, plan),
+            _ => self.run(0, failure, plan),
         }
     }
 
-    /// Starts the containers. What is ready at once is written at once.
-    fn run(&self, restarts: i64, misfortune: Option<Misfortune>, plan: &mut Plan) {
-        let ready = self.pace.ready == Duration::ZERO && !spoils_readiness(misfortune);
-        self.write(Containers::Running { ready, restarts }, plan);
+    /// Starts the containers. Without a delay the same write reports them ready.
+    fn run(&self, restarts: i64, failure: Option<PodFailure>, plan: &mut Plan) {
+        let ready = self.delays.ready == Duration::ZERO && !is_never_ready(failure);
+        self.write_status(ContainerState::Running { ready, restarts }, plan);
         for container in list(self.pod, "/spec/containers") {
-            let (image, who) = (text(container, "/image"), text(container, "/name"));
-            let told = format!("Container image {image:?} already present on machine");
-            self.tell(container, false, "Pulled", told, plan);
-            self.tell(container, false, "Created", format!("Created container: {who}"), plan);
-            self.tell(container, false, "Started", format!("Started container {who}"), plan);
-            self.log(
+            let (image, container_name) = (text(container, "/image"), text(container, "/name"));
+            let message = format!("Container image {image:?} already present on machine");
+            self.record(container, false, "Pulled", message, plan);
+            self.record(container, false, "Created", format!("Created container: {container_name}"), plan);
+            self.record(container, false, "Started", format!("Started container {container_name}"), plan);
+            self.write_log(
                 container,
                 restarts,
                 format!("{image} starts on {}", text(self.pod, "/spec/nodeName")),
                 plan,
             );
             if ready {
-                self.log(container, restarts, "ready".to_owned(), plan);
+                self.write_log(container, restarts, "ready".to_owned(), plan);
             }
         }
     }
 
-    /// Starts what was put into the pod while it runs.
-    fn join(&self, ready: bool, restarts: i64, plan: &mut Plan) {
-        let there = list(self.pod, "/status/ephemeralContainerStatuses").len();
-        self.write(Containers::Running { ready, restarts }, plan);
-        for container in &list(self.pod, "/spec/ephemeralContainers")[there..] {
+    /// Starts ephemeral containers that were added to a running pod.
+    fn start_ephemeral(&self, ready: bool, restarts: i64, plan: &mut Plan) {
+        let started = list(self.pod, "/status/ephemeralContainerStatuses").len();
+        self.write_status(ContainerState::Running { ready, restarts }, plan);
+        for container in &list(self.pod, "/spec/ephemeralContainers")[started..] {
             let line =
                 format!("{} starts on {}", text(container, "/image"), text(self.pod, "/spec/nodeName"));
-            self.log(container, 0, line, plan);
+            self.write_log(container, 0, line, plan);
         }
     }
 
-    /// Running: becomes ready, or fails.
-    fn ripen(&self, misfortune: Option<Misfortune>, restarts: i64, plan: &mut Plan) {
-        if misfortune == Some(Misfortune::NotReady) || !self.is_due(self.pace.ready, plan) {
+    /// Makes a running pod ready, or lets it fail.
+    fn sync_running(&self, failure: Option<PodFailure>, restarts: i64, plan: &mut Plan) {
+        if failure == Some(PodFailure::NotReady) || !self.is_due(self.delays.ready, plan) {
             return;
         }
-        if misfortune == Some(Misfortune::CrashLoop) {
+        if failure == Some(PodFailure::CrashLoop) {
             return self.crash(restarts, plan);
         }
-        self.write(Containers::Running { ready: true, restarts }, plan);
+        self.write_status(ContainerState::Running { ready: true, restarts }, plan);
         for container in list(self.pod, "/spec/containers") {
-            self.log(container, restarts, "ready".to_owned(), plan);
+            self.write_log(container, restarts, "ready".to_owned(), plan);
         }
     }
 
-    /// Ready: stays so, or ends if it is one that ends.
-    fn last(&self, misfortune: Option<Misfortune>, restarts: i64, plan: &mut Plan) {
-        match misfortune {
-            Some(Misfortune::CrashLoop) => return self.crash(restarts, plan),
-            Some(Misfortune::NotReady) => {
-                return self.write(Containers::Running { ready: false, restarts }, plan);
+    /// Completes a ready pod that does not restart always, or lets it fail.
+    fn sync_ready(&self, failure: Option<PodFailure>, restarts: i64, plan: &mut Plan) {
+        match failure {
+            Some(PodFailure::CrashLoop) => return self.crash(restarts, plan),
+            Some(PodFailure::NotReady) => {
+                return self.write_status(ContainerState::Running { ready: false, restarts }, plan);
             }
             _ => {}
         }
-        let ends = text(self.pod, "/spec/restartPolicy") != "Always";
-        if ends && self.is_due(self.pace.run, plan) {
-            self.write(Containers::Ended { exit: 0 }, plan);
+        let completes = text(self.pod, "/spec/restartPolicy") != "Always";
+        if completes && self.is_due(self.delays.run, plan) {
+            self.write_status(ContainerState::Terminated { exit: 0 }, plan);
             for container in list(self.pod, "/spec/containers") {
-                self.log(container, restarts, "done".to_owned(), plan);
+                self.write_log(container, restarts, "done".to_owned(), plan);
             }
         } else if !list(self.pod, "/spec/readinessGates").is_empty() {
-            // A gate may have opened or closed meanwhile.
-            self.write(Containers::Running { ready: true, restarts }, plan);
+            // The condition of a readiness gate may have changed.
+            self.write_status(ContainerState::Running { ready: true, restarts }, plan);
         }
     }
 
     fn crash(&self, restarts: i64, plan: &mut Plan) {
         let containers = match text(self.pod, "/spec/restartPolicy") {
-            "Never" => Containers::Ended { exit: 1 },
-            _ => Containers::Backoff { restarts, wait_s: backoff(restarts).as_secs() },
+            "Never" => ContainerState::Terminated { exit: 1 },
+            _ => ContainerState::CrashLoopBackOff { restarts, wait_s: backoff(restarts).as_secs() },
         };
-        self.write(containers, plan);
+        self.write_status(containers, plan);
         for container in list(self.pod, "/spec/containers") {
-            self.log(container, restarts, "failed as asked to; exit code 1".to_owned(), plan);
-            if matches!(containers, Containers::Backoff { .. }) {
-                let who = format!(
+            self.write_log(container, restarts, "injected failure; exit code 1".to_owned(), plan);
+            if matches!(containers, ContainerState::CrashLoopBackOff { .. }) {
+                let failed = format!(
                     "{} in pod {}_{}({})",
                     text(container, "/name"),
                     name(self.pod),
-                    crate::object::namespace(self.pod),
+                    namespace(self.pod),
                     uid(self.pod)
                 );
-                self.tell(
+                self.record(
                     container,
                     true,
                     "BackOff",
-                    format!("Back-off restarting failed container {who}"),
+                    format!("Back-off restarting failed container {failed}"),
                     plan,
                 );
             }
         }
     }
 
-    /// Deleted: stops within the period of grace, and is then gone.
+    /// Stops a deleted pod within its grace period, and then deletes it by force.
     fn stop(&self, plan: &mut Plan) {
         let grace_s = number(self.pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(30);
         let ran = !list(self.pod, "/status/containerStatuses").is_empty();
-        let is_over = crate::control::pods::is_finished(self.pod);
+        let is_finished = is_finished(self.pod);
         if grace_s == 0 {
-            // It is gone as far as its node is concerned; what still holds it is somebody's finalizer.
+            // The kubelet is done with it; a finalizer still holds it.
             return;
         }
-        let patience = Duration::from_secs(grace_s.unsigned_abs());
-        if ran && !is_over && !self.is_due(self.pace.stop.min(patience), plan) {
+        let grace = Duration::from_secs(grace_s.unsigned_abs());
+        if ran && !is_finished && !self.is_due(self.delays.stop.min(grace), plan) {
             return;
         }
-        plan.remove(Kind::Pods, self.pod, Some(0));
-        for container in list(self.pod, "/spec/containers").iter().filter(|_| ran && !is_over) {
-            self.tell(
+        plan.delete_with_grace(ObjectKind::Pods, self.pod, Some(0));
+        for container in list(self.pod, "/spec/containers").iter().filter(|_| ran && !is_finished) {
+            self.record(
                 container,
                 false,
                 "Killing",
@@ -217,16 +230,16 @@ impl Look<'_> {
         }
     }
 
-    fn write(&self, containers: Containers, plan: &mut Plan) {
-        plan.status(Kind::Pods, self.pod, status(self.pod, containers, self.now));
+    fn write_status(&self, containers: ContainerState, plan: &mut Plan) {
+        plan.status(ObjectKind::Pods, self.pod, status(self.pod, containers, self.now));
     }
 
-    fn log(&self, container: &Value, restarts: i64, line: String, plan: &mut Plan) {
+    fn write_log(&self, container: &Value, restarts: i64, line: String, plan: &mut Plan) {
         let container = text(container, "/name").to_owned();
         plan.writes.push(Write::Log { pod: uid(self.pod).to_owned(), container, restarts, line });
     }
 
-    fn tell(
+    fn record(
         &self,
         container: &Value,
         is_warning: bool,
@@ -234,17 +247,17 @@ impl Look<'_> {
         message: String,
         plan: &mut Plan,
     ) {
-        let mut event = Event::new(Kind::Pods, self.pod, reason, message);
+        let mut event = Event::new(ObjectKind::Pods, self.pod, reason, message);
         event.is_warning = is_warning;
-        event.field = format!("spec.containers{{{}}}", text(container, "/name"));
+        event.field_path = format!("spec.containers{{{}}}", text(container, "/name"));
         event.host = text(self.pod, "/spec/nodeName").to_owned();
-        plan.tell(event);
+        plan.record(event);
     }
 }
 
-/// Whether containers with this misfortune are never ready.
-fn spoils_readiness(misfortune: Option<Misfortune>) -> bool {
-    matches!(misfortune, Some(Misfortune::CrashLoop | Misfortune::NotReady))
+/// Whether containers with this failure never become ready.
+fn is_never_ready(failure: Option<PodFailure>) -> bool {
+    matches!(failure, Some(PodFailure::CrashLoop | PodFailure::NotReady))
 }
 
 fn backoff(restarts: i64) -> Duration {

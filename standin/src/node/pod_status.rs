@@ -3,49 +3,48 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::object::{count, generation, is_true, list, name, text, time, uid};
+use crate::objects::fields::{count, generation, is_true, list, name, namespace, text, time, uid};
 
-/// What all containers of a pod are doing.
+/// The state of all containers of a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Containers {
+pub(crate) enum ContainerState {
     Creating,
-    /// The image does not come.
-    Stuck,
+    ImagePullBackOff,
     Running {
         ready: bool,
         restarts: i64,
     },
-    /// Failed, and waiting to be started again.
-    Backoff {
+    /// Failed, and waiting for the next restart.
+    CrashLoopBackOff {
         restarts: i64,
         wait_s: u64,
     },
-    Ended {
+    Terminated {
         exit: i64,
     },
 }
 
-impl Containers {
+impl ContainerState {
     fn phase(self) -> &'static str {
         match self {
-            Containers::Creating | Containers::Stuck => "Pending",
-            Containers::Running { .. } | Containers::Backoff { .. } => "Running",
-            Containers::Ended { exit: 0 } => "Succeeded",
-            Containers::Ended { .. } => "Failed",
+            ContainerState::Creating | ContainerState::ImagePullBackOff => "Pending",
+            ContainerState::Running { .. } | ContainerState::CrashLoopBackOff { .. } => "Running",
+            ContainerState::Terminated { exit: 0 } => "Succeeded",
+            ContainerState::Terminated { .. } => "Failed",
         }
     }
 
     fn is_ready(self) -> bool {
-        matches!(self, Containers::Running { ready: true, .. })
+        matches!(self, ContainerState::Running { ready: true, .. })
     }
 
-    fn is_made(self) -> bool {
-        !matches!(self, Containers::Creating | Containers::Stuck)
+    fn has_sandbox(self) -> bool {
+        !matches!(self, ContainerState::Creating | ContainerState::ImagePullBackOff)
     }
 }
 
-/// The status of a pod whose containers do this.
-pub(crate) fn status(pod: &Value, containers: Containers, now: Timestamp) -> Value {
+/// The status of a pod whose containers are in this state.
+pub(crate) fn status(pod: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let mut status = pod["status"].clone();
     status["phase"] = containers.phase().into();
     status["observedGeneration"] = generation(pod).into();
@@ -55,7 +54,7 @@ pub(crate) fn status(pod: &Value, containers: Containers, now: Timestamp) -> Val
     let host = address(192, 168, text(pod, "/spec/nodeName"));
     status["hostIP"] = host.as_str().into();
     status["hostIPs"] = json!([{ "ip": host }]);
-    if containers.is_made() {
+    if containers.has_sandbox() {
         let own = match pod["spec"]["hostNetwork"] == true {
             true => host,
             false => address(10, 0, uid(pod)),
@@ -78,20 +77,20 @@ pub(crate) fn status(pod: &Value, containers: Containers, now: Timestamp) -> Val
     status
 }
 
-/// Whether somebody has put a container into a running pod that is not there yet.
-pub(crate) fn is_joined(pod: &Value) -> bool {
-    let there = list(pod, "/status/ephemeralContainerStatuses").len();
-    list(pod, "/spec/ephemeralContainers").len() > there
+/// Whether an ephemeral container was added that has no status yet.
+pub(crate) fn has_new_ephemeral_container(pod: &Value) -> bool {
+    let started = list(pod, "/status/ephemeralContainerStatuses").len();
+    list(pod, "/spec/ephemeralContainers").len() > started
 }
 
-fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
+fn conditions(pod: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let names: Vec<&str> =
         list(pod, "/spec/containers").iter().filter_map(|container| container["name"].as_str()).collect();
     let unready = format!("containers with unready status: [{}]", names.join(" "));
-    let (ready, why, told) = match containers {
+    let (ready, why, message) = match containers {
         _ if containers.is_ready() => (true, "", ""),
-        Containers::Ended { exit: 0 } => (false, "PodCompleted", ""),
-        Containers::Ended { .. } => (false, "PodFailed", ""),
+        ContainerState::Terminated { exit: 0 } => (false, "PodCompleted", ""),
+        ContainerState::Terminated { .. } => (false, "PodFailed", ""),
         _ => (false, "ContainersNotReady", unready.as_str()),
     };
     let gate = list(pod, "/spec/readinessGates")
@@ -100,25 +99,26 @@ fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
         .find(|gate| !is_true(pod, gate));
     let gated =
         gate.map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist."));
-    let is_made = containers.is_made();
+    let has_sandbox = containers.has_sandbox();
     let rows = [
-        ("PodReadyToStartContainers", is_made, "", ""),
+        ("PodReadyToStartContainers", has_sandbox, "", ""),
         ("Initialized", true, "", ""),
         match &gated {
-            Some(told) if ready => ("Ready", false, "ReadinessGatesNotReady", told.as_str()),
-            _ => ("Ready", ready, why, told),
+            Some(message) if ready => ("Ready", false, "ReadinessGatesNotReady", message.as_str()),
+            _ => ("Ready", ready, why, message),
         },
-        ("ContainersReady", ready, why, told),
+        ("ContainersReady", ready, why, message),
         ("PodScheduled", true, "", ""),
     ];
     let mut conditions: Vec<Value> = list(pod, "/status/conditions").to_vec();
-    for (kind, is_so, reason, message) in rows {
-        let word = if is_so { "True" } else { "False" };
+    for (kind, holds, reason, message) in rows {
+        let condition_status = if holds { "True" } else { "False" };
         let old = conditions.iter().position(|condition| condition["type"] == kind);
-        let old = old.map(|place| conditions.remove(place));
-        let since = old.filter(|old| old["status"] == word).map(|old| old["lastTransitionTime"].clone());
+        let old = old.map(|index| conditions.remove(index));
+        let since =
+            old.filter(|old| old["status"] == condition_status).map(|old| old["lastTransitionTime"].clone());
         let mut condition = json!({
-            "type": kind, "status": word, "lastProbeTime": null,
+            "type": kind, "status": condition_status, "lastProbeTime": null,
             "lastTransitionTime": since.unwrap_or_else(|| time(now)), "observedGeneration": generation(pod),
         });
         if !reason.is_empty() {
@@ -132,12 +132,14 @@ fn conditions(pod: &Value, containers: Containers, now: Timestamp) -> Value {
     conditions.into()
 }
 
-fn container_status(pod: &Value, container: &Value, containers: Containers, now: Timestamp) -> Value {
+fn container_status(pod: &Value, container: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let container_name = text(container, "/name");
     let old = list(pod, "/status/containerStatuses").iter().find(|old| old["name"] == container["name"]);
     let old = old.cloned().unwrap_or_default();
     let restarts = match containers {
-        Containers::Running { restarts, .. } | Containers::Backoff { restarts, .. } => restarts,
+        ContainerState::Running { restarts, .. } | ContainerState::CrashLoopBackOff { restarts, .. } => {
+            restarts
+        }
         _ => count(&old, "/restartCount"),
     };
     let id = format!("standin://{}/{container_name}/{restarts}", uid(pod));
@@ -156,32 +158,34 @@ fn container_status(pod: &Value, container: &Value, containers: Containers, now:
     let image = text(container, "/image");
     let mut last = old["lastState"].clone();
     let state = match containers {
-        Containers::Creating => json!({ "waiting": { "reason": "ContainerCreating" } }),
-        Containers::Stuck => waiting("ImagePullBackOff", format!("Back-off pulling image {image:?}")),
-        Containers::Running { .. } => json!({ "running": { "startedAt": started } }),
-        Containers::Ended { exit } => ended(exit),
-        Containers::Backoff { wait_s, .. } => {
+        ContainerState::Creating => json!({ "waiting": { "reason": "ContainerCreating" } }),
+        ContainerState::ImagePullBackOff => {
+            waiting("ImagePullBackOff", format!("Back-off pulling image {image:?}"))
+        }
+        ContainerState::Running { .. } => json!({ "running": { "startedAt": started } }),
+        ContainerState::Terminated { exit } => ended(exit),
+        ContainerState::CrashLoopBackOff { wait_s, .. } => {
             last = ended(1);
-            let who = format!("{}_{}({})", name(pod), crate::object::namespace(pod), uid(pod));
+            let pod_id = format!("{}_{}({})", name(pod), namespace(pod), uid(pod));
             waiting(
                 "CrashLoopBackOff",
-                format!("back-off {wait_s}s restarting failed container={container_name} pod={who}"),
+                format!("back-off {wait_s}s restarting failed container={container_name} pod={pod_id}"),
             )
         }
     };
     json!({
-        "name": container_name, "image": image, "imageID": if containers.is_made() { format!("standin://{image}") } else { String::new() },
-        "containerID": if containers.is_made() { id } else { String::new() },
-        "ready": containers.is_ready(), "started": matches!(containers, Containers::Running { .. }),
+        "name": container_name, "image": image, "imageID": if containers.has_sandbox() { format!("standin://{image}") } else { String::new() },
+        "containerID": if containers.has_sandbox() { id } else { String::new() },
+        "ready": containers.is_ready(), "started": matches!(containers, ContainerState::Running { .. }),
         "restartCount": restarts, "state": state, "lastState": if last.is_null() { json!({}) } else { last },
     })
 }
 
-/// Containers that run before the others have ended by the time those run; those that stay run along.
-fn init_status(pod: &Value, container: &Value, containers: Containers, now: Timestamp) -> Value {
+/// Init containers have completed by the time the others run. Sidecars (restart policy Always) keep running.
+fn init_status(pod: &Value, container: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let mut status = container_status(pod, container, containers, now);
-    let stays = text(container, "/restartPolicy") == "Always";
-    if containers.is_made() && !stays {
+    let is_sidecar = text(container, "/restartPolicy") == "Always";
+    if containers.has_sandbox() && !is_sidecar {
         let since = pod["status"]["startTime"].as_str().map_or_else(|| time(now), Value::from);
         status["state"] = json!({ "terminated": {
             "exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since, "containerID": status["containerID"],
@@ -194,22 +198,23 @@ fn init_status(pod: &Value, container: &Value, containers: Containers, now: Time
     status
 }
 
-/// Such a container runs from when it was put there to when the pod ends, and is never ready for anything.
+/// An ephemeral container runs until the pod ends, and is never ready.
 fn ephemeral_status(pod: &Value, container: &Value, now: Timestamp) -> Value {
     let old = list(pod, "/status/ephemeralContainerStatuses").iter();
     if let Some(old) = old.into_iter().find(|old| old["name"] == container["name"]) {
         return old.clone();
     }
-    let mut status = container_status(pod, container, Containers::Running { ready: false, restarts: 0 }, now);
+    let mut status =
+        container_status(pod, container, ContainerState::Running { ready: false, restarts: 0 }, now);
     if let Some(fields) = status.as_object_mut() {
         fields.remove("started");
     }
     status
 }
 
-/// An address of one's own, made of one's name.
-pub(crate) fn address(first: u8, second: u8, whose: &str) -> String {
-    let hash = xxhash_rust::xxh3::xxh3_64(whose.as_bytes()).to_le_bytes();
+/// A stable IP address derived from a name or uid.
+pub(crate) fn address(first: u8, second: u8, seed: &str) -> String {
+    let hash = xxhash_rust::xxh3::xxh3_64(seed.as_bytes()).to_le_bytes();
     let second = if second == 0 { hash[2] } else { second };
     format!("{first}.{second}.{}.{}", hash[0], hash[1] % 254 + 1)
 }

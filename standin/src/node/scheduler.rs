@@ -1,4 +1,4 @@
-//! Puts pods on nodes: those that fit, the emptiest first; or says why none does.
+//! The scheduler: binds a pod to the least used node that it fits, or reports why there is none.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,42 @@ use api::meta::quantity::Amounts;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fits;
-use super::pace::{Misfortune, Pace};
+use super::delays::{Delays, PodFailure};
+use super::predicates;
+use crate::cache::Cache;
 use crate::clock::later;
-use crate::control::pods::is_finished;
-use crate::kind::Kind;
-use crate::object::{created, is_being_deleted, list, name, namespace, number, text, time, uid};
+use crate::objects::fields::{
+    creation_time, is_being_deleted, list, name, namespace, number, text, time, uid,
+};
+use crate::objects::kind::ObjectKind;
+use crate::objects::pods::is_finished;
 use crate::plan::{Event, Plan, Write};
-use crate::world::World;
 
 const SCHEDULER: &str = "default-scheduler";
 
-/// Looks at all namespaces: they share the nodes.
-pub(crate) fn step(world: &World, pace: Pace, now: Timestamp, plan: &mut Plan) {
+/// Schedules the pods of all namespaces, because they share the nodes.
+pub(crate) fn reconcile(cache: &Cache, delays: Delays, now: Timestamp, plan: &mut Plan) {
     let is_waiting = |pod: &&Value| {
         text(pod, "/spec/nodeName").is_empty()
             && !is_being_deleted(pod)
             && !is_finished(pod)
             && list(pod, "/spec/schedulingGates").is_empty()
     };
-    let mut waiting: Vec<&Value> = world.every(Kind::Pods).filter(is_waiting).collect();
+    let mut waiting: Vec<&Value> = cache.list_all(ObjectKind::Pods).filter(is_waiting).collect();
     if waiting.is_empty() {
         return;
     }
-    waiting.sort_by_key(|pod| (-number(pod, "/spec/priority").unwrap_or_default(), created(pod)));
-    let mut room = Room::of(world);
+    waiting.sort_by_key(|pod| (-number(pod, "/spec/priority").unwrap_or_default(), creation_time(pod)));
+    let mut nodes = FreeResources::new(cache);
     for pod in waiting {
-        let due = later(world.stage(pod, now).1, pace.of(pod).schedule);
+        let due = later(cache.pod_stage(pod, now).1, delays.for_pod(pod).schedule);
         if due > now {
-            plan.wake(due);
+            plan.requeue_at(due);
             continue;
         }
-        match room.place(world, pod) {
+        match nodes.assign(cache, pod) {
             Ok(node) => bind(pod, &node, plan),
-            Err(why) => refuse(pod, why, now, plan),
+            Err(message) => report_unschedulable(pod, message, now, plan),
         }
     }
 }
@@ -51,92 +53,96 @@ fn bind(pod: &Value, node: &str, plan: &mut Plan) {
         uid: uid(pod).to_owned(),
         node: node.to_owned(),
     });
-    let told = format!("Successfully assigned {}/{} to {node}", namespace(pod), name(pod));
-    plan.tell(Event::new(Kind::Pods, pod, "Scheduled", told).from(SCHEDULER));
+    let message = format!("Successfully assigned {}/{} to {node}", namespace(pod), name(pod));
+    plan.record(Event::new(ObjectKind::Pods, pod, "Scheduled", message).reported_by(SCHEDULER));
 }
 
-fn refuse(pod: &Value, why: String, now: Timestamp, plan: &mut Plan) {
-    let old = crate::object::condition(pod, "PodScheduled");
-    if old.is_some_and(|old| old["status"] == "False" && text(old, "/message") == why) {
+fn report_unschedulable(pod: &Value, message: String, now: Timestamp, plan: &mut Plan) {
+    let old = crate::objects::fields::condition(pod, "PodScheduled");
+    if old.is_some_and(|old| old["status"] == "False" && text(old, "/message") == message) {
         return;
     }
     let since = old.filter(|old| old["status"] == "False").map(|old| old["lastTransitionTime"].clone());
     let mut conditions = list(pod, "/status/conditions").to_vec();
     conditions.retain(|condition| condition["type"] != "PodScheduled");
     conditions.push(json!({
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
         "lastProbeTime": null, "lastTransitionTime": since.unwrap_or_else(|| time(now)),
-        "observedGeneration": crate::object::generation(pod),
+        "observedGeneration": crate::objects::fields::generation(pod),
     }));
     let mut status = pod["status"].clone();
     status["phase"] = "Pending".into();
     status["conditions"] = conditions.into();
-    plan.status(Kind::Pods, pod, status);
-    plan.tell(Event::new(Kind::Pods, pod, "FailedScheduling", why).warning().from(SCHEDULER));
+    plan.status(ObjectKind::Pods, pod, status);
+    plan.record(
+        Event::new(ObjectKind::Pods, pod, "FailedScheduling", message).warning().reported_by(SCHEDULER),
+    );
 }
 
-/// A node, and what is left of it.
-struct Place<'a> {
+/// A node, its allocatable resources, and those that no pod requests.
+struct NodeResources<'a> {
     node: &'a Value,
-    all: Amounts,
+    allocatable: Amounts,
     free: Amounts,
 }
 
-struct Room<'a>(BTreeMap<&'a str, Place<'a>>);
+/// By the name of the node.
+struct FreeResources<'a>(BTreeMap<&'a str, NodeResources<'a>>);
 
-impl<'a> Room<'a> {
-    fn of(world: &'a World) -> Room<'a> {
-        let place = |node: &'a Value| {
-            let all = fits::allocatable(node);
-            (name(node), Place { node, free: all.clone(), all })
+impl<'a> FreeResources<'a> {
+    fn new(cache: &'a Cache) -> FreeResources<'a> {
+        let resources = |node: &'a Value| {
+            let allocatable = predicates::allocatable(node);
+            (name(node), NodeResources { node, free: allocatable.clone(), allocatable })
         };
-        let mut room = Room(world.every(Kind::Nodes).map(place).collect());
-        for pod in world.every(Kind::Pods).filter(|pod| !is_finished(pod)) {
-            room.take(text(pod, "/spec/nodeName"), &fits::requests(pod));
+        let mut nodes = FreeResources(cache.list_all(ObjectKind::Nodes).map(resources).collect());
+        for pod in cache.list_all(ObjectKind::Pods).filter(|pod| !is_finished(pod)) {
+            nodes.reserve(text(pod, "/spec/nodeName"), &predicates::requests(pod));
         }
-        room
+        nodes
     }
 
-    fn take(&mut self, node: &str, amounts: &Amounts) {
-        let Some(place) = self.0.get_mut(node) else { return };
+    fn reserve(&mut self, node: &str, amounts: &Amounts) {
+        let Some(resources) = self.0.get_mut(node) else { return };
         for (resource, amount) in amounts {
-            *place.free.entry(resource.clone()).or_default() -= amount;
+            *resources.free.entry(resource.clone()).or_default() -= amount;
         }
     }
 
-    /// The node for a pod, which has less room then; or why there is none.
-    fn place(&mut self, world: &World, pod: &Value) -> Result<String, String> {
-        let wanted = fits::requests(pod);
+    /// Chooses a node for a pod and reserves its requests there; or says why no node fits.
+    fn assign(&mut self, cache: &Cache, pod: &Value) -> Result<String, String> {
+        let requested = predicates::requests(pod);
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting = Vec::new();
         let mut would_fit_empty = false;
-        let unclaimed = unclaimed(world, pod);
-        for place in self.0.values() {
-            let misfortune = Misfortune::of(pod) == Some(Misfortune::Unschedulable);
-            let why = misfortune
-                .then(|| "node(s) were told to refuse it".to_owned())
-                .or_else(|| unclaimed.clone())
-                .or_else(|| fits::refusal(place.node, pod));
-            would_fit_empty |= why.is_none() && fits::lacking(&place.all, &wanted).is_none();
-            match why.or_else(|| fits::lacking(&place.free, &wanted)) {
-                None => fitting.push(place),
+        let unbound_claim = unbound_claim(cache, pod);
+        for candidate in self.0.values() {
+            let is_injected = PodFailure::of(pod) == Some(PodFailure::Unschedulable);
+            let why = is_injected
+                .then(|| "node(s) refused the pod because of an injected failure".to_owned())
+                .or_else(|| unbound_claim.clone())
+                .or_else(|| predicates::mismatch(candidate.node, pod));
+            would_fit_empty |=
+                why.is_none() && predicates::insufficient(&candidate.allocatable, &requested).is_none();
+            match why.or_else(|| predicates::insufficient(&candidate.free, &requested)) {
+                None => fitting.push(candidate),
                 Some(why) => *reasons.entry(why).or_default() += 1,
             }
         }
-        let best = fitting.into_iter().min_by_key(|place| place.used());
-        let Some(best) = best.map(|place| name(place.node).to_owned()) else {
-            return Err(told(self.0.len(), &reasons, would_fit_empty));
+        let best = fitting.into_iter().min_by_key(|candidate| candidate.used());
+        let Some(best) = best.map(|candidate| name(candidate.node).to_owned()) else {
+            return Err(unschedulable_message(self.0.len(), &reasons, would_fit_empty));
         };
-        self.take(&best, &wanted);
+        self.reserve(&best, &requested);
         Ok(best)
     }
 }
 
-impl Place<'_> {
-    /// The share of its fullest resource that is taken, in thousandths, and how many pods are there.
+impl NodeResources<'_> {
+    /// The used share of its scarcest resource in thousandths, and the number of its pods.
     fn used(&self) -> (i128, i128) {
         let taken = |resource: &str| {
-            let (all, free) = (self.all.get(resource)?, self.free.get(resource)?);
+            let (all, free) = (self.allocatable.get(resource)?, self.free.get(resource)?);
             Some((*all - *free, *all))
         };
         let share = |resource| {
@@ -148,13 +154,13 @@ impl Place<'_> {
     }
 }
 
-/// A claim of the pod that has no volume yet.
-fn unclaimed(world: &World, pod: &Value) -> Option<String> {
+/// Why a claim of the pod is not bound, if one is not.
+fn unbound_claim(cache: &Cache, pod: &Value) -> Option<String> {
     let claims = list(pod, "/spec/volumes").iter();
     let names =
         claims.map(|volume| text(volume, "/persistentVolumeClaim/claimName")).filter(|name| !name.is_empty());
     for claim in names {
-        match world.get(Kind::Claims, namespace(pod), claim) {
+        match cache.get(ObjectKind::PersistentVolumeClaims, namespace(pod), claim) {
             None => return Some(format!("persistentvolumeclaim {claim:?} not found")),
             Some(claim) if text(claim, "/status/phase") != "Bound" => {
                 return Some("pod has unbound immediate PersistentVolumeClaims".to_owned());
@@ -165,18 +171,18 @@ fn unclaimed(world: &World, pod: &Value) -> Option<String> {
     None
 }
 
-/// As the scheduler of Kubernetes puts it.
-fn told(nodes: usize, reasons: &BTreeMap<String, usize>, would_fit_empty: bool) -> String {
+/// The message of kube-scheduler.
+fn unschedulable_message(nodes: usize, reasons: &BTreeMap<String, usize>, would_fit_empty: bool) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".to_owned();
     }
     let listed: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
-    let eviction = match would_fit_empty {
+    let preemption = match would_fit_empty {
         true => "No preemption victims found for incoming pod.",
         false => "Preemption is not helpful for scheduling.",
     };
     format!(
-        "0/{nodes} nodes are available: {}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: {nodes} {eviction}",
+        "0/{nodes} nodes are available: {}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: {nodes} {preemption}",
         listed.join(", ")
     )
 }

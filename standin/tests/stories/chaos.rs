@@ -1,11 +1,11 @@
-//! Everything at once: changes, cuts, deaths and restarts; and at the end all is as the last change says.
+//! Random changes, cuts, kills and restarts: at the end the cluster matches the last change.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use standin::{Clock, Link, Options, Pace, Trouble};
+use standin::{Clock, Delays, Link, Options, ResponseFault};
 
-use crate::common::{APPS, BATCH, CORE, World, deployment, is_true, job, template};
+use crate::common::{APPS, BATCH, CORE, TestCluster, deployment, is_true, job, template};
 
 /// The same in every run.
 struct Chance(u64);
@@ -24,59 +24,60 @@ impl Chance {
 async fn whatever_happens_it_ends_as_the_last_change_says() {
     let clock = Clock::held();
     let second = Duration::from_secs(1);
-    let pace = Pace { schedule: second, start: second, ready: second, run: second, stop: second };
-    let mut world = World::with(Options { clock: clock.clone(), pace, ..Options::new("east") }).await;
+    let delays = Delays { schedule: second, start: second, ready: second, run: second, stop: second };
+    let mut cluster =
+        TestCluster::with(Options { clock: clock.clone(), delays, ..Options::new("east") }).await;
     let path = format!("{APPS}/deployments/web");
-    world.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
-    world
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
+    cluster
         .create(&format!("{BATCH}/jobs"), job("once", json!({"completions": 6, "parallelism": 2}), json!({})))
         .await;
     let mut chance = Chance(0x5eed);
     let mut image = String::from("nginx:1");
     for round in 0..60 {
         match chance.below(7) {
-            0 => drop(world.merge(&path, json!({"spec": {"replicas": chance.below(6)}})).await),
+            0 => drop(cluster.merge(&path, json!({"spec": {"replicas": chance.below(6)}})).await),
             1 => {
                 image = format!("nginx:{}", chance.below(4));
-                world.merge(&path, json!({"spec": {"template": template("web", &image, json!({}))}})).await;
+                cluster.merge(&path, json!({"spec": {"template": template("web", &image, json!({}))}})).await;
             }
             2 => {
-                let pods = world.names(&format!("{CORE}/pods")).await;
+                let pods = cluster.names(&format!("{CORE}/pods")).await;
                 if let Some(pod) = pods.get(chance.below(8) as usize) {
-                    let _ = world.ask("DELETE", &format!("{CORE}/pods/{pod}"), Value::Null).await;
+                    let _ = cluster.ask("DELETE", &format!("{CORE}/pods/{pod}"), Value::Null).await;
                 }
             }
             3 => {
-                world.standin.kill().await;
-                world.standin.restart().await.unwrap();
+                cluster.standin.kill().await;
+                cluster.standin.restart().await.unwrap();
             }
             4 => {
-                world.standin.faults().set_link(Link::Cut);
-                assert!(world.ask("GET", &path, Value::Null).await.is_err());
-                world.standin.faults().heal();
+                cluster.standin.faults().set_link(Link::Cut);
+                assert!(cluster.ask("GET", &path, Value::Null).await.is_err());
+                cluster.standin.faults().clear();
             }
             5 => {
-                world.standin.faults().trouble(Trouble::LostAnswer, 50);
-                let _ = world
+                cluster.standin.faults().inject(ResponseFault::LostResponse, 50);
+                let _ = cluster
                     .ask("PATCH", &path, json!({"metadata": {"labels": {"round": round.to_string()}}}))
                     .await;
-                world.standin.faults().heal();
+                cluster.standin.faults().clear();
             }
             _ => {}
         }
         clock.advance(Duration::from_secs(chance.below(4)));
         tokio::task::yield_now().await;
     }
-    world.merge(&path, json!({"spec": {"replicas": 4}})).await;
-    // Time goes on while somebody waits.
+    cluster.merge(&path, json!({"spec": {"replicas": 4}})).await;
+    // Time advances while the test waits.
     let waiting = async {
         let done = |web: &Value| {
             let all = ["replicas", "updatedReplicas", "availableReplicas"];
             all.iter().all(|field| web["status"][field] == 4)
                 && web["status"]["observedGeneration"] == web["metadata"]["generation"]
         };
-        world.until(&path, done).await;
-        world.until(&format!("{BATCH}/jobs/once"), |once| is_true(once, "Complete")).await
+        cluster.until(&path, done).await;
+        cluster.until(&format!("{BATCH}/jobs/once"), |once| is_true(once, "Complete")).await
     };
     let passing = async {
         loop {
@@ -89,7 +90,7 @@ async fn whatever_happens_it_ends_as_the_last_change_says() {
         () = passing => unreachable!("it never ends"),
     };
     assert_eq!(once["status"]["succeeded"], 6, "{once}");
-    let pods = world.get(&format!("{CORE}/pods?labelSelector=app=web")).await;
+    let pods = cluster.get(&format!("{CORE}/pods?labelSelector=app=web")).await;
     let images =
         pods["items"].as_array().unwrap().iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     let images: Vec<&Value> = images.map(|pod| &pod["spec"]["containers"][0]["image"]).collect();

@@ -1,4 +1,4 @@
-//! A client that speaks plain JSON, and waits for what should come.
+//! A client that sends plain JSON and waits for expected states.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use http::Request;
 use serde_json::{Value, json};
 use standin::{Options, Standin};
 
-/// Long enough for a machine that does ten other things.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const APPS: &str = "/apis/apps/v1/namespaces/default";
 pub(crate) const BATCH: &str = "/apis/batch/v1/namespaces/default";
 pub(crate) const CORE: &str = "/api/v1/namespaces/default";
 
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub(crate) standin: Standin,
     pub(crate) client: kube::Client,
 }
 
-impl World {
-    /// A stand-in in which everything happens at once.
-    pub(crate) async fn new() -> World {
-        World::with(Options::new("east")).await
+impl TestCluster {
+    /// A stand-in without delays.
+    pub(crate) async fn new() -> TestCluster {
+        TestCluster::with(Options::new("east")).await
     }
 
-    pub(crate) async fn with(options: Options) -> World {
+    pub(crate) async fn with(options: Options) -> TestCluster {
         let standin = Standin::start(options).await.unwrap();
-        World { client: standin.client(), standin }
+        TestCluster { client: standin.client(), standin }
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Result<Value, kube::Error> {
@@ -41,7 +41,6 @@ impl World {
         self.ask("GET", path, Value::Null).await.unwrap_or_default()
     }
 
-    /// Must work.
     pub(crate) async fn create(&self, collection: &str, object: Value) -> Value {
         self.ask("POST", collection, object).await.unwrap()
     }
@@ -54,7 +53,7 @@ impl World {
         self.ask("DELETE", path, Value::Null).await.unwrap();
     }
 
-    /// Asks until the answer is as it should be.
+    /// Polls until the object is as expected.
     pub(crate) async fn until(&self, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -65,7 +64,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, asking).await {
+        match tokio::time::timeout(TIMEOUT, asking).await {
             Ok(answer) => answer,
             Err(_) => panic!("{path} is still {:#}", self.get(path).await),
         }
@@ -75,7 +74,7 @@ impl World {
         self.until(path, Value::is_null).await;
     }
 
-    /// The text of an answer that is none of JSON.
+    /// The body of a response that is not JSON.
     pub(crate) async fn text(&self, path: &str) -> Result<String, kube::Error> {
         self.client.request_text(Request::get(path).body(Vec::new()).unwrap()).await
     }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use standin::{Clock, NodeShape, Options, Pace};
+use standin::{Clock, Delays, NodeShape, Options};
 
-use crate::common::{APPS, BATCH, CORE, World, condition, deployment, is_true, job, template};
+use crate::common::{APPS, BATCH, CORE, TestCluster, condition, deployment, is_true, job, template};
 
 #[tokio::test]
 async fn a_deployment_gets_pods_that_run_and_says_so() {
-    let world = World::new().await;
-    world.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
-    let web = world
+    let cluster = TestCluster::new().await;
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
+    let web = cluster
         .until(&format!("{APPS}/deployments/web"), |web| {
             condition(web, "Progressing")["reason"] == "NewReplicaSetAvailable"
         })
@@ -22,64 +22,64 @@ async fn a_deployment_gets_pods_that_run_and_says_so() {
     }
     assert_eq!(web["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
     assert!(is_true(&web, "Available"), "{status}");
-    let pods = world.get(&format!("{CORE}/pods")).await;
+    let pods = cluster.get(&format!("{CORE}/pods")).await;
     for pod in pods["items"].as_array().unwrap() {
         assert!(is_true(pod, "Ready") && pod["status"]["phase"] == "Running", "{pod}");
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
     }
-    let events = world.get(&format!("{CORE}/events")).await;
-    let told =
+    let events = cluster.get(&format!("{CORE}/events")).await;
+    let message =
         |reason: &str| events["items"].as_array().unwrap().iter().any(|event| event["reason"] == reason);
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Pulled", "Created", "Started"] {
-        assert!(told(reason), "no {reason} in {events}");
+        assert!(message(reason), "no {reason} in {events}");
     }
 }
 
 #[tokio::test]
 async fn a_rollout_keeps_enough_pods_and_can_be_undone() {
-    let world = World::new().await;
+    let cluster = TestCluster::new().await;
     let path = format!("{APPS}/deployments/web");
-    world.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;
     let done = |web: &Value| {
         web["status"]["observedGeneration"] == web["metadata"]["generation"]
             && web["status"]["updatedReplicas"] == 4
             && web["status"]["replicas"] == 4
             && web["status"]["availableReplicas"] == 4
     };
-    world.until(&path, done).await;
+    cluster.until(&path, done).await;
     let set_image = |image: &str| json!({"spec": {"template": template("web", image, json!({}))}});
-    world.merge(&path, set_image("nginx:2")).await;
-    world.until(&path, done).await;
-    let sets = world.get(&format!("{APPS}/replicasets")).await;
+    cluster.merge(&path, set_image("nginx:2")).await;
+    cluster.until(&path, done).await;
+    let sets = cluster.get(&format!("{APPS}/replicasets")).await;
     let size = |set: &Value| set["spec"]["replicas"].as_i64().unwrap();
     let mut sizes: Vec<i64> = sets["items"].as_array().unwrap().iter().map(size).collect();
     sizes.sort();
     assert_eq!(sizes, [0, 4]);
     // Back to what was there before: the old ReplicaSet, under a new revision.
-    world.merge(&path, set_image("nginx:1")).await;
-    let web = world
+    cluster.merge(&path, set_image("nginx:1")).await;
+    let web = cluster
         .until(&path, |web| {
             done(web) && web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
         })
         .await;
-    assert_eq!(world.names(&format!("{APPS}/replicasets")).await.len(), 2, "{web}");
+    assert_eq!(cluster.names(&format!("{APPS}/replicasets")).await.len(), 2, "{web}");
 }
 
 #[tokio::test]
 async fn deleting_a_deployment_leaves_nothing() {
-    let world = World::new().await;
-    world.create(&format!("{APPS}/deployments"), deployment("web", 2, json!({}))).await;
-    world.until(&format!("{APPS}/deployments/web"), |web| web["status"]["availableReplicas"] == 2).await;
-    world.delete(&format!("{APPS}/deployments/web")).await;
-    world.until_gone(&format!("{APPS}/deployments/web")).await;
+    let cluster = TestCluster::new().await;
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 2, json!({}))).await;
+    cluster.until(&format!("{APPS}/deployments/web"), |web| web["status"]["availableReplicas"] == 2).await;
+    cluster.delete(&format!("{APPS}/deployments/web")).await;
+    cluster.until_gone(&format!("{APPS}/deployments/web")).await;
     for collection in [format!("{APPS}/replicasets"), format!("{CORE}/pods")] {
-        world.until(&collection, |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
+        cluster.until(&collection, |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
     }
 }
 
 #[tokio::test]
 async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
-    let world = World::new().await;
+    let cluster = TestCluster::new().await;
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
         "spec": {
@@ -91,14 +91,14 @@ async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
             }],
         },
     });
-    world.create(&format!("{APPS}/statefulsets"), set).await;
+    cluster.create(&format!("{APPS}/statefulsets"), set).await;
     let path = format!("{APPS}/statefulsets/db");
-    let db = world.until(&path, |db| db["status"]["availableReplicas"] == 2).await;
+    let db = cluster.until(&path, |db| db["status"]["availableReplicas"] == 2).await;
     assert_eq!(db["status"]["currentRevision"], db["status"]["updateRevision"]);
-    assert_eq!(world.names(&format!("{CORE}/pods")).await, ["db-3", "db-4"]);
-    assert_eq!(world.names(&format!("{CORE}/persistentvolumeclaims")).await, ["data-db-3", "data-db-4"]);
-    world.merge(&path, json!({"spec": {"template": template("db", "pg:2", json!({}))}})).await;
-    let db = world
+    assert_eq!(cluster.names(&format!("{CORE}/pods")).await, ["db-3", "db-4"]);
+    assert_eq!(cluster.names(&format!("{CORE}/persistentvolumeclaims")).await, ["data-db-3", "data-db-4"]);
+    cluster.merge(&path, json!({"spec": {"template": template("db", "pg:2", json!({}))}})).await;
+    let db = cluster
         .until(&path, |db| {
             db["status"]["updatedReplicas"] == 2
                 && db["status"]["currentRevision"] == db["status"]["updateRevision"]
@@ -106,71 +106,71 @@ async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
                 && db["status"]["observedGeneration"] == 2
         })
         .await;
-    assert_eq!(world.names(&format!("{APPS}/controllerrevisions")).await.len(), 2, "{db}");
-    world.merge(&path, json!({"spec": {"replicas": 1}})).await;
-    world.until(&path, |db| db["status"]["replicas"] == 1).await;
-    assert_eq!(world.names(&format!("{CORE}/pods")).await, ["db-3"]);
+    assert_eq!(cluster.names(&format!("{APPS}/controllerrevisions")).await.len(), 2, "{db}");
+    cluster.merge(&path, json!({"spec": {"replicas": 1}})).await;
+    cluster.until(&path, |db| db["status"]["replicas"] == 1).await;
+    assert_eq!(cluster.names(&format!("{CORE}/pods")).await, ["db-3"]);
     // What was written stays.
-    assert_eq!(world.names(&format!("{CORE}/persistentvolumeclaims")).await.len(), 2);
+    assert_eq!(cluster.names(&format!("{CORE}/persistentvolumeclaims")).await.len(), 2);
 }
 
 #[tokio::test]
 async fn a_daemon_set_is_on_every_node_and_on_a_new_one() {
-    let world = World::new().await;
+    let cluster = TestCluster::new().await;
     let set = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
         "spec": { "selector": { "matchLabels": { "app": "agent" } }, "template": template("agent", "agent", json!({})) },
     });
-    world.create(&format!("{APPS}/daemonsets"), set).await;
+    cluster.create(&format!("{APPS}/daemonsets"), set).await;
     let path = format!("{APPS}/daemonsets/agent");
     let ready = |number: i64| {
         move |set: &Value| {
             set["status"]["numberAvailable"] == number && set["status"]["updatedNumberScheduled"] == number
         }
     };
-    world.until(&path, ready(2)).await;
-    world
+    cluster.until(&path, ready(2)).await;
+    cluster
         .create("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "east-3"}}))
         .await;
     let room = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
-    world.merge("/api/v1/nodes/east-3/status", room).await;
-    world.until(&path, ready(3)).await;
-    world.merge(&path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}})).await;
-    world.until(&path, |set| set["status"]["observedGeneration"] == 2 && ready(3)(set)).await;
+    cluster.merge("/api/v1/nodes/east-3/status", room).await;
+    cluster.until(&path, ready(3)).await;
+    cluster.merge(&path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}})).await;
+    cluster.until(&path, |set| set["status"]["observedGeneration"] == 2 && ready(3)(set)).await;
 }
 
 #[tokio::test]
 async fn a_job_counts_every_pod_once() {
-    let world = World::new().await;
-    world
+    let cluster = TestCluster::new().await;
+    cluster
         .create(&format!("{BATCH}/jobs"), job("once", json!({"completions": 3, "parallelism": 2}), json!({})))
         .await;
-    let once = world.until(&format!("{BATCH}/jobs/once"), |job| is_true(job, "Complete")).await;
+    let once = cluster.until(&format!("{BATCH}/jobs/once"), |job| is_true(job, "Complete")).await;
     assert_eq!(once["status"]["succeeded"], 3, "{once}");
     assert_eq!(once["status"]["active"], Value::Null, "{once}");
     assert_eq!(condition(&once, "SuccessCriteriaMet")["reason"], "CompletionsReached");
     let indexed = json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed"});
-    world.create(&format!("{BATCH}/jobs"), job("idx", indexed, json!({}))).await;
-    let idx = world.until(&format!("{BATCH}/jobs/idx"), |job| is_true(job, "Complete")).await;
+    cluster.create(&format!("{BATCH}/jobs"), job("idx", indexed, json!({}))).await;
+    let idx = cluster.until(&format!("{BATCH}/jobs/idx"), |job| is_true(job, "Complete")).await;
     assert_eq!(idx["status"]["completedIndexes"], "0-2", "{idx}");
 }
 
 #[tokio::test]
 async fn a_cron_job_starts_jobs_when_the_clock_says_so() {
     let clock = Clock::held();
-    let world = World::with(Options { clock: clock.clone(), ..Options::new("east") }).await;
+    let cluster = TestCluster::with(Options { clock: clock.clone(), ..Options::new("east") }).await;
     let mut spec = job("tick", json!({}), json!({}))["spec"].clone();
     spec["template"]["spec"]["restartPolicy"] = "Never".into();
     let cron = json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "tick" },
         "spec": { "schedule": "*/10 * * * *", "jobTemplate": { "spec": spec } },
     });
-    world.create(&format!("{BATCH}/cronjobs"), cron).await;
+    cluster.create(&format!("{BATCH}/cronjobs"), cron).await;
     let path = format!("{BATCH}/cronjobs/tick");
     let mut last = Value::Null;
     for _ in 0..5 {
         clock.advance(Duration::from_secs(600));
-        let tick = world
+        let tick = cluster
             .until(&path, |tick| {
                 let status = &tick["status"];
                 !status["lastScheduleTime"].is_null()
@@ -181,112 +181,115 @@ async fn a_cron_job_starts_jobs_when_the_clock_says_so() {
             .await;
         last = tick["status"]["lastScheduleTime"].clone();
     }
-    world.until(&format!("{BATCH}/jobs"), |jobs| jobs["items"].as_array().unwrap().len() == 3).await;
+    cluster.until(&format!("{BATCH}/jobs"), |jobs| jobs["items"].as_array().unwrap().len() == 3).await;
 }
 
 #[tokio::test]
 async fn a_service_has_the_pods_that_are_ready() {
-    let world = World::new().await;
+    let cluster = TestCluster::new().await;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
         "spec": { "type": "LoadBalancer", "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
     });
-    world.create(&format!("{CORE}/services"), service).await;
-    world.create(&format!("{APPS}/deployments"), deployment("web", 2, json!({}))).await;
+    cluster.create(&format!("{CORE}/services"), service).await;
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 2, json!({}))).await;
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name=web";
     let ready = |slices: &Value, number: usize| {
         let endpoints = slices["items"][0]["endpoints"].as_array().cloned().unwrap_or_default();
         endpoints.len() == number && endpoints.iter().all(|endpoint| endpoint["conditions"]["ready"] == true)
     };
-    let slice = world.until(slices, |slices| ready(slices, 2)).await;
+    let slice = cluster.until(slices, |slices| ready(slices, 2)).await;
     assert_eq!(slice["items"][0]["ports"][0]["port"], 8080);
-    world
+    cluster
         .until(&format!("{CORE}/services/web"), |web| !web["status"]["loadBalancer"]["ingress"].is_null())
         .await;
-    world.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 0}})).await;
-    world.until(slices, |slices| ready(slices, 0)).await;
+    cluster.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 0}})).await;
+    cluster.until(slices, |slices| ready(slices, 0)).await;
 }
 
 #[tokio::test]
 async fn nothing_happens_before_its_time() {
     let clock = Clock::held();
-    let pace = Pace { start: Duration::from_secs(60), ready: Duration::from_secs(600), ..Pace::INSTANT };
-    let world = World::with(Options { clock: clock.clone(), pace, ..Options::new("east") }).await;
+    let delays = Delays { start: Duration::from_secs(60), ready: Duration::from_secs(600), ..Delays::NONE };
+    let cluster = TestCluster::with(Options { clock: clock.clone(), delays, ..Options::new("east") }).await;
     let mut web = deployment("web", 1, json!({}));
     web["spec"]["minReadySeconds"] = 3600.into();
     web["spec"]["progressDeadlineSeconds"] = 7200.into();
-    world.create(&format!("{APPS}/deployments"), web).await;
+    cluster.create(&format!("{APPS}/deployments"), web).await;
     let pods = format!("{CORE}/pods");
     let waiting = |pods: &Value| {
         pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
     };
-    world.until(&pods, |pods| waiting(pods) == "ContainerCreating").await;
+    cluster.until(&pods, |pods| waiting(pods) == "ContainerCreating").await;
     clock.advance(Duration::from_secs(60));
-    let running = world.until(&pods, |pods| pods["items"][0]["status"]["phase"] == "Running").await;
+    let running = cluster.until(&pods, |pods| pods["items"][0]["status"]["phase"] == "Running").await;
     assert!(!is_true(&running["items"][0], "Ready"), "{running}");
     clock.advance(Duration::from_secs(600));
-    world.until(&pods, |pods| is_true(&pods["items"][0], "Ready")).await;
+    cluster.until(&pods, |pods| is_true(&pods["items"][0], "Ready")).await;
     let path = format!("{APPS}/deployments/web");
-    let web = world.until(&path, |web| web["status"]["readyReplicas"] == 1).await;
+    let web = cluster.until(&path, |web| web["status"]["readyReplicas"] == 1).await;
     assert_eq!(web["status"]["availableReplicas"], Value::Null, "{web}");
     clock.advance(Duration::from_secs(3600));
-    world.until(&path, |web| web["status"]["availableReplicas"] == 1).await;
+    cluster.until(&path, |web| web["status"]["availableReplicas"] == 1).await;
 }
 
 #[tokio::test]
 async fn pods_wait_for_room() {
     let options = Options { nodes: vec![NodeShape::new("small", "1", "1Gi", 10)], ..Options::new("east") };
-    let world = World::with(options).await;
+    let cluster = TestCluster::with(options).await;
     let mut web = deployment("web", 3, json!({}));
     web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "400m"}});
-    world.create(&format!("{APPS}/deployments"), web).await;
+    cluster.create(&format!("{APPS}/deployments"), web).await;
     let path = format!("{APPS}/deployments/web");
-    world.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
+    cluster.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
     let refused = |pods: &Value| {
         let items = pods["items"].as_array().cloned().unwrap_or_default();
         items.into_iter().find(|pod| condition(pod, "PodScheduled")["reason"] == "Unschedulable")
     };
-    let pods = world.until(&format!("{CORE}/pods"), |pods| refused(pods).is_some()).await;
-    let told = condition(&refused(&pods).unwrap(), "PodScheduled")["message"].clone();
-    assert!(told.as_str().unwrap().starts_with("0/1 nodes are available: 1 Insufficient cpu."), "{told}");
-    world.merge(&path, json!({"spec": {"replicas": 2}})).await;
-    world.until(&path, |web| web["status"]["replicas"] == 2).await;
+    let pods = cluster.until(&format!("{CORE}/pods"), |pods| refused(pods).is_some()).await;
+    let message = condition(&refused(&pods).unwrap(), "PodScheduled")["message"].clone();
+    assert!(
+        message.as_str().unwrap().starts_with("0/1 nodes are available: 1 Insufficient cpu."),
+        "{message}"
+    );
+    cluster.merge(&path, json!({"spec": {"replicas": 2}})).await;
+    cluster.until(&path, |web| web["status"]["replicas"] == 2).await;
 }
 
 #[tokio::test]
 async fn an_eviction_waits_until_a_pod_can_be_spared() {
-    let world = World::new().await;
+    let cluster = TestCluster::new().await;
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
     });
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    world.create(budgets, budget).await;
-    world.create(&format!("{APPS}/deployments"), deployment("web", 1, json!({}))).await;
+    cluster.create(budgets, budget).await;
+    cluster.create(&format!("{APPS}/deployments"), deployment("web", 1, json!({}))).await;
     let allowed = |number: i64| {
         move |budget: &Value| {
             budget["status"]["disruptionsAllowed"].as_i64().unwrap_or_default() == number
                 && budget["status"]["currentHealthy"] == number + 1
         }
     };
-    world.until(&format!("{budgets}/web"), allowed(0)).await;
-    let pod = world.names(&format!("{CORE}/pods")).await.remove(0);
+    cluster.until(&format!("{budgets}/web"), allowed(0)).await;
+    let pod = cluster.names(&format!("{CORE}/pods")).await.remove(0);
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod } });
     let path = format!("{CORE}/pods/{pod}/eviction");
-    assert!(world.ask("POST", &path, eviction.clone()).await.is_err());
-    world.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 2}})).await;
-    world.until(&format!("{budgets}/web"), allowed(1)).await;
-    world.create(&path, eviction).await;
-    world.until_gone(&format!("{CORE}/pods/{pod}")).await;
-    world.until(&format!("{budgets}/web"), allowed(1)).await;
+    assert!(cluster.ask("POST", &path, eviction.clone()).await.is_err());
+    cluster.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 2}})).await;
+    cluster.until(&format!("{budgets}/web"), allowed(1)).await;
+    cluster.create(&path, eviction).await;
+    cluster.until_gone(&format!("{CORE}/pods/{pod}")).await;
+    cluster.until(&format!("{budgets}/web"), allowed(1)).await;
 }
 
 /// A chart from 2016 has a ReplicationController, and its pods ask for room on the node's disk. Stand-ins ran no controller
 /// for the first, and no node had any of the second: nothing ever ran.
 #[tokio::test]
 async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
-    let world = World::new().await;
-    let node = world.get("/api/v1/nodes/east-1").await;
+    let cluster = TestCluster::new().await;
+    let node = cluster.get("/api/v1/nodes/east-1").await;
     for field in ["capacity", "allocatable"] {
         assert_eq!(node["status"][field]["ephemeral-storage"], "100Gi", "{node}");
     }
@@ -302,17 +305,17 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
         })
     };
     let path = format!("{CORE}/replicationcontrollers");
-    world.create(&path, old("web", "1Gi")).await;
-    let web = world.until(&format!("{path}/web"), |web| web["status"]["availableReplicas"] == 2).await;
+    cluster.create(&path, old("web", "1Gi")).await;
+    let web = cluster.until(&format!("{path}/web"), |web| web["status"]["availableReplicas"] == 2).await;
     assert_eq!(web["status"]["observedGeneration"], 1, "{web}");
-    let pods = world.get(&format!("{CORE}/pods")).await;
+    let pods = cluster.get(&format!("{CORE}/pods")).await;
     let owner = &pods["items"][0]["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("ReplicationController"), &json!("web")));
-    world.merge(&format!("{path}/web"), json!({ "spec": { "replicas": 1 } })).await;
-    world.until(&format!("{path}/web"), |web| web["status"]["replicas"] == 1).await;
+    cluster.merge(&format!("{path}/web"), json!({ "spec": { "replicas": 1 } })).await;
+    cluster.until(&format!("{path}/web"), |web| web["status"]["replicas"] == 1).await;
     // What no disk has room for waits, and says why.
-    world.create(&path, old("huge", "1Ti")).await;
-    let told = |pods: &Value| {
+    cluster.create(&path, old("huge", "1Ti")).await;
+    let message = |pods: &Value| {
         let texts = pods["items"]
             .as_array()
             .into_iter()
@@ -320,5 +323,5 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
             .map(|pod| condition(pod, "PodScheduled").to_string());
         texts.filter(|text| text.contains("Insufficient ephemeral-storage")).count() == 2
     };
-    world.until(&format!("{CORE}/pods"), told).await;
+    cluster.until(&format!("{CORE}/pods"), message).await;
 }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::space::{Space, assert_same};
+use super::key_space::{KeySpace, assert_same};
 use crate::store::{
     At, Change, CommitError, Entry, Event, Expect, KEY_BYTES_MAX, Page, Revision, VALUE_BYTES_MAX,
 };
@@ -24,7 +24,7 @@ fn conflict(outcome: Result<Event, CommitError>) -> At<Option<Entry>> {
     }
 }
 
-pub(super) async fn a_key_changes_only_as_expected(space: Space) {
+pub(super) async fn a_key_changes_only_as_expected(space: KeySpace) {
     let created = space.commit("k", Expect::Absent, put("one")).await.expect("absent, as expected");
     let one = created.current.clone().expect("a put has a current entry");
     assert_eq!((&created.key, &created.previous), (&space.key("k"), &None));
@@ -48,7 +48,7 @@ pub(super) async fn a_key_changes_only_as_expected(space: Space) {
     assert_eq!(space.list(Page::default()).await.value.entries, [updated.current.unwrap()]);
 }
 
-pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: Space) {
+pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: KeySpace) {
     let first = space.put("k", "one").await;
     let told = conflict(space.commit("k", Expect::Absent, Change::Delete).await);
     assert_eq!(told.value, first.current, "deleting what should be absent always conflicts");
@@ -78,7 +78,7 @@ pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: Space) {
 }
 
 /// In etcd "modified at revision 0" means absent and revisions are signed; neither must show.
-pub(super) async fn impossible_expectations_conflict(space: Space) {
+pub(super) async fn impossible_expectations_conflict(space: KeySpace) {
     let impossible = [0, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX].map(Revision);
     for revision in impossible {
         for change in [put("x"), Change::Delete] {
@@ -95,7 +95,7 @@ pub(super) async fn impossible_expectations_conflict(space: Space) {
     }
 }
 
-pub(super) async fn a_conflict_is_true_at_its_revision(space: Space) {
+pub(super) async fn a_conflict_is_true_at_its_revision(space: KeySpace) {
     let busy = {
         let space = space.clone();
         tokio::spawn(async move { space.load("k", 3, 60, 2).await })
@@ -117,7 +117,7 @@ pub(super) async fn a_conflict_is_true_at_its_revision(space: Space) {
     busy.await.expect("the load runs through");
 }
 
-pub(super) async fn one_of_many_racing_writers_wins(space: Space) {
+pub(super) async fn one_of_many_racing_writers_wins(space: KeySpace) {
     let mut expect = Expect::Absent;
     for round in 0..20 {
         let mut racers = JoinSet::new();
@@ -136,7 +136,7 @@ pub(super) async fn one_of_many_racing_writers_wins(space: Space) {
     }
 }
 
-pub(super) async fn revisions_increase_across_concurrent_writers(space: Space) {
+pub(super) async fn revisions_increase_across_concurrent_writers(space: KeySpace) {
     let mut writers = JoinSet::new();
     for writer in 0..8 {
         let space = space.clone();
@@ -161,7 +161,7 @@ pub(super) async fn revisions_increase_across_concurrent_writers(space: Space) {
     assert_eq!(distinct.len(), revisions.len(), "every commit has a revision of its own");
 }
 
-pub(super) async fn reads_reflect_every_acknowledged_write(space: Space) {
+pub(super) async fn reads_reflect_every_acknowledged_write(space: KeySpace) {
     let mut writers = JoinSet::new();
     for writer in 0..6 {
         let space = space.clone();
@@ -186,7 +186,7 @@ pub(super) async fn reads_reflect_every_acknowledged_write(space: Space) {
     writers.join_all().await;
 }
 
-pub(super) async fn too_large_is_refused_and_nothing_is_written(space: Space) {
+pub(super) async fn too_large_is_refused_and_nothing_is_written(space: KeySpace) {
     let mut follower = space.follow(space.all(), space.head().await).await;
     let room = KEY_BYTES_MAX - space.key("").as_bytes().len();
     let (longest, too_long) = ("k".repeat(room), "k".repeat(room + 1));
@@ -215,7 +215,7 @@ pub(super) async fn too_large_is_refused_and_nothing_is_written(space: Space) {
     assert_eq!(entries.len(), wanted.len());
 }
 
-pub(super) async fn keys_and_values_are_any_bytes(space: Space) {
+pub(super) async fn keys_and_values_are_any_bytes(space: KeySpace) {
     let mut names: Vec<&[u8]> = vec![
         b"a",
         b"a\0",
@@ -257,7 +257,7 @@ pub(super) async fn keys_and_values_are_any_bytes(space: Space) {
 
 /// Each round drops a commit after some polls and then writes over what was there before it. If that
 /// conflicts, the dropped commit happened, and must be whole; if not, it must never happen.
-pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: Space) {
+pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: KeySpace) {
     let mut last = space.put("k", "start").await;
     let mut follower = space.follow(space.all(), last.revision).await;
     let mut wanted = Vec::new();
@@ -277,7 +277,7 @@ pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: Space) {
         last = match space.commit("k", expect, fence.clone()).await {
             Ok(event) => event,
             Err(CommitError::Conflict { current }) => {
-                let dropped = current.value.expect("nobody deletes");
+                let dropped = current.value.expect("no other client deletes");
                 assert_eq!(dropped.value(), &value, "whole or not at all");
                 wanted.push(Event {
                     revision: dropped.revision(),
@@ -286,7 +286,7 @@ pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: Space) {
                     previous: last.current.clone(),
                 });
                 let expect = Expect::Revision(dropped.revision());
-                space.commit("k", expect, fence).await.expect("nobody else writes")
+                space.commit("k", expect, fence).await.expect("no other client writes")
             }
             Err(error) => panic!("round {round}: {error}"),
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::space::{Space, after, assert_same};
+use super::key_space::{KeySpace, after, assert_same};
 use crate::store::{Event, Page, ReadError, Revision};
 
 /// Checks that `outcome` says Compacted, and returns the oldest revision kept.
@@ -22,16 +22,16 @@ fn compacted<T: std::fmt::Debug>(outcome: Result<T, ReadError>, asked: Revision)
     }
 }
 
-async fn list_at(space: &Space, revision: Revision) -> Result<Vec<crate::Entry>, ReadError> {
+async fn list_at(space: &KeySpace, revision: Revision) -> Result<Vec<crate::Entry>, ReadError> {
     let page = Page { at: Some(revision), ..Page::default() };
     space.store.list(space.all(), page).await.map(|read| read.value.entries)
 }
 
-async fn compact(space: &Space, through: Revision) {
+async fn compact(space: &KeySpace, through: Revision) {
     space.store.compact(through).await.expect("compaction is accepted");
 }
 
-async fn some_history(space: &Space) -> Vec<Event> {
+async fn some_history(space: &KeySpace) -> Vec<Event> {
     let mut events = vec![space.put("old", "never touched again").await];
     for nth in 0..20 {
         events.push(space.put(&format!("{}", nth % 4), format!("{nth}")).await);
@@ -40,7 +40,7 @@ async fn some_history(space: &Space) -> Vec<Event> {
     events
 }
 
-pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: Space) {
+pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: KeySpace) {
     let before = space.head().await;
     let events = some_history(&space).await;
     let now = space.list(Page::default()).await.value;
@@ -62,7 +62,7 @@ pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: Spa
     assert_eq!(space.get("old").await.value, events[0].current);
 }
 
-pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: Space) {
+pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: KeySpace) {
     for beyond in [Revision(space.head().await.0 + 1_000_000), Revision(u64::MAX)] {
         let events = some_history(&space).await;
         let head = space.head().await;
@@ -82,7 +82,7 @@ pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: Spac
     }
 }
 
-pub(super) async fn compaction_never_goes_back(space: Space) {
+pub(super) async fn compaction_never_goes_back(space: KeySpace) {
     let events = some_history(&space).await;
     let (low, high) = (events[5].revision, events[12].revision);
     compact(&space, high).await;
@@ -97,7 +97,7 @@ pub(super) async fn compaction_never_goes_back(space: Space) {
 
 /// The watch has unread events that are then forgotten. It must say so, and must not claim to be complete
 /// up to a revision it never delivered: a client would resume from there and never know what it missed.
-pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: Space) {
+pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: KeySpace) {
     let start = space.head().await;
     let mut asks_first = space.follow(space.all(), start).await;
     let mut reads_first = space.follow(space.all(), start).await;
@@ -127,7 +127,7 @@ pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: Space)
     }
 }
 
-pub(super) async fn a_watch_that_kept_up_goes_on(space: Space) {
+pub(super) async fn a_watch_that_kept_up_goes_on(space: KeySpace) {
     let start = space.head().await;
     let mut all = space.follow(space.all(), start).await;
     let mut idle = space.follow(space.range("idle"), start).await;
@@ -143,8 +143,8 @@ pub(super) async fn a_watch_that_kept_up_goes_on(space: Space) {
     assert_same("idle", &idle.take(1).await, std::slice::from_ref(&last));
 }
 
-/// Readers race with compaction: each gets all of its stretch, or is told, never a part passed off as all.
-pub(super) async fn beside_compaction_there_is_never_a_gap(space: Space) {
+/// Readers race with compaction: each gets all of its span, or is told, never a part passed off as all.
+pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
     let (mut told, mut complete) = (0, 0);
     for round in 0..12 {
         let start = space.head().await;
@@ -182,7 +182,7 @@ pub(super) async fn beside_compaction_there_is_never_a_gap(space: Space) {
     println!("              beside compaction: {complete} complete, {told} told");
 }
 
-/// Counts the values that are still held by somebody, anywhere.
+/// Counts the values that are still referenced.
 struct Counted {
     _held: Arc<()>,
 }
@@ -195,7 +195,7 @@ impl AsRef<[u8]> for Counted {
 
 /// Deleting 100,000 objects used to leave all their memory behind. Once they are deleted and their history is
 /// compacted, nothing holds them: not the tail, not the snapshot of a list that was left unfinished, not a watch.
-pub(super) async fn what_is_deleted_and_forgotten_is_let_go(space: Space) {
+pub(super) async fn what_is_deleted_and_forgotten_is_let_go(space: KeySpace) {
     let held = Arc::new(());
     let value = || Bytes::from_owner(Counted { _held: held.clone() });
     let mut watch = space.follow(space.all(), space.head().await).await;

@@ -37,8 +37,8 @@ use std::fmt;
 use rand::RngExt;
 
 use crate::range::{Key, Range};
+use crate::store::watch::Batch;
 use crate::store::{At, Change, Entry, Event, Expect, ReadError, Revision};
-use crate::watch::Batch;
 
 pub use check::Violation;
 pub use recorder::{RecordedWatch, Recorder};

@@ -4,12 +4,12 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::space::Space;
+use super::key_space::KeySpace;
 use crate::range::Range;
 use crate::store::{Entry, Page, ReadError, Revision};
 
 /// Reads page after page until there is no more. All pages are of the first one's revision.
-async fn pages(space: &Space, limit: usize, count: bool) -> (Revision, Vec<Entry>) {
+async fn pages(space: &KeySpace, limit: usize, count: bool) -> (Revision, Vec<Entry>) {
     let mut page = Page { limit: Some(limit), count, ..Page::default() };
     let mut entries = Vec::new();
     let mut remaining = None;
@@ -35,7 +35,7 @@ async fn pages(space: &Space, limit: usize, count: bool) -> (Revision, Vec<Entry
     }
 }
 
-pub(super) async fn pages_add_up_in_key_order(space: Space) {
+pub(super) async fn pages_add_up_in_key_order(space: KeySpace) {
     let mut names: Vec<_> = (0..25).map(|nth| format!("{nth:02}")).collect();
     names.shuffle(&mut StdRng::seed_from_u64(25));
     for name in &names {
@@ -55,7 +55,7 @@ pub(super) async fn pages_add_up_in_key_order(space: Space) {
     assert_eq!((none.entries.len(), none.more, none.remaining), (0, true, Some(25)), "a page of nothing");
 }
 
-pub(super) async fn neighbours_do_not_leak(space: Space) {
+pub(super) async fn neighbours_do_not_leak(space: KeySpace) {
     for name in ["a", "a/", "a/x", "a/y", "a0", "ab/", "ab/x", "b"] {
         space.put(name, name).await;
     }
@@ -82,7 +82,7 @@ pub(super) async fn neighbours_do_not_leak(space: Space) {
     check(space.range("a/"), Some("b"), &[]).await;
 }
 
-pub(super) async fn a_past_revision_reads_as_it_was_read_then(space: Space) {
+pub(super) async fn a_past_revision_reads_as_it_was_read_then(space: KeySpace) {
     let mut rng = StdRng::seed_from_u64(60);
     let mut read_then = vec![space.list(Page::default()).await];
     for nth in 0..60 {
@@ -105,7 +105,7 @@ pub(super) async fn a_past_revision_reads_as_it_was_read_then(space: Space) {
     }
 }
 
-pub(super) async fn pages_read_one_snapshot_while_writers_run(space: Space) {
+pub(super) async fn pages_read_one_snapshot_while_writers_run(space: KeySpace) {
     for name in 0..20 {
         space.put(&format!("k{name}"), "start").await;
     }
@@ -129,7 +129,7 @@ pub(super) async fn pages_read_one_snapshot_while_writers_run(space: Space) {
     (&mut busy).await.expect("the load runs through");
 }
 
-pub(super) async fn the_future_is_refused(space: Space) {
+pub(super) async fn the_future_is_refused(space: KeySpace) {
     let head = space.put("k", "one").await.revision;
     // Far ahead, because others may write to this store meanwhile.
     for ahead in [head.0 + 1_000_000, i64::MAX as u64, u64::MAX].map(Revision) {

@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use storage::{Store, conformance::ops::{self, LockStep, Step}, memory::Memory};
+//! # use storage::{Store, conformance::ops::{self, LockStep, StepResult}, memory::Memory};
 //! # fn subject() -> Arc<dyn Store> { Arc::new(Memory::new()) }
 //! # async fn agrees() -> Result<(), ops::Disagreement> {
 //! ops::agree(7, 300, async || (Arc::new(Memory::new()) as Arc<dyn Store>, subject())).await;
@@ -16,7 +16,7 @@
 //! // Or step by step, with a subject that is killed and reopened in between.
 //! let mut pair = LockStep::new(Arc::new(Memory::new()), subject());
 //! for op in ops::random(7, 300) {
-//!     if pair.step(&op).await? == Step::Interrupted {
+//!     if pair.step(&op).await? == StepResult::Interrupted {
 //!         pair.reopen(subject()).await?;
 //!     }
 //! }
@@ -37,7 +37,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::range::{Key, Range};
 use crate::store::Store;
-pub use lockstep::{LockStep, Step};
+pub use lockstep::{LockStep, StepResult};
 
 /// The keys in play: few, so that operations meet; awkward, so that encodings are tried.
 const NAMES: &[&[u8]] =
@@ -58,7 +58,7 @@ pub enum Op {
         key: u8,
     },
     List {
-        of: Stretch,
+        of: EventSpan,
         after: Option<u8>,
         limit: Option<usize>,
         count: bool,
@@ -69,7 +69,7 @@ pub enum Op {
         list: usize,
     },
     Watch {
-        of: Stretch,
+        of: EventSpan,
         after: When,
     },
     /// Reads a watch to the newest revision.
@@ -90,7 +90,7 @@ pub enum Belief {
     /// What is true.
     Right,
     Absent,
-    /// The revision so many events ago, whoever's it was.
+    /// The revision so many events ago.
     Earlier(u8),
     /// A revision that has not happened.
     Ahead,
@@ -104,7 +104,7 @@ pub enum When {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stretch {
+pub enum EventSpan {
     All,
     Key(u8),
     Prefix(u8),
@@ -115,13 +115,13 @@ fn key(nth: u8) -> Key {
     NAMES[usize::from(nth) % NAMES.len()].into()
 }
 
-impl Stretch {
+impl EventSpan {
     fn range(self) -> Range {
         match self {
-            Stretch::All => Range::all(),
-            Stretch::Key(nth) => Range::key(key(nth)),
-            Stretch::Prefix(nth) => Range::prefix(key(nth)),
-            Stretch::Between(from, to) => Range::between(key(from), key(to)),
+            EventSpan::All => Range::all(),
+            EventSpan::Key(nth) => Range::key(key(nth)),
+            EventSpan::Prefix(nth) => Range::prefix(key(nth)),
+            EventSpan::Between(from, to) => Range::between(key(from), key(to)),
         }
     }
 }
@@ -135,7 +135,7 @@ pub fn random(seed: u64, count: usize) -> Vec<Op> {
 fn random_op(rng: &mut StdRng, nth: usize) -> Op {
     let key = rng.random_range(0..NAMES.len() as u8);
     let other = rng.random_range(0..NAMES.len() as u8);
-    let of = [Stretch::All, Stretch::Key(key), Stretch::Prefix(key), Stretch::Between(key, other)]
+    let of = [EventSpan::All, EventSpan::Key(key), EventSpan::Prefix(key), EventSpan::Between(key, other)]
         [rng.random_range(0..4)];
     let when = match rng.random_range(0..10) {
         0..4 => When::Now,
@@ -190,7 +190,7 @@ impl fmt::Display for Disagreement {
 pub async fn run(ops: &[Op], model: Arc<dyn Store>, subject: Arc<dyn Store>) -> Result<(), Disagreement> {
     let mut pair = LockStep::new(model, subject);
     for op in ops {
-        if pair.step(op).await? == Step::Interrupted {
+        if pair.step(op).await? == StepResult::Interrupted {
             let (on, model) = (format!("{op:?}"), "an answer".into());
             return Err(Disagreement { on, model, subject: "no answer".into() });
         }

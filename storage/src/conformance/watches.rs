@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::space::{Space, after, assert_same};
+use super::key_space::{KeySpace, after, assert_same};
 use crate::range::Range;
 use crate::store::{Event, Page};
 
@@ -16,7 +16,7 @@ fn within(events: &[Event], range: &Range) -> Vec<Event> {
 }
 
 /// A history of some forty changes, and the revision before it.
-async fn some_history(space: &Space) -> (crate::Revision, Vec<Event>) {
+async fn some_history(space: &KeySpace) -> (crate::Revision, Vec<Event>) {
     let start = space.head().await;
     let mut events = Vec::new();
     for nth in 0..40 {
@@ -29,7 +29,7 @@ async fn some_history(space: &Space) -> (crate::Revision, Vec<Event>) {
     (start, events)
 }
 
-pub(super) async fn ordered_unique_reliable_from_every_revision(space: Space) {
+pub(super) async fn ordered_unique_reliable_from_every_revision(space: KeySpace) {
     let (start, events) = some_history(&space).await;
     let head = space.head().await;
     let starts = std::iter::once(start).chain(events.iter().map(|event| event.revision));
@@ -48,7 +48,7 @@ pub(super) async fn ordered_unique_reliable_from_every_revision(space: Space) {
     }
 }
 
-pub(super) async fn events_are_what_their_writers_were_told(space: Space) {
+pub(super) async fn events_are_what_their_writers_were_told(space: KeySpace) {
     let start = space.head().await;
     let mut live = space.follow(space.all(), start).await;
     let events = space.load("k", 4, 50, 3).await;
@@ -71,7 +71,7 @@ pub(super) async fn events_are_what_their_writers_were_told(space: Space) {
     assert_eq!(listed, state.into_values().collect::<Vec<_>>(), "the events add up to the state");
 }
 
-pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: Space) {
+pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: KeySpace) {
     let start = space.head().await;
     let mut narrow = space.follow(Range::key(space.key("own")), start).await;
     let mut wanted = Vec::new();
@@ -96,7 +96,7 @@ pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: Space) 
 
 /// Reading up to a revision that has happened ends there, whether or not anything of the range has happened, and
 /// needs no write to wake it. Two watches of one store are read in step this way.
-pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: Space) {
+pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
     let start = space.head().await;
     let watch = async |range| space.store.watch(range, start).await.expect("the revision can be watched");
     let (mut all, mut own) = (watch(space.all()).await, watch(space.range("own")).await);
@@ -132,7 +132,7 @@ pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: Space) {
 }
 
 /// A watch registers while writers publish; what falls between the two is what a careless engine loses.
-pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: Space) {
+pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: KeySpace) {
     let busy = {
         let space = space.clone();
         tokio::spawn(async move { space.load("k", 4, 120, 4).await })
@@ -153,7 +153,7 @@ pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: Space) {
 }
 
 /// The follower checks every delivery against every `through` it was told; this case asks very often.
-pub(super) async fn bookmarkable_through_never_outruns_events(space: Space) {
+pub(super) async fn bookmarkable_through_never_outruns_events(space: KeySpace) {
     let start = space.head().await;
     let done = Arc::new(AtomicBool::new(false));
     let mut readers = JoinSet::new();
@@ -183,7 +183,7 @@ pub(super) async fn bookmarkable_through_never_outruns_events(space: Space) {
     }
 }
 
-pub(super) async fn resumable_from_everything_ever_said(space: Space) {
+pub(super) async fn resumable_from_everything_ever_said(space: KeySpace) {
     let start = space.head().await;
     let busy = {
         let space = space.clone();

@@ -11,7 +11,7 @@ use super::OpenError;
 use super::layout::FORMAT;
 use crate::store::Revision;
 
-/// Makes the data directory, readable by its owner only: it will hold everybody's secrets.
+/// Makes the data directory, readable by its owner only: it will hold the Secrets of all users.
 pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     if dir.exists() {
         return Ok(());
@@ -61,7 +61,7 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(OpenError::io("lock", &path, source)),
         }
-        // Only to be helpful to the next one who tries; on a full disk it stays empty, and the lock holds.
+        // For the error message of the next process; on a full disk it stays empty, and the lock holds.
         let holder = format!("{}\n", std::process::id());
         let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Lock { _file: file })

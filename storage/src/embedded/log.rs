@@ -1,4 +1,4 @@
-//! The fjall database: opened, read, appended to. The one place that calls fjall.
+//! The fjall database. The one place that calls fjall.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,21 +13,21 @@ use rustix::io::Errno;
 
 use super::layout::{BASE, Base, HISTORY, Head, Record};
 use crate::store::{Entry, Event, Revision};
-use crate::view::Stretch;
+use crate::view::EventSpan;
 
 /// Written to a table when full. The View has everything in memory already, so this is kept small.
 const MEMTABLE_BYTES: u64 = 16 << 20;
-/// With so much in it, a memtable nobody writes to any more is written to a table as well: the View has all of it,
-/// and after a large deletion that has little.
-const SETTLE_BYTES: u64 = 1 << 20;
-/// What a removal takes in a memtable: its key, and its place in a list that can be skipped through.
+/// An idle memtable of this size is written to a table as well, because the View holds the same entries in memory. After a
+/// large deletion the View is small, and the memtable should not stay large.
+const FLUSH_IDLE_BYTES: u64 = 1 << 20;
+/// The size of a removal in a memtable: its key, and its node in the skip list.
 const REMOVAL_BYTES: u64 = 64;
-/// Full memtables that wait to be written. At four fjall makes a commit wait, for ever if nobody writes them;
-/// so we never make a fourth.
+/// Full memtables that wait to be written. At four fjall blocks commits, for ever if its worker has stopped, so this never
+/// makes a fourth.
 const SEALED_MAX: usize = 3;
-/// With so much unwritten, writers wait for the tables.
+/// With this many unwritten bytes, writers wait for the tables.
 const UNWRITTEN_MAX: u64 = 8 * MEMTABLE_BYTES;
-/// Merging tables can take seconds. If nothing moves for so long, whoever should write them has stopped.
+/// Merging tables can take seconds. Without progress for this long, fjall's worker has stopped.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Only start-up, slow watchers and compaction read from disk, all of them in order.
 const CACHE_BYTES: u64 = 4 << 20;
@@ -35,19 +35,19 @@ const BLOCK_BYTES: u32 = 32 << 10;
 /// Beyond this much journal, tables are written. Bounds what start-up has to replay.
 const JOURNAL_BYTES: u64 = 128 << 20;
 /// Values a read of history holds at once.
-const STRETCH_BYTES: usize = 4 << 20;
+const SPAN_BYTES: usize = 4 << 20;
 
 #[derive(Clone)]
 pub(super) struct Log {
     database: Database,
     history: Keyspace,
     base: Keyspace,
-    /// What the start read from the journals into a memtable. It can wait for a quiet moment.
+    /// Bytes that start-up read from the journals into a memtable. They are flushed when the log is idle.
     replayed_bytes: Arc<AtomicU64>,
     /// Appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
-    /// The same, when somebody last asked whether it has stopped growing.
-    settled_bytes: Arc<AtomicU64>,
+    /// The same at the last call of [`Log::flush_idle`].
+    idle_bytes: Arc<AtomicU64>,
     /// Whether a memtable that was written to a table may still be held by fjall.
     lingers: Arc<AtomicBool>,
 }
@@ -87,8 +87,8 @@ impl LogError {
         matches!(self, LogError::Fjall(fjall::Error::Locked))
     }
 
-    /// Whether the operating system failed us, rather than what the files hold. A missing file is damage, and
-    /// so is a disk that cannot read what it once wrote.
+    /// Whether this is an error of the operating system, and not of the contents of the files. A missing file is damage, and
+    /// so is a failing read of the disk.
     pub(super) fn is_io(&self) -> bool {
         let damage = [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::IO].map(Errno::raw_os_error);
         self.io().and_then(io::Error::raw_os_error).is_some_and(|number| !damage.contains(&number))
@@ -110,7 +110,7 @@ impl Log {
         let log = Log::at(path, Purpose::Create)?;
         // fjall does not sync the directory that holds its keyspaces: a loss of power could take them all.
         super::files::sync_tree(path).map_err(fjall::Error::Io)?;
-        // Whatever the directory around it allows: it will hold everybody's secrets.
+        // Independent of the directory around it: it will hold the Secrets of all users.
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(path, private).map_err(fjall::Error::Io)?;
         Ok(log)
@@ -151,8 +151,8 @@ impl Log {
                 Purpose::Create | Purpose::Check => Arc::default(),
             };
             let unsealed_bytes = Arc::default();
-            let (settled_bytes, lingers) = Default::default();
-            Ok(Log { database, history, base, replayed_bytes, unsealed_bytes, settled_bytes, lingers })
+            let (idle_bytes, lingers) = Default::default();
+            Ok(Log { database, history, base, replayed_bytes, unsealed_bytes, idle_bytes, lingers })
         };
         // A damaged file must end in an error; a panic inside the library is one more way to find damage.
         catch_unwind(AssertUnwindSafe(open))
@@ -168,9 +168,9 @@ impl Log {
 
     /// Lets a full memtable be written to a table. False if tables are no longer written.
     ///
-    /// fjall would do this by itself, by a message per commit to the one thread that also has to send itself a
-    /// message to go on; when the queue between is full, that thread waits for itself and no table is ever
-    /// written again. So we say when, from our own thread, and no commit sends a message.
+    /// fjall would do this by itself, with a message per commit to its worker, which also sends messages to itself. When the
+    /// queue is full, the worker waits for itself and no table is ever written again. So the writer thread decides when, and
+    /// no commit sends a message.
     pub(super) fn seal(&self) -> Result<bool, LogError> {
         let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
         if unsealed < MEMTABLE_BYTES {
@@ -201,24 +201,24 @@ impl Log {
 
     /// Asked now and then: if nothing was appended since the last time, what is in memory for the disk's sake alone
     /// goes there.
-    pub(super) fn settle(&self) -> Result<(), LogError> {
+    pub(super) fn flush_idle(&self) -> Result<(), LogError> {
         let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
-        let is_quiet = self.settled_bytes.swap(unsealed, Ordering::Relaxed) == unsealed;
+        let is_quiet = self.idle_bytes.swap(unsealed, Ordering::Relaxed) == unsealed;
         if !is_quiet || self.history.sealed_memtable_count() > 0 {
             return Ok(());
         }
-        if unsealed + self.replayed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES {
+        if unsealed + self.replayed_bytes.load(Ordering::Relaxed) >= FLUSH_IDLE_BYTES {
             return self.rotate();
         }
         if self.lingers.swap(false, Ordering::Relaxed) {
-            self.let_go()?;
+            self.release_memtable()?;
         }
         Ok(())
     }
 
-    /// fjall holds on to a memtable that is in a table by now until two more writes are older than yet another memtable,
-    /// of any keyspace, that is full. So the base is written twice more, as it is, and its memtable taken for full.
-    fn let_go(&self) -> Result<(), LogError> {
+    /// fjall keeps a flushed memtable until two more writes are older than another sealed memtable of any keyspace. So this
+    /// writes the unchanged base twice more, and seals its memtable.
+    fn release_memtable(&self) -> Result<(), LogError> {
         if self.base.get(BASE)?.is_none() {
             return Ok(());
         }
@@ -294,27 +294,27 @@ impl Log {
         after: Revision,
         until: Revision,
         limit: usize,
-    ) -> Result<Option<Stretch>, LogError> {
-        let mut stretch = Stretch { events: Vec::new(), through: after };
+    ) -> Result<Option<EventSpan>, LogError> {
+        let mut span = EventSpan { events: Vec::new(), through: after };
         let mut bytes = 0;
         if after >= until {
-            return Ok(Some(stretch));
+            return Ok(Some(span));
         }
         for item in self.range(after, until) {
             let (revision, record) = item?;
-            if revision != stretch.through.next() {
+            if revision != span.through.next() {
                 return Ok(None);
             }
             let Some(previous) = self.previous(&record)? else { return Ok(None) };
             bytes += record.value.as_ref().map_or(0, |value| value.len());
             let current = record.value.map(|value| Entry::new(record.key.clone(), revision, value));
-            stretch.events.push(Event { revision, key: record.key, current, previous });
-            stretch.through = revision;
-            if stretch.events.len() == limit || bytes > STRETCH_BYTES {
-                return Ok(Some(stretch));
+            span.events.push(Event { revision, key: record.key, current, previous });
+            span.through = revision;
+            if span.events.len() == limit || bytes > SPAN_BYTES {
+                return Ok(Some(span));
             }
         }
-        Ok((stretch.through == until).then_some(stretch))
+        Ok((span.through == until).then_some(span))
     }
 
     /// What a record replaced. The outer `None`: compacted away.
@@ -392,19 +392,22 @@ mod tests {
     use crate::range::Key;
 
     /// After a large deletion the View holds next to nothing; what was written must not stay in memory for the disk's
-    /// sake until somebody happens to write as much again.
+    /// sake until the next large write.
     #[test]
-    fn what_nobody_adds_to_any_more_goes_to_the_disk() {
+    fn an_idle_memtable_is_flushed_and_released() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::create(&dir.path().join("log")).unwrap();
-        let value = vec![b'x'; SETTLE_BYTES as usize].into();
+        let value = vec![b'x'; FLUSH_IDLE_BYTES as usize].into();
         let mut append = log.append();
         append.entry(&Entry::new(Key::from("k"), Revision(1), value));
         append.base(&Base::default());
         append.commit().unwrap();
-        log.settle().unwrap();
-        assert!(log.unsealed_bytes.load(Ordering::Relaxed) >= SETTLE_BYTES, "it has only just been written");
-        log.settle().unwrap();
+        log.flush_idle().unwrap();
+        assert!(
+            log.unsealed_bytes.load(Ordering::Relaxed) >= FLUSH_IDLE_BYTES,
+            "it has only just been written"
+        );
+        log.flush_idle().unwrap();
         assert_eq!(log.unsealed_bytes.load(Ordering::Relaxed), 0);
         while log.history.sealed_memtable_count() > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -419,7 +422,7 @@ mod tests {
         // Tables may still be moved about.
         for _ in 0..1000 {
             log.lingers.store(true, Ordering::Relaxed);
-            log.settle().unwrap();
+            log.flush_idle().unwrap();
             if held() == 1 {
                 break;
             }

@@ -1,7 +1,7 @@
-//! Writing a whole log anew, from entries: to restore a backup, and to keep what is left of a damaged one.
+//! Writes a new log from entries: to restore a backup, and to recover a damaged log.
 //!
 //! The new log grows beside the old one and takes its place by a rename, so a crash leaves the old or the
-//! new. Its history begins where it was made: whoever watched before must list again.
+//! new. Its history is empty: clients that watched the old store must list again.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::store::{Entry, Revision};
 const BATCH_ENTRIES: usize = 1000;
 const NEW: &str = "log.new";
 
-/// How far a rebuilt store leaps ahead. Its revisions must not meet any that somebody may hold: those since a
-/// backup was made, or those acknowledged after the last mark that survived. A day of 50,000 writes a second.
-const LEAP: u64 = 1 << 32;
+/// How many revisions a rebuilt store skips. It must not reuse a revision that a client may hold: those since the backup was
+/// made, or those acknowledged after the last mark that survived. This is a day of 50,000 writes a second.
+const SKIPPED_REVISIONS: u64 = 1 << 32;
 
-/// Where a store goes on whose newest known revision is `known`.
-pub(super) fn leap(known: Revision) -> Revision {
-    Revision(known.0 + LEAP)
+/// The revision after which a rebuilt store continues, given the newest known one.
+pub(super) fn skip_ahead(known: Revision) -> Revision {
+    Revision(known.0 + SKIPPED_REVISIONS)
 }
 
 /// Makes a store in `dir`, which must hold none, with these entries, and returns the revision it goes on after.
@@ -40,7 +40,7 @@ pub(crate) fn create<E>(
     }
     files::check_format(dir, false)?;
     let (mut mark, marked) = Mark::open(dir)?;
-    let revision = leap(revision.max(marked));
+    let revision = skip_ahead(revision.max(marked));
     if let Err(error) = write(dir, revision, entries)? {
         return Ok(Err(error));
     }

@@ -1,4 +1,4 @@
-//! Keeping what is readable of a damaged store.
+//! Recovers the readable records of a damaged store.
 //!
 //! Every record that still checks out is collected: through fjall from a copy of the database, and straight
 //! from the journals, also behind the damage where fjall does not look. A new log is made of the newest
@@ -54,7 +54,7 @@ pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
     let oldest = records.keys().next().map_or(Revision::ZERO, |first| Revision(first.0 - 1));
     let newest = records.keys().next_back().copied().unwrap_or_default().max(marked);
     let lost = gaps(&records, compacted.unwrap_or(oldest), newest);
-    let revision = rebuild::leap(newest.max(compacted.unwrap_or_default()));
+    let revision = rebuild::skip_ahead(newest.max(compacted.unwrap_or_default()));
     let entries = newest_of_each_key(records);
     let count = entries.len();
     let Ok(()) = rebuild::write(dir, revision, entries.into_iter().map(Ok::<_, Infallible>))?;
@@ -84,7 +84,7 @@ fn from_database(
     let compacted = match Log::check(&copy) {
         Ok(log) => read_all(&log, marked, records),
         Err(error) => {
-            tracing::warn!(%error, "the database does not open; only the journals can be read");
+            tracing::warn!(%error, "cannot open the database; recovering from the journals only");
             None
         }
     };

@@ -1,4 +1,4 @@
-//! From the log to a snapshot: what start-up does, and where it finds loss.
+//! Start-up: replays the log into a snapshot, and detects lost records.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,49 +10,49 @@ use super::{Damage, Progress};
 use crate::store::{ByKey, Entry, Revision};
 use crate::view::Snapshot;
 
-/// How often start-up says how far it is.
+/// How often start-up reports progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// Why a store is not opened.
+/// Why a log cannot be replayed.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Something is missing or wrong.
+pub(super) enum ReplayError {
+    /// Records are missing or corrupt.
     Damage(Damage),
-    /// It could not be read; it may be all right.
+    /// The files cannot be read; they may be intact.
     Unreadable(String),
 }
 
-impl From<Damage> for Trouble {
-    fn from(damage: Damage) -> Trouble {
-        Trouble::Damage(damage)
+impl From<Damage> for ReplayError {
+    fn from(damage: Damage) -> ReplayError {
+        ReplayError::Damage(damage)
     }
 }
 
-impl From<LogError> for Trouble {
-    fn from(error: LogError) -> Trouble {
+impl From<LogError> for ReplayError {
+    fn from(error: LogError) -> ReplayError {
         match error.is_io() || error.is_locked() {
-            true => Trouble::Unreadable(error.to_string()),
-            false => Trouble::Damage(Damage::new(error.to_string())),
+            true => ReplayError::Unreadable(error.to_string()),
+            false => ReplayError::Damage(Damage::new(error.to_string())),
         }
     }
 }
 
 /// Reads the journals as they are on disk, before fjall opens (and cuts) them. A torn tail is fine: nothing
 /// in it was acknowledged, which the mark confirms. Anything else unreadable is damage.
-pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), Trouble> {
+pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), ReplayError> {
     let unreadable =
-        |error: std::io::Error| Trouble::Unreadable(format!("the journals cannot be read: {error}"));
+        |error: std::io::Error| ReplayError::Unreadable(format!("the journals cannot be read: {error}"));
     let mut journals = Journal::read_all(log).map_err(unreadable)?;
     if journals.iter().any(|journal| journal.goes_beyond(mark)) {
-        // A write that was not acknowledged. If it was its sync that failed, we may have read what only memory
-        // holds and the disk does not; so look again at what the disk holds.
+        // A write that was not acknowledged. If its sync failed, the page cache may hold bytes that the disk does not; so
+        // read again from the disk.
         journals.iter().try_for_each(Journal::forget_cached).map_err(unreadable)?;
         journals = Journal::read_all(log).map_err(unreadable)?;
     }
     let newest = journals.iter().filter_map(Journal::newest).max();
-    for (place, journal) in journals.iter().enumerate() {
+    for (index, journal) in journals.iter().enumerate() {
         let name = journal.path.file_name().unwrap_or_default().display();
-        let later = journals[place + 1..].iter().any(|later| later.newest().is_some());
+        let later = journals[index + 1..].iter().any(|later| later.newest().is_some());
         match &journal.tail {
             Tail::Clean => {}
             Tail::Damaged { at, behind } => {
@@ -92,17 +92,21 @@ pub(super) struct Replayed {
 }
 
 /// Replays every record, and checks that none is missing: see [`super::layout`].
-pub(super) fn replay(log: &Log, mark: Revision, progress: &dyn Fn(Progress)) -> Result<Replayed, Trouble> {
+pub(super) fn replay(
+    log: &Log,
+    mark: Revision,
+    progress: &dyn Fn(Progress),
+) -> Result<Replayed, ReplayError> {
     let base = log.base()?;
     let found = Base::at(base.compacted);
     let mut replaying = Replaying { snapshot: Snapshot::default(), base, found, history_bytes: 0 };
     let of = log.len_estimate();
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     for (read, item) in log.records().enumerate() {
         let (revision, record) = item?;
         replaying.record(revision, record)?;
-        if read % 1024 == 0 && told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
+        if read % 1024 == 0 && reported.elapsed() >= PROGRESS_EVERY {
+            reported = Instant::now();
             progress(Progress { records: read, of: of.max(read) });
         }
     }

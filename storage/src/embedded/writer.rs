@@ -1,7 +1,7 @@
 //! The one thread that writes.
 //!
-//! It owns the next revision, the mark and the base. Everything that changes the disk happens here, in
-//! order; nothing here is ever waited for by a reader.
+//! It owns the next revision, the mark and the base. All writes to the disk happen here, in order. Readers never wait for
+//! it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use super::files::{self, Lock, Mark};
 use super::journal::Journal;
 use super::layout::Base;
 use super::log::{Log, LogError};
-use super::{Health, OpenError, Options, room};
+use super::{Health, OpenError, Options, disk_space};
 use crate::range::Key;
-use crate::store::{At, Change, CommitError, Event, Expect, ReadError, Revision, admit};
+use crate::store::{At, Change, CommitError, Event, Expect, ReadError, Revision, check_size};
 use crate::view::View;
 
 /// Commits made durable by one sync. At 2 KB each this is 2 MB, a few milliseconds of disk.
 const BATCH_COMMITS: usize = 1024;
-/// Commits of up to so many KiB wait in the queue; further writers wait their turn outside.
+/// Commits of up to this many KiB are queued; further writers wait for the semaphore.
 const QUEUE_KIB: usize = 64 << 10;
-/// Records one step of compaction looks at: a few milliseconds between two batches of commits.
+/// Records of one compaction step: a few milliseconds between two batches of commits.
 const COMPACT_RECORDS: usize = 4096;
 const COMPACT_BYTES: usize = 8 << 20;
 const TICK: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ enum Message {
     Close,
 }
 
-/// The writer's letter box.
+/// The queue of the writer thread.
 pub(super) struct Queue {
     sender: Sender<Message>,
     room: Arc<Semaphore>,
@@ -62,7 +62,7 @@ impl Queue {
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
-        admit(&key, &change)?;
+        check_size(&key, &change)?;
         let gone = || CommitError::Unavailable { reason: "the store is closed".to_owned() };
         let bytes = match &change {
             Change::Put(value) => key.as_bytes().len() + value.len(),
@@ -91,7 +91,7 @@ impl Queue {
     }
 }
 
-/// What the writer works on.
+/// The state of the writer thread.
 pub(super) struct Writer {
     pub(super) lock: Lock,
     pub(super) mark: Mark,
@@ -110,7 +110,7 @@ impl Writer {
         let (sender, messages) = mpsc::channel();
         let (health, watched) = watch::channel(Health::Writable);
         let path = self.path.clone();
-        // What was there before counts as written before anything else, at the time we found it.
+        // The history found at start-up counts as written before everything else, at this time.
         let (start, kept_bytes) =
             (Sample { taken: Instant::now(), head: self.view.head(), written_bytes: 0 }, self.kept_bytes);
         let running = Running {
@@ -225,12 +225,12 @@ impl Running {
                     wakes = Some(self.writer.view.publish(draft, head));
                     self.writer.probe("published");
                 }
-                // Even a conflict may have been with a commit of this batch, and that one is now in doubt.
+                // Even a conflict may have been with a commit of this batch, and that one is now in uncertainty.
                 Err(error) => outcomes.iter_mut().for_each(|(_, outcome, _)| *outcome = Err(error.clone())),
             }
         }
         for (answer, outcome, _room) in outcomes {
-            // A writer that no longer waits has lost interest, not its write.
+            // The caller may have dropped its future; the write happened anyway.
             let _ = answer.send(outcome);
         }
         if let Some(wakes) = wakes {
@@ -267,7 +267,7 @@ impl Running {
         Ok(())
     }
 
-    /// What must be refused at the moment, if anything.
+    /// Which writes are refused at the moment.
     fn refusal(&mut self) -> Option<Refusal> {
         match &*self.health.borrow() {
             Health::Writable => {}
@@ -275,17 +275,18 @@ impl Running {
                 return Some(Refusal::All(reason.clone()));
             }
         }
-        let free = room::free_bytes(&self.writer.path);
-        let floor = self.writer.options.room_floor;
-        (free < floor).then(|| Refusal::Growth(full(&format!("{} are left", room::mebibytes(free)), floor)))
+        let free = disk_space::free_bytes(&self.writer.path);
+        let floor = self.writer.options.free_bytes_min;
+        (free < floor)
+            .then(|| Refusal::Growth(full(&format!("{} are left", disk_space::mebibytes(free)), floor)))
     }
 
-    /// After a commit: lets tables be written, and notices when they no longer are. The commit itself is durable.
+    /// After a commit: seals full memtables, and detects that tables are no longer written. The commit itself is durable.
     fn keep_up(&mut self, log: &Log) {
         match log.seal() {
             Ok(true) => {}
             Ok(false) => {
-                let reason = "the log's background work has stopped; restart".to_owned();
+                let reason = "the log's background work has stopped; restart this process".to_owned();
                 tracing::error!(reason);
                 self.health.send_replace(Health::Failed { reason });
             }
@@ -294,24 +295,24 @@ impl Running {
     }
 
     /// Stops taking writes. A full disk, and a failure in the background, are tried again. After any other
-    /// error nobody knows what the disk holds: a failed sync may have dropped what it could not write.
+    /// error the contents of the disk are unknown: a failed sync may have dropped pages it could not write.
     fn fail(&mut self, error: &LogError) -> String {
-        tracing::error!(%error, "the log cannot be written");
+        tracing::error!(%error, "cannot write to the log");
         let (reason, goes_on) = if error.is_full() {
-            (full("writing failed", self.writer.options.room_floor), true)
+            (full("writing failed", self.writer.options.free_bytes_min), true)
         } else if error.is_poisoned() {
             let reason =
-                "work in the background failed, perhaps for lack of room; trying to open the log anew";
+                "background work of the log failed, perhaps because the disk is full; opening the log again";
             (reason.to_owned(), true)
         } else {
             (format!("writing to the log failed: {error}; check the disk and restart"), false)
         };
-        let told = reason.clone();
+        let message = reason.clone();
         self.health.send_replace(match goes_on {
             true => Health::ReadOnly { reason },
             false => Health::Failed { reason },
         });
-        told
+        message
     }
 
     fn tick(&mut self) {
@@ -326,7 +327,7 @@ impl Running {
                 self.reopen();
             }
             (Health::Writable, Some(log)) => {
-                if let Err(error) = log.probe().and_then(|()| log.settle()) {
+                if let Err(error) = log.probe().and_then(|()| log.flush_idle()) {
                     self.fail(&error);
                 }
             }
@@ -335,7 +336,7 @@ impl Running {
         self.age();
     }
 
-    /// Compacts what is too old or too much.
+    /// Compacts history that is too old or too large.
     fn age(&mut self) {
         let head = self.writer.view.head();
         if self.samples.back().is_none_or(|newest| newest.head < head) {
@@ -410,7 +411,7 @@ impl Running {
             return Err(LogError::Malformed(format!("no records follow revision {end}")));
         }
         append.base(&base);
-        // Announced before it is gone, so that nobody takes a hole for "nothing happened".
+        // Announced before it is deleted, so that no reader takes the gap for a time without events.
         self.writer.view.forget(end);
         self.writer.probe("compacting");
         append.commit()?;
@@ -422,21 +423,23 @@ impl Running {
     /// After the disk was full: cuts off what was not acknowledged and opens the log again.
     fn reopen(&mut self) {
         let path = &self.writer.path;
-        if room::free_bytes(path) < self.writer.options.room_floor || !room::can_grow(path) {
+        if disk_space::free_bytes(path) < self.writer.options.free_bytes_min || !disk_space::can_grow(path) {
             return;
         }
         await_readers(self.writer.log.swap(None));
         match self.cut().and_then(|()| self.open_again()) {
             Ok(()) => {
-                tracing::info!("there is room again; taking writes");
+                tracing::info!("the disk has free space again; accepting writes");
                 self.health.send_replace(Health::Writable);
             }
-            Err(reason) => tracing::warn!(reason, "there is room again, but the log does not open yet"),
+            Err(reason) => {
+                tracing::warn!(reason, "the disk has free space again, but the log cannot be opened yet")
+            }
         }
     }
 
     /// The last batch may be half written, or written but not synced; and fjall may have begun a new journal
-    /// since. Nobody was told it succeeded, so it and all that follows goes.
+    /// since. It was not acknowledged, so it and everything after it is removed.
     fn cut(&self) -> Result<(), String> {
         let head = self.writer.view.head();
         let journals = Journal::read_all(&self.writer.path).map_err(|error| error.to_string())?;
@@ -489,7 +492,7 @@ fn await_readers(log: Option<Arc<Log>>) {
 
 enum Refusal {
     All(String),
-    /// Everything but deletions, which are what makes room.
+    /// Everything but deletions, which free space.
     Growth(String),
 }
 
@@ -505,6 +508,6 @@ impl Refusal {
 fn full(what: &str, floor: u64) -> String {
     format!(
         "the disk is full: {what}; free at least {} and writes go on by themselves",
-        room::mebibytes(floor)
+        disk_space::mebibytes(floor)
     )
 }

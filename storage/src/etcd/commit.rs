@@ -1,10 +1,10 @@
-//! Writing: one transaction per commit, and certainty about what became of it.
+//! Commits: one transaction each, and a definite result where possible.
 //!
 //! ```text
 //!   send ──► done ───────────────────────────────► wait for the View ──► Event
 //!     │ ├──► the key is not as expected ─────────► Conflict
 //!     │ ├──► certainly not done ──► try again, else Unavailable
-//!     │ └──► no answer ──► fence the slot, then look ──► done, or not done, or (in time) Unknown
+//!     │ └──► no answer ──► fence the slot, then search ──► done, or not done, or (after the deadline) Unknown
 //!     └── one revision each: two writes in one transaction would share theirs
 //! ```
 
@@ -12,14 +12,14 @@ use etcd_client::proto::{PbKeyValue, PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{Compare, CompareOp, DeleteOptions, Error, GetOptions, PutOptions, Txn, TxnOp};
 use tokio::time::Instant;
 
-use super::fault::{self, WriteFault};
+use super::errors::{self, EtcdWriteError};
 use super::layout::{SlotUse, WriteId, number, seal};
-use super::members::{Pause, within};
-use super::settle::{Doubt, settle};
+use super::lost_write::{Uncertainty, resolve};
+use super::members::{Backoff, within};
 use super::slots::Held;
 use super::{Remote, Shared};
 use crate::range::Key;
-use crate::store::{At, Change, CommitError, Entry, Event, Expect, Revision, admit};
+use crate::store::{At, Change, CommitError, Entry, Event, Expect, Revision, check_size};
 
 /// One commit under way.
 pub(super) struct Write {
@@ -28,9 +28,9 @@ pub(super) struct Write {
     pub(super) path: Vec<u8>,
     pub(super) expect: Expect,
     pub(super) change: Change,
-    /// Whatever this write does, it does after this revision.
+    /// If the write happens, its revision is later than this one.
     pub(super) after: Revision,
-    /// What the write replaces, if we have it at hand.
+    /// The entry that the write replaces, if the View has it.
     replaced: Replaced,
 }
 
@@ -44,14 +44,14 @@ enum Replaced {
 /// A write that happened.
 struct Done {
     revision: Revision,
-    /// What it replaced, if etcd said so.
+    /// The replaced entry, if etcd returned it.
     previous: Option<Entry>,
 }
 
 enum Answer {
     Done(Done),
     Conflict(At<Option<Entry>>),
-    /// Somebody else used our slot; its key has this revision now.
+    /// Another server used the slot; its key has this revision now.
     SlotMoved(i64),
 }
 
@@ -62,8 +62,8 @@ impl Shared {
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
-        admit(&key, &change)?;
-        if hopeless(expect, &change) {
+        check_size(&key, &change)?;
+        if is_impossible(expect, &change) {
             let current = self
                 .get(&key)
                 .await
@@ -71,11 +71,11 @@ impl Shared {
             return Err(CommitError::Conflict { current });
         }
         let write = self.write(key, expect, change);
-        let done = self.drive(&write).await?;
+        let done = self.write_until_known(&write).await?;
         // So that the writer's own reads and watches find the write. If the feed is down just now, they wait
         // for it themselves; the write is acknowledged either way.
-        let patience = Instant::now() + self.remote.members.options.timeouts.request;
-        let _ = self.catch_up(done.revision, patience).await;
+        let deadline = Instant::now() + self.remote.members.options.timeouts.request;
+        let _ = self.catch_up(done.revision, deadline).await;
         self.event(write, done).await
     }
 
@@ -90,12 +90,12 @@ impl Shared {
         Write { id: self.next_id(), key, path, expect, change, after: now.revision, replaced }
     }
 
-    /// Tries until the write has happened, or certainly has not, or nobody can tell.
-    async fn drive(&self, write: &Write) -> Result<Done, CommitError> {
+    /// Retries until the write has happened, or certainly has not, or the deadline passes.
+    async fn write_until_known(&self, write: &Write) -> Result<Done, CommitError> {
         let deadline = self.remote.deadline();
         let mut slot =
             self.slots.take(deadline).await.map_err(|reason| CommitError::Unavailable { reason })?;
-        let mut pause = Pause::new();
+        let mut backoff = Backoff::new();
         loop {
             let reason = match send(&self.remote, write, &slot).await {
                 Ok(Answer::Done(done)) => {
@@ -112,21 +112,22 @@ impl Shared {
                     }
                     "another server is using the same slot all the time".to_owned()
                 }
-                Err(WriteFault::Refused(error)) => return Err(error),
-                Err(WriteFault::Rejected(reason)) => reason,
-                Err(WriteFault::Full(error)) => {
-                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Decided).await?;
+                Err(EtcdWriteError::Refused(error)) => return Err(error),
+                Err(EtcdWriteError::Rejected(reason)) => reason,
+                Err(EtcdWriteError::Full(error)) => {
+                    let outcome = resolve(&self.remote, write, &mut slot, Uncertainty::Decided).await?;
                     return outcome.map(|revision| Done { revision, previous: None }).ok_or(error);
                 }
-                Err(WriteFault::Lost(reason)) => {
-                    let outcome = settle(&self.remote, write, &mut slot, Doubt::Open(&reason)).await?;
+                Err(EtcdWriteError::Lost(reason)) => {
+                    let outcome =
+                        resolve(&self.remote, write, &mut slot, Uncertainty::NoAnswer(&reason)).await?;
                     if let Some(revision) = outcome {
                         return Ok(Done { revision, previous: None });
                     }
                     reason
                 }
             };
-            pause.wait(deadline).await;
+            backoff.wait(deadline).await;
             if Instant::now() >= deadline {
                 return Err(CommitError::Unavailable { reason });
             }
@@ -151,38 +152,38 @@ impl Shared {
     async fn entry_before(&self, path: &[u8], at: Revision) -> Result<Option<Entry>, CommitError> {
         let before = GetOptions::new().with_revision(number(at) - 1);
         let read = self.remote.members.read(path, &before, self.remote.deadline()).await;
-        let answer = read.map_err(|fault| CommitError::Unknown {
-            reason: format!("written at {at}, but not what it replaced: {}", fault.reason()),
+        let answer = read.map_err(|error| CommitError::Unknown {
+            reason: format!("written at {at}, but not what it replaced: {}", error.reason()),
         })?;
         Ok(self.remote.layout.entry_in(answer.0.kvs))
     }
 }
 
-/// What no entry can ever be like. etcd would take revision zero for "absent".
-fn hopeless(expect: Expect, change: &Change) -> bool {
+/// Whether no entry can meet the expectation. etcd would treat revision zero as "absent".
+fn is_impossible(expect: Expect, change: &Change) -> bool {
     match expect {
         Expect::Absent => *change == Change::Delete,
         Expect::Revision(revision) => revision == Revision::ZERO || i64::try_from(revision.0).is_err(),
     }
 }
 
-async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, WriteFault> {
-    // The whole time, even if the commit's own is nearly over: an attempt cut short is a lost answer.
+async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, EtcdWriteError> {
+    // The full request timeout, even if the commit's deadline is near: an attempt cut short is a lost answer.
     let until = Instant::now() + remote.members.options.timeouts.request;
     let member = match within(until, remote.members.current()).await {
-        Ok(member) => member.map_err(|error: Error| WriteFault::Rejected(error.to_string()))?,
-        Err(reason) => return Err(WriteFault::Rejected(reason)),
+        Ok(member) => member.map_err(|error: Error| EtcdWriteError::Rejected(error.to_string()))?,
+        Err(reason) => return Err(EtcdWriteError::Rejected(reason)),
     };
-    let fault = match within(until, member.kv().txn(transaction(remote, write, slot))).await {
-        Ok(Ok(answer)) => return read_answer(remote, write, answer.0).map_err(WriteFault::Lost),
-        Ok(Err(error)) => fault::of_write(&error),
-        Err(reason) => WriteFault::Lost(reason),
+    let error = match within(until, member.kv().txn(transaction(remote, write, slot))).await {
+        Ok(Ok(answer)) => return read_answer(remote, write, answer.0).map_err(EtcdWriteError::Lost),
+        Ok(Err(error)) => errors::classify_write(&error),
+        Err(reason) => EtcdWriteError::Lost(reason),
     };
-    if let WriteFault::Rejected(reason) | WriteFault::Lost(reason) = &fault {
-        tracing::debug!(member = %member.endpoint, ?fault, "a write to etcd failed");
+    if let EtcdWriteError::Rejected(reason) | EtcdWriteError::Lost(reason) = &error {
+        tracing::debug!(member = %member.endpoint, ?error, "a write to etcd failed");
         remote.members.avoid(&member, reason).await;
     }
-    Err(fault)
+    Err(error)
 }
 
 fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
@@ -190,8 +191,8 @@ fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
         Expect::Absent => 0,
         Expect::Revision(revision) => number(revision),
     };
-    let (seat, place) = slot.place();
-    let slot_path = remote.layout.slot(seat, place);
+    let (slot_set, number_in_set) = slot.id();
+    let slot_path = remote.layout.slot(slot_set, number_in_set);
     let ask = matches!(write.replaced, Replaced::Unknown);
     let operations = match &write.change {
         Change::Put(value) => {
@@ -210,13 +211,13 @@ fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
             Compare::mod_revision(slot_path.clone(), CompareOp::Equal, slot.revision()),
         ])
         .and_then(operations)
-        // A loser is told what is there, in the same trip.
+        // A conflict returns the current entry in the same round trip.
         .or_else([TxnOp::get(write.path.clone(), None), TxnOp::get(slot_path, None)])
 }
 
-/// An answer we cannot read is as good as none, hence the error.
+/// An error if the response cannot be decoded, which is the same as no answer.
 fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<Answer, String> {
-    let head = super::head_of(answer.header.as_ref()).map_err(|fault| fault.reason())?;
+    let head = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
     let succeeded = answer.succeeded;
     let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
     if succeeded {

@@ -1,9 +1,9 @@
-//! Reads for an etcd whose watches cannot be trusted: every one is a linearizable range of etcd's own.
+//! Reads for an etcd version with faulty watches: each is a linearizable range request to etcd.
 
 use etcd_client::GetOptions;
 
 use super::Remote;
-use super::fault::ReadFault;
+use super::errors::EtcdReadError;
 use super::load::Pages;
 use crate::range::{Key, Range};
 use crate::store::{At, Entry, Listing, Page, ReadError, Revision};
@@ -16,7 +16,7 @@ pub(super) async fn get(remote: &Remote, key: &Key) -> Result<At<Option<Entry>>,
         let stored = answer.kvs.pop().and_then(|stored| remote.layout.decode(stored));
         Ok(At { revision, value: stored.map(|stored| stored.entry) })
     };
-    read.await.map_err(|fault: ReadFault| ReadError::Unavailable { reason: fault.reason() })
+    read.await.map_err(|error: EtcdReadError| ReadError::Unavailable { reason: error.reason() })
 }
 
 /// The revision of `page.at`, if it names one, must have happened. What is `compacted` is not shown, even if
@@ -44,7 +44,7 @@ pub(super) async fn list(
     let mut entries = Vec::new();
     loop {
         let next = pages.next(remote, Some(limit - entries.len()), remote.deadline()).await;
-        let next = next.map_err(|fault| read_error(fault, page.at))?;
+        let next = next.map_err(|error| read_error(error, page.at))?;
         let mut stored = next.stored.into_iter();
         let wanted = stored.by_ref().take(limit - entries.len());
         entries.extend(wanted.filter_map(|stored| Some(remote.layout.decode(stored)?.entry)));
@@ -58,12 +58,12 @@ pub(super) async fn list(
     }
 }
 
-fn read_error(fault: ReadFault, at: Option<Revision>) -> ReadError {
-    match (fault, at) {
-        // etcd does not say what the oldest one is, only that it is newer.
-        (ReadFault::Compacted, Some(requested)) => {
+fn read_error(error: EtcdReadError, at: Option<Revision>) -> ReadError {
+    match (error, at) {
+        // etcd does not report the oldest revision, only that it is newer.
+        (EtcdReadError::Compacted, Some(requested)) => {
             ReadError::Compacted { requested, oldest: Revision(requested.0 + 1) }
         }
-        (fault, _) => ReadError::Unavailable { reason: fault.reason() },
+        (error, _) => ReadError::Unavailable { reason: error.reason() },
     }
 }

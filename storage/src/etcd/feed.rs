@@ -5,12 +5,12 @@
 //!                   ▲                                                      │
 //!                   │ from the last published revision + 1                 │
 //!                   ├──────────────────────────────────────────────────────┤
-//!                   │ unless that is compacted: load again, and tell every watch that it missed something
+//!                   │ unless that is compacted: load again, and end every watch that missed events
 //!                   └──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It publishes only what etcd has sent completely, so whoever sees a revision has everything before it.
-//! It never invents a change: where etcd cannot tell what happened, watchers are told `Compacted`.
+//! It publishes only revisions that etcd has sent completely, so a reader of a revision has all changes before it.
+//! It never guesses a change: where etcd has lost the history, watchers get `Compacted`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::compaction::Mark;
-use super::fresh::{self, Reader};
-use super::members::{Chosen, Pause, within};
+use super::consistent_read::{self, Reader};
+use super::members::{Backoff, Chosen, within};
 use super::stream::{Previous, Received, Stream, revision_of};
 use super::{Shared, load, version};
 use crate::store::Revision;
 
 /// etcd's number for the event "deleted".
 pub(super) const DELETED: i32 = 1;
-/// How long a reader waits for the watch before the watch is asked: a write usually arrives within one.
+/// How long a reader waits before progress is requested: an event usually arrives within a millisecond.
 const GRACE: Duration = Duration::from_millis(5);
-/// Between questions while a reader still waits.
+/// Between progress requests while a reader still waits.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Between writes of the barrier key, where asking is no use.
+/// Between writes of the barrier key, where progress reports cannot be used.
 const BARRIER_EVERY: Duration = Duration::from_millis(100);
 
-/// Does everything that goes on in the background of an [`Etcd`](super::Etcd) store. Run it in a supervised
+/// The background work of an [`Etcd`](super::Etcd) store. Run it in a supervised
 /// task: without it the store neither reads nor sees changes.
 pub struct Feed {
     pub(super) shared: Arc<Shared>,
@@ -62,10 +62,10 @@ impl Feed {
             }
         };
         tokio::select! {
-            // Nothing is ever sent, so a change can only be the end.
+            // Nothing is ever sent, so this returns only when the sender is dropped.
             _ = self.handles.changed() => {}
             () = follow(shared) => {}
-            () = fresh::answer(shared, &mut self.readers) => {}
+            () = consistent_read::serve(shared, &mut self.readers) => {}
             () = write_barriers(shared) => {}
             () = compaction => {}
         }
@@ -75,13 +75,13 @@ impl Feed {
 /// Why a watch ended.
 enum Ended {
     Lost(String),
-    /// Something happened that no watch can tell us any more.
+    /// etcd has compacted changes that were not received.
     Missed(String),
 }
 
 /// Watches for ever, through one member after another.
 async fn follow(shared: &Shared) {
-    let mut pause = Pause::new();
+    let mut backoff = Backoff::new();
     loop {
         let (began, head) = (Instant::now(), shared.view.head());
         let ended = match watch_once(shared).await {
@@ -89,8 +89,8 @@ async fn follow(shared: &Shared) {
             Err(ended) => ended,
         };
         match ended {
-            // An outage is told once, not with every attempt to end it.
-            Ended::Lost(reason) if pause.is_first() => {
+            // An outage is logged once, and not for every retry.
+            Ended::Lost(reason) if backoff.is_first() => {
                 tracing::warn!(reason, head = shared.view.head().0, "lost the etcd watch");
             }
             Ended::Lost(reason) => tracing::debug!(reason, "still no etcd watch"),
@@ -98,24 +98,24 @@ async fn follow(shared: &Shared) {
                 tracing::warn!(
                     reason,
                     head = shared.view.head().0,
-                    "missed changes; loading everything anew"
+                    "missed changes of etcd; loading all entries again"
                 );
-                if let Err(reason) = load_anew(shared).await {
+                if let Err(reason) = reload(shared).await {
                     tracing::warn!(reason, "could not load from etcd; trying again");
                 }
             }
         }
-        // A watch that worked for a while earns a quick return.
+        // After a watch that worked for a while, the back-off starts again.
         if shared.view.head() > head || began.elapsed() > shared.remote.members.options.timeouts.request {
-            pause = Pause::new();
+            backoff = Backoff::new();
         }
-        pause.wait(shared.remote.deadline()).await;
+        backoff.wait(shared.remote.deadline()).await;
     }
 }
 
-/// Replaces the View. Every watch that has not seen the loaded revision is told that it missed something.
-async fn load_anew(shared: &Shared) -> Result<(), String> {
-    let loaded = load::load(&shared.remote).await.map_err(|fault| fault.reason())?;
+/// Replaces the View. Every watch that has not seen the loaded revision gets `Compacted`.
+async fn reload(shared: &Shared) -> Result<(), String> {
+    let loaded = load::load(&shared.remote).await.map_err(|error| error.reason())?;
     if loaded.snapshot.revision <= shared.view.head() {
         return Err(format!("etcd went back to revision {}", loaded.snapshot.revision));
     }
@@ -133,10 +133,10 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
         Err(reason) => return Err(Ended::Lost(reason)),
     };
     let opened = async {
-        // Members may be replaced by older ones while we run.
+        // Members may be replaced by older ones at run time.
         let version = within(deadline, member.version()).await?.map_err(|error| error.to_string())?;
         if !version::can_feed_reads(&version) {
-            remote.distrust(&member.endpoint, &version);
+            remote.switch_to_direct(&member.endpoint, &version);
         }
         Stream::open(remote, &member, shared.view.head(), Previous::Known, deadline).await
     };
@@ -159,7 +159,7 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
 struct Session<'a> {
     shared: &'a Shared,
     stream: Stream,
-    /// Since when a question is unanswered.
+    /// Since when a progress request is unanswered.
     asked: Option<Instant>,
     heard: Instant,
 }
@@ -167,27 +167,27 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run(&mut self) -> Result<std::convert::Infallible, Ended> {
         let mut wanted = self.shared.wanted.subscribe();
-        let mut ask_at = self.next_question(*wanted.borrow_and_update(), None);
+        let mut ask_at = self.next_request(*wanted.borrow_and_update(), None);
         loop {
             tokio::select! {
                 received = self.stream.next() => {
                     self.receive(received.map_err(Ended::Lost)?)?;
                     (self.asked, self.heard) = (None, Instant::now());
                 }
-                // The sender lives in `shared`, so this can only mean that somebody wants more.
+                // The sender lives in `shared`, so this can only mean that a reader waits for a newer revision.
                 _ = wanted.changed() => {}
                 () = sleep_until(ask_at) => {
                     self.ask().await?;
-                    ask_at = self.next_question(*wanted.borrow_and_update(), Some(Instant::now()));
+                    ask_at = self.next_request(*wanted.borrow_and_update(), Some(Instant::now()));
                     continue;
                 }
             }
-            ask_at = self.next_question(*wanted.borrow_and_update(), self.asked);
+            ask_at = self.next_request(*wanted.borrow_and_update(), self.asked);
         }
     }
 
-    /// When to ask how far the stream is: soon if somebody waits for more, else as a sign of life.
-    fn next_question(&self, wanted: Revision, last: Option<Instant>) -> Instant {
+    /// When to request progress: soon if a reader waits for it, else as a heartbeat.
+    fn next_request(&self, wanted: Revision, last: Option<Instant>) -> Instant {
         match (wanted > self.shared.view.head(), last) {
             (true, Some(last)) => last + ASK_EVERY,
             (true, None) => Instant::now() + GRACE,
@@ -199,11 +199,11 @@ impl Session<'_> {
         let now = Instant::now();
         let since = *self.asked.get_or_insert(now);
         if now - since > self.timeouts().request {
-            return Err(Ended::Lost("the watch fell silent".into()));
+            return Err(Ended::Lost("etcd does not answer on the watch".into()));
         }
         match self.shared.remote.is_direct() {
             true => self.shared.remote.barrier.notify_one(),
-            false => self.stream.ask().await.map_err(Ended::Lost)?,
+            false => self.stream.request_progress().await.map_err(Ended::Lost)?,
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Session<'_> {
             }
             Received::Progress(_) | Received::Nothing => Ok(()),
             Received::Compacted(oldest) => {
-                Err(Ended::Missed(format!("etcd forgot everything before {oldest}")))
+                Err(Ended::Missed(format!("etcd has compacted all revisions before {oldest}")))
             }
         }
     }
@@ -225,7 +225,7 @@ impl Session<'_> {
     fn publish(&mut self, events: Vec<PbEvent>, through: Revision) -> Result<(), Ended> {
         let (view, layout) = (&self.shared.view, &self.shared.remote.layout);
         if through <= view.head() {
-            // A member that lags behind the one we watched before.
+            // This member lags behind the one that was watched before.
             return Ok(());
         }
         let mut draft = view.draft();
@@ -240,9 +240,11 @@ impl Session<'_> {
                 continue;
             };
             if draft.events().last().is_some_and(|last| last.revision == revision) {
-                // Each of our writes has a revision of its own. This one is not ours, and a watcher that
-                // resumes in the middle of it would miss the rest.
-                return Err(Ended::Missed(format!("somebody else changed several keys at {revision}")));
+                // Each write of Holon has its own revision. This one is foreign, and a watcher that resumes in the middle
+                // of it would miss the rest.
+                return Err(Ended::Missed(format!(
+                    "another client of etcd changed several keys at revision {revision}"
+                )));
             }
             let value = match event.r#type == DELETED {
                 true => None,
@@ -263,16 +265,16 @@ impl Session<'_> {
     }
 }
 
-/// Writes the barrier key whenever somebody needs to see something happen; part of the feed, and apart from
-/// the watch, which must go on receiving meanwhile.
+/// Writes the barrier key whenever a reader needs an event. Part of the feed, and concurrent with the watch, which must
+/// receive the event.
 async fn write_barriers(shared: &Shared) {
     let remote = &shared.remote;
     loop {
         remote.barrier.notified().await;
         let put = |member: Chosen| async move { member.kv().put(remote.layout.barrier(), "", None).await };
-        // Twice is as good as once, so a lost answer does no harm.
-        if let Err(fault) = remote.members.attempt(remote.deadline(), put).await {
-            tracing::debug!(reason = fault.reason(), "could not write the barrier key");
+        // The write is idempotent, so a lost answer does no harm.
+        if let Err(error) = remote.members.attempt(remote.deadline(), put).await {
+            tracing::debug!(reason = error.reason(), "could not write the barrier key");
         }
         tokio::time::sleep(BARRIER_EVERY).await;
     }

@@ -1,11 +1,11 @@
-//! What our keys and values look like inside etcd. This is format 1.
+//! The layout of keys and values in etcd: format 1.
 //!
 //! ```text
 //!   <prefix>/format                 "1"
 //!   <prefix>/k/<key>                an entry ─┐
 //!   <prefix>/l/barrier              empty     ├─ watched by every server
 //!   <prefix>/l/compacted            decimal  ─┘
-//!   <prefix>/s/<seat>/<slot>        the last delete, or fence, that used the slot
+//!   <prefix>/s/<set>/<slot>         the last delete, or fence, that used the slot
 //!
 //!   an entry's value:  1 | 16 bytes: which write made it | the value
 //!   a slot's value:    0 fence, 1 delete | 16 bytes: of which write
@@ -24,7 +24,7 @@ pub(super) const FORMAT: &[u8] = b"1";
 const ENVELOPE: u8 = 1;
 const ENVELOPE_BYTES: usize = 1 + size_of::<WriteId>();
 
-/// Names one write for ever: who made it, and their how-manieth it was.
+/// Identifies one write for ever: a random number of the server, and a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WriteId([u8; 16]);
 
@@ -59,8 +59,8 @@ impl Layout {
         self.path("/l/compacted")
     }
 
-    pub(super) fn slot(&self, seat: u8, slot: u8) -> Vec<u8> {
-        self.path(&format!("/s/{seat:03}/{slot:03}"))
+    pub(super) fn slot(&self, slot_set: u8, slot: u8) -> Vec<u8> {
+        self.path(&format!("/s/{slot_set:03}/{slot:03}"))
     }
 
     pub(super) fn entry(&self, key: &[u8]) -> Vec<u8> {
@@ -123,8 +123,8 @@ pub(super) fn seal(id: WriteId, value: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// A value without our envelope was written by somebody else. It is shown as it is: the one key is broken,
-/// readers of its bytes will say so, and it can be overwritten or deleted like any other.
+/// A value without the envelope was written by another client. It is returned as it is: its readers report that it cannot
+/// be decoded, and it can be overwritten or deleted like any other.
 fn open(sealed: Bytes) -> (Option<WriteId>, Bytes) {
     match sealed.split_first_chunk::<ENVELOPE_BYTES>() {
         Some(([ENVELOPE, id @ ..], _)) => {
@@ -135,10 +135,10 @@ fn open(sealed: Bytes) -> (Option<WriteId>, Bytes) {
     }
 }
 
-/// What a slot last saw.
+/// The last use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SlotUse {
-    /// Nothing sent before with this slot can happen any more.
+    /// Transactions sent before with this slot cannot happen any more.
     Fence(WriteId),
     Delete(WriteId),
 }

@@ -1,4 +1,4 @@
-//! Reading all of a range, page by page, at one revision.
+//! Reads a whole range, page by page, at one revision.
 
 use etcd_client::GetOptions;
 use etcd_client::proto::PbKeyValue;
@@ -6,32 +6,32 @@ use tokio::time::Instant;
 
 use super::Remote;
 use super::compaction::Mark;
-use super::fault::ReadFault;
+use super::errors::EtcdReadError;
 use crate::store::{ByKey, Revision};
 use crate::view::Snapshot;
 
-/// What one page should weigh: large enough that the round trip does not matter, small enough that a member
+/// The size of a page: large enough that the round trip does not matter, small enough that a member
 /// serves others meanwhile.
 const PAGE_BYTES: usize = 4 << 20;
-/// Before anything is known about the values: at etcd's largest, 1.5 MiB each, still less than we can take.
+/// The first page, before the size of values is known: at etcd's largest, 1.5 MiB each, still less than we can take.
 const PAGE_KEYS_FIRST: usize = 32;
 const PAGE_KEYS_MAX: usize = 10_000;
 /// How much longer than the page before a page may be, because larger values may come at any time.
 const PAGE_GROWTH: usize = 4;
-/// How often a long load says how far it is.
+/// How often a long load logs its progress.
 const REPORT_ENTRIES: usize = 100_000;
 
-/// All entries at one revision, and what was forgotten by then.
+/// All entries at one revision, and the compaction mark.
 pub(super) struct Loaded {
     pub(super) snapshot: Snapshot,
     pub(super) mark: Mark,
 }
 
 /// Loads everything. Starts over if the revision it reads at is compacted on the way.
-pub(super) async fn load(remote: &Remote) -> Result<Loaded, ReadFault> {
+pub(super) async fn load(remote: &Remote) -> Result<Loaded, EtcdReadError> {
     loop {
         match load_once(remote).await {
-            Err(ReadFault::Compacted) => {
+            Err(EtcdReadError::Compacted) => {
                 tracing::warn!("etcd was compacted past the revision being loaded; loading again");
             }
             outcome => return outcome,
@@ -39,7 +39,7 @@ pub(super) async fn load(remote: &Remote) -> Result<Loaded, ReadFault> {
     }
 }
 
-async fn load_once(remote: &Remote) -> Result<Loaded, ReadFault> {
+async fn load_once(remote: &Remote) -> Result<Loaded, EtcdReadError> {
     let mut pages = Pages::new(remote.layout.entries(), None);
     let mut snapshot = Snapshot::default();
     let started = Instant::now();
@@ -98,17 +98,22 @@ impl Pages {
         remote: &Remote,
         most: Option<usize>,
         deadline: Instant,
-    ) -> Result<PageOf, ReadFault> {
+    ) -> Result<PageOf, EtcdReadError> {
         loop {
             let limit = self.keys.min(most.unwrap_or(usize::MAX)).max(1);
             match self.read(remote, limit, deadline).await {
-                Err(ReadFault::TooLarge) if limit > 1 => self.keys = limit / 4,
+                Err(EtcdReadError::TooLarge) if limit > 1 => self.keys = limit / 4,
                 outcome => return outcome,
             }
         }
     }
 
-    async fn read(&mut self, remote: &Remote, limit: usize, deadline: Instant) -> Result<PageOf, ReadFault> {
+    async fn read(
+        &mut self,
+        remote: &Remote,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<PageOf, EtcdReadError> {
         let options = GetOptions::new()
             .with_range(self.to.clone())
             .with_limit(limit as i64)

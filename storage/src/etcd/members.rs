@@ -1,4 +1,4 @@
-//! The members of the etcd cluster: which one to ask, and what to do when it does not answer.
+//! The members of the etcd cluster: which one to call, and failover.
 //!
 //! All requests go to one member until it fails; then all go to the next. Each member has its own connection
 //! rather than one balanced over all, because a balancer keeps choosing the dead one among them.
@@ -13,16 +13,16 @@ use etcd_client::{Client, Error, GetOptions, GetResponse, KvClient, MaintenanceC
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::fault::{self, ReadFault};
+use super::errors::{self, EtcdReadError};
 use super::options::Options;
 
 /// The largest answer we take. Values have at most 8 MiB and pages are sized to be smaller than this.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Between attempts: long enough not to be a storm, short against the five seconds recovery may take.
-const PAUSE_FIRST: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// What etcd says when the login is too old. The client library notices the first by itself, but not on
-/// watches; the second follows every change of users and roles where tokens are signed.
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// etcd's errors for an expired login. The client library handles the first by itself, but not on watches; the second
+/// follows every change of users and roles where tokens are signed.
 const STALE_LOGIN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 
 pub(super) struct Members {
@@ -96,7 +96,7 @@ impl Members {
         self.members.len()
     }
 
-    /// The member everybody asks at the moment.
+    /// The member that all requests go to at the moment.
     pub(super) async fn current(&self) -> Result<Chosen, Error> {
         let index = self.current.load(Ordering::Relaxed) % self.members.len();
         let chosen = self.member(index).await;
@@ -114,14 +114,14 @@ impl Members {
         Ok(Chosen { index, endpoint: member.endpoint.clone(), connection })
     }
 
-    /// Has everybody ask the next member, unless somebody already did, after this one `failed`.
+    /// Moves all requests to the next member after this one `failed`, unless they have moved already.
     pub(super) async fn avoid(&self, failed: &Chosen, reason: &str) {
         self.move_on(failed.index);
         if STALE_LOGIN.iter().any(|stale| reason.contains(stale)) {
-            // Waited for here, rather than found out with every request that comes after.
+            // Renewed here, because every following request would fail.
             let deadline = Instant::now() + self.options.timeouts.request;
             let renewed = within(deadline, failed.connection.client.refresh_token()).await;
-            tracing::debug!(member = %failed.endpoint, ?renewed, "logged in to etcd anew");
+            tracing::debug!(member = %failed.endpoint, ?renewed, "renewed the login to etcd");
         }
     }
 
@@ -130,56 +130,60 @@ impl Members {
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Reads, asking one member after another until `deadline`. Only for what may be asked twice.
+    /// Reads from one member after another until `deadline`. Only for idempotent requests.
     pub(super) async fn read(
         &self,
         key: &[u8],
         options: &GetOptions,
         deadline: Instant,
-    ) -> Result<GetResponse, ReadFault> {
+    ) -> Result<GetResponse, EtcdReadError> {
         let get = |member: Chosen| async move { member.kv().get(key, Some(options.clone())).await };
         self.attempt(deadline, get).await
     }
 
-    /// Does `call` with one member after another until one answers or `deadline` passes.
+    /// Calls one member after another until one answers or `deadline` passes.
     pub(super) async fn attempt<T, Call>(
         &self,
         deadline: Instant,
         call: impl Fn(Chosen) -> Call,
-    ) -> Result<T, ReadFault>
+    ) -> Result<T, EtcdReadError>
     where
         Call: Future<Output = Result<T, Error>>,
     {
-        let mut pause = Pause::new();
+        let mut backoff = Backoff::new();
         let mut last = "no member was asked in time".to_owned();
         while Instant::now() < deadline {
             match self.once(deadline, &call).await {
                 Ok(answer) => return Ok(answer),
-                Err(ReadFault::Failed(reason)) => last = reason,
-                // Future: the member lags behind the one we heard of the revision from.
-                Err(ReadFault::Future) => last = ReadFault::Future.reason(),
-                Err(fault) => return Err(fault),
+                Err(EtcdReadError::Failed(reason)) => last = reason,
+                // The member lags behind the one that reported the revision.
+                Err(EtcdReadError::Future) => last = EtcdReadError::Future.reason(),
+                Err(error) => return Err(error),
             }
-            pause.wait(deadline).await;
+            backoff.wait(deadline).await;
         }
-        Err(ReadFault::Failed(last))
+        Err(EtcdReadError::Failed(last))
     }
 
-    async fn once<T, Call>(&self, deadline: Instant, call: &impl Fn(Chosen) -> Call) -> Result<T, ReadFault>
+    async fn once<T, Call>(
+        &self,
+        deadline: Instant,
+        call: &impl Fn(Chosen) -> Call,
+    ) -> Result<T, EtcdReadError>
     where
         Call: Future<Output = Result<T, Error>>,
     {
         let until = deadline.min(Instant::now() + self.options.timeouts.request);
         let member = match within(until, self.current()).await {
-            Ok(member) => member.map_err(|error| fault::of_read(&error))?,
-            Err(reason) => return Err(ReadFault::Failed(reason)),
+            Ok(member) => member.map_err(|error| errors::classify_read(&error))?,
+            Err(reason) => return Err(EtcdReadError::Failed(reason)),
         };
         let answer = match within(until, call(member.clone())).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => fault::of_read(&error),
-            Err(reason) => ReadFault::Failed(reason),
+            Ok(Err(error)) => errors::classify_read(&error),
+            Err(reason) => EtcdReadError::Failed(reason),
         };
-        if let ReadFault::Failed(reason) = &answer {
+        if let EtcdReadError::Failed(reason) = &answer {
             tracing::debug!(member = %member.endpoint, reason, "a request to etcd failed");
             self.avoid(&member, reason).await;
         }
@@ -187,28 +191,28 @@ impl Members {
     }
 }
 
-/// The outcome of `work`, or that it took too long.
+/// The output of `work`, or an error after `deadline`.
 pub(super) async fn within<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, String> {
     timeout_at(deadline, work).await.map_err(|_| "etcd did not answer in time".to_owned())
 }
 
-/// Growing pauses between attempts.
+/// Growing delays between attempts.
 #[derive(Debug)]
-pub(super) struct Pause(Duration);
+pub(super) struct Backoff(Duration);
 
-impl Pause {
+impl Backoff {
     pub(super) fn new() -> Self {
-        Pause(PAUSE_FIRST)
+        Backoff(BACKOFF_FIRST)
     }
 
     pub(super) fn is_first(&self) -> bool {
-        self.0 == PAUSE_FIRST
+        self.0 == BACKOFF_FIRST
     }
 
     pub(super) async fn wait(&mut self, deadline: Instant) {
-        // Spread out, so that many servers that lost the same member do not come back in step.
+        // With jitter, so that servers that lost the same member do not retry at the same time.
         let spread = self.0.mul_f64(0.5 + rand::random::<f64>() / 2.0);
         sleep(spread.min(deadline.saturating_duration_since(Instant::now()))).await;
-        self.0 = (self.0 * 2).min(PAUSE_MAX);
+        self.0 = (self.0 * 2).min(BACKOFF_MAX);
     }
 }

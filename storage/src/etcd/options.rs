@@ -19,7 +19,7 @@ pub struct Options {
     pub tls: Option<Tls>,
     pub user: Option<User>,
     pub timeouts: Timeouts,
-    /// `None`: this server never compacts by itself. Somebody must, or etcd runs full.
+    /// `None`: this server never compacts. Without any compaction etcd runs full.
     pub compaction: Option<Compaction>,
 }
 
@@ -74,7 +74,7 @@ impl Options {
 /// Certificates and keys, all in PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Who signs the members' certificates.
+    /// The certificate authority of the members.
     pub ca: Vec<u8>,
     /// Our certificate and its key, if the members ask for one.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -127,7 +127,7 @@ pub struct Timeouts {
     pub settle: Duration,
     /// Between pings on a silent connection. etcd hangs up below five seconds.
     pub keep_alive: Duration,
-    /// Between signs of life on a silent feed: how long a dead connection can go unnoticed when nobody reads.
+    /// Between heartbeats on an idle feed: how long a dead connection can go unnoticed without readers.
     pub heartbeat: Duration,
 }
 
@@ -144,10 +144,10 @@ impl Default for Timeouts {
     }
 }
 
-/// Forgetting old history, so that etcd's database does not grow for ever.
+/// Removes old history, so that etcd's database does not grow for ever.
 #[derive(Clone, Debug)]
 pub struct Compaction {
-    /// How often, and also how much of the past is kept at least.
+    /// How often, and also how much history is kept at least.
     pub every: Duration,
 }
 

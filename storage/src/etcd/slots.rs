@@ -1,9 +1,9 @@
-//! Slots: how a write whose answer was lost is told from one that never happened.
+//! Slots: they show whether a write without an answer has happened.
 //!
-//! Every commit holds a slot, alone, and etcd carries it out only if the slot's key is still as the commit
-//! knows it. A delete leaves its name in the slot, in the same transaction. So, when an answer is lost,
-//! writing the slot ourselves is a fence: what has not happened by then never will, however long it hangs
-//! about in some queue; and if the slot already bears the delete's name, it has happened.
+//! Every commit holds a slot exclusively, and its transaction succeeds only if the slot's key is unchanged. A delete also
+//! writes its id into the slot, in the same transaction. So, when an answer is lost, writing the slot is a fence: a
+//! transaction that has not happened by then never will, however long it is queued; and if the slot already holds the id of
+//! the delete, the delete has happened.
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -15,9 +15,9 @@ use super::members::within;
 const SLOTS: u8 = 128;
 
 pub(super) struct Slots {
-    /// Servers draw a seat each, so that they rarely share slots. Sharing is safe but costs attempts; and the
-    /// number of seats is bounded so that restarts do not leave ever more keys behind.
-    seat: u8,
+    /// Each server draws one of 256 slot sets, so that servers rarely share slots. Sharing is safe but costs attempts; the
+    /// number is bounded so that restarts do not leave ever more keys behind.
+    slot_set: u8,
     /// Last used first: a quiet server uses one slot.
     free: Mutex<Vec<Slot>>,
     permits: Semaphore,
@@ -31,9 +31,9 @@ struct Slot {
 }
 
 impl Slots {
-    pub(super) fn new(seat: u8) -> Self {
+    pub(super) fn new(slot_set: u8) -> Self {
         let free = (0..SLOTS).rev().map(|number| Slot { number, revision: 0 }).collect();
-        Slots { seat, free: Mutex::new(free), permits: Semaphore::new(SLOTS.into()) }
+        Slots { slot_set, free: Mutex::new(free), permits: Semaphore::new(SLOTS.into()) }
     }
 
     pub(super) async fn take(&self, deadline: Instant) -> Result<Held<'_>, String> {
@@ -46,7 +46,7 @@ impl Slots {
     }
 }
 
-/// A slot nobody else in this server uses meanwhile.
+/// A slot that no other commit of this server uses meanwhile.
 pub(super) struct Held<'a> {
     slots: &'a Slots,
     slot: Slot,
@@ -55,8 +55,8 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    pub(super) fn place(&self) -> (u8, u8) {
-        (self.slots.seat, self.slot.number)
+    pub(super) fn id(&self) -> (u8, u8) {
+        (self.slots.slot_set, self.slot.number)
     }
 
     pub(super) fn revision(&self) -> i64 {
@@ -70,8 +70,8 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Also when a commit was abandoned half way. What it sent may still happen: a delete then changes the
-        // slot's key, which the next holder notices; a put changes nothing the next holder relies on.
+        // Also when a commit was cancelled. Its transaction may still happen: a delete then changes the slot's key, which
+        // the next holder notices; a put changes nothing the next holder relies on.
         self.slots.free.lock().push(self.slot);
     }
 }

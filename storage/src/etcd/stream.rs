@@ -1,14 +1,14 @@
 //! One watch on everything of ours, as etcd sends it.
 //!
-//! etcd may cut one revision into several messages. Here the pieces are put together, so that whoever reads
-//! a stream only ever sees whole revisions.
+//! etcd may split one revision into several messages. They are joined here, so that readers of a stream only see whole
+//! revisions.
 
 use etcd_client::proto::{PbEvent, PbWatchResponse};
 use etcd_client::{WatchOptions, WatchRequestSender, WatchResponseStream};
 use tokio::time::Instant;
 
 use super::Remote;
-use super::fault;
+use super::errors;
 use super::layout::{number, revision};
 use super::members::{Chosen, within};
 use crate::store::Revision;
@@ -19,20 +19,20 @@ pub(super) struct Stream {
     assembly: Assembly,
 }
 
-/// What came in.
+/// A message from etcd.
 #[derive(Debug, PartialEq)]
 pub(super) enum Received {
     /// Whole revisions, oldest first, and the last of them. Never empty.
     Events(Vec<PbEvent>, Revision),
     /// Everything up to this revision has been received.
     Progress(Revision),
-    /// What comes next is forgotten; the oldest revision kept is this one.
+    /// The next changes are compacted; the oldest revision kept is this one.
     Compacted(Revision),
-    /// Nothing worth telling.
+    /// A message without content.
     Nothing,
 }
 
-/// Whether events come with what they replaced.
+/// Whether events include the previous value.
 #[derive(Clone, Copy)]
 pub(super) enum Previous {
     Wanted,
@@ -63,7 +63,7 @@ impl Stream {
             Previous::Known => options,
         };
         let stream = within(deadline, member.watch().watch(from, Some(options))).await?;
-        let (requests, responses) = stream.map_err(|error| fault::of_read(&error).reason())?.split();
+        let (requests, responses) = stream.map_err(|error| errors::classify_read(&error).reason())?.split();
         Ok(Stream { requests, responses, assembly: Assembly { seen: after, held: Vec::new() } })
     }
 
@@ -72,13 +72,13 @@ impl Stream {
         match self.responses.message().await {
             Ok(Some(response)) => self.assembly.add(response.0),
             Ok(None) => Err("etcd ended the watch".into()),
-            Err(error) => Err(fault::of_read(&error).reason()),
+            Err(error) => Err(errors::classify_read(&error).reason()),
         }
     }
 
-    /// Asks how far this stream is. The answer is a [`Received::Progress`], and comes only once the stream
-    /// has caught up; ask again until it does.
-    pub(super) async fn ask(&mut self) -> Result<(), String> {
+    /// Requests progress. The answer is a [`Received::Progress`], which etcd sends only once the stream has caught up; repeat
+    /// the request until then.
+    pub(super) async fn request_progress(&mut self) -> Result<(), String> {
         self.requests.request_progress().await.map_err(|error| error.to_string())
     }
 }

@@ -1,4 +1,4 @@
-//! Which etcd can be trusted with what.
+//! Which etcd versions have correct watches.
 
 /// The oldest releases whose watches neither lose events nor report progress ahead of them (etcd issues
 /// 15220 and 17507). What we read from a View must have been fed by one of these or a later one.

@@ -1,6 +1,6 @@
 //! Snapshots that unfinished paged lists still need.
 //!
-//! Any revision the history reaches can be made anew by undoing events, so a lost pin costs time, never an
+//! The View can also compute any revision of its history by undoing events, so a dropped pin costs time and never an
 //! answer. That is why the bounds here can be small.
 
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ impl Pins {
         Some(snapshot)
     }
 
-    /// Lets go of pins, and returns them: dropping one can take a while, and others wait for the lock.
+    /// Removes old pins and returns them, so that the caller drops them without the lock: dropping one can take a while.
     pub(super) fn forget(&mut self, through: Revision) -> Vec<Snapshot> {
         let kept =
             |(used, pinned): &(Instant, Snapshot)| pinned.revision >= through && used.elapsed() < UNUSED_MAX;

@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 
-use super::Stretch;
+use super::EventSpan;
 use crate::range::Range;
 use crate::store::{Event, Revision};
 
-/// Events looked at under one read lock. Twenty nanoseconds each: a publisher waits 80 µs at most.
+/// Events scanned under one read lock. Twenty nanoseconds each: a publisher waits 80 µs at most.
 const SCANNED_MAX: usize = 4096;
 
-/// Events there is always room for once there was: some hundred kilobytes.
-const ROOM_MIN: usize = 4096;
+/// The capacity that is never given back: some hundred kilobytes.
+const CAPACITY_MIN: usize = 4096;
 
 /// How much of the past stays in memory. Older events are read from the engine's history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailLimits {
     pub(crate) events: usize,
-    /// Values only an event still holds: what was overwritten or deleted.
+    /// Bytes of overwritten and deleted values, which only an event still holds.
     pub(crate) bytes: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Tail {
 }
 
 pub(super) enum Scan {
-    Found(Stretch),
+    Found(EventSpan),
     TooOld,
 }
 
@@ -63,9 +63,9 @@ impl Tail {
             self.drop_oldest();
         }
         self.from = self.from.max(through.min(self.head));
-        // Room for what may come soon is kept, room for what once was is not.
-        if self.events.capacity() > ROOM_MIN.max(4 * self.events.len()) {
-            self.events.shrink_to(ROOM_MIN.max(2 * self.events.len()));
+        // Gives back the capacity of a past burst.
+        if self.events.capacity() > CAPACITY_MIN.max(4 * self.events.len()) {
+            self.events.shrink_to(CAPACITY_MIN.max(2 * self.events.len()));
         }
     }
 
@@ -99,10 +99,10 @@ impl Tail {
         }
         let next = self.events.partition_point(|event| event.revision <= through);
         if self.events.get(next).is_none_or(|event| event.revision > until) {
-            // Nothing more happened up to `until`, even if the last event came before it.
+            // There are no more events up to `until`, even if the last event is older.
             through = until;
         }
-        Scan::Found(Stretch { events: found, through })
+        Scan::Found(EventSpan { events: found, through })
     }
 }
 
@@ -128,20 +128,20 @@ mod tests {
         tail
     }
 
-    /// However a scan is cut short, by its limit, by the most it may look at, or by where it shall end, it
-    /// says how far it came: resuming from there, nothing is missing and nothing comes twice.
+    /// Whether its limit, the scan bound or `until` ends a scan, `through` is correct: resuming from there misses no event
+    /// and repeats none.
     #[test]
-    fn a_scan_says_how_far_it_came() {
+    fn a_scan_can_be_resumed_from_its_through() {
         let tail = tail(10_000);
         let check = |range: Range, limit: usize, until: u64, scans: usize, found: usize| {
             let (mut reached, mut events, mut times) = (Revision::ZERO, Vec::new(), 0);
             while reached < Revision(until) {
-                let Scan::Found(stretch) = tail.scan(&range, reached, Revision(until), limit) else {
+                let Scan::Found(span) = tail.scan(&range, reached, Revision(until), limit) else {
                     panic!("{reached:?} is in the tail");
                 };
-                assert!(stretch.through > reached && stretch.events.len() <= limit);
-                (reached, times) = (stretch.through, times + 1);
-                events.extend(stretch.events);
+                assert!(span.through > reached && span.events.len() <= limit);
+                (reached, times) = (span.through, times + 1);
+                events.extend(span.events);
             }
             assert!(events.is_sorted_by(|one, next| one.revision < next.revision));
             assert_eq!(
@@ -154,7 +154,7 @@ mod tests {
         check(Range::all(), 5_000, 10_000, 3, 10_000);
         check(Range::key("mine"), 512, 10_000, 3, 1_000);
         check(Range::key("mine"), 100, 10_000, 10, 1_000);
-        check(Range::key("nobody's"), 512, 10_005, 3, 0);
+        check(Range::key("absent"), 512, 10_005, 3, 0);
         check(Range::key("mine"), 512, 95, 1, 9);
     }
 

@@ -1,8 +1,8 @@
-//! The View under a toy engine: the suite, recorded histories, lock-step with the model.
+//! The View under a fake engine: the suite, recorded histories, lock-step with the model.
 
 use std::sync::Arc;
 
-use super::toy::{Shape, Toy};
+use super::fake_engine::{FakeEngine, Shape};
 use super::*;
 use crate::conformance::{self, history, ops};
 use crate::memory::Memory;
@@ -12,26 +12,26 @@ use crate::store::{Change, Expect, Store};
 const SHORT_TAIL: Shape = Shape { tail_events: 8, start: 0, gap: 0 };
 /// Nothing must be read from history.
 const LONG_TAIL: Shape = Shape { tail_events: 100_000, start: 0, gap: 0 };
-/// As an old etcd looks that strangers write to.
+/// As in an old etcd that other clients also write to.
 const WITH_GAPS: Shape = Shape { tail_events: 8, start: 1_000_000, gap: 2 };
 
-fn toy(shape: Shape) -> Arc<dyn Store> {
-    Arc::new(Toy::open(shape))
+fn engine(shape: Shape) -> Arc<dyn Store> {
+    Arc::new(FakeEngine::open(shape))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_view_with_a_short_tail_conforms() {
-    conformance::run(async || toy(SHORT_TAIL)).await;
+    conformance::run(async || engine(SHORT_TAIL)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_view_with_a_long_tail_conforms() {
-    conformance::run(async || toy(LONG_TAIL)).await;
+    conformance::run(async || engine(LONG_TAIL)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_view_with_gaps_conforms_case_after_case() {
-    let shared = toy(WITH_GAPS);
+    let shared = engine(WITH_GAPS);
     conformance::run(async || shared.clone()).await;
 }
 
@@ -39,7 +39,7 @@ async fn a_view_with_gaps_conforms_case_after_case() {
 async fn concurrent_histories_are_linearizable() {
     for seed in history::seeds() {
         for shape in [SHORT_TAIL, LONG_TAIL, WITH_GAPS] {
-            let store = toy(shape);
+            let store = engine(shape);
             let recorder = history::Recorder::start(&*store, Range::prefix("run/")).await.expect("answers");
             let workload = history::Workload::new(seed, "run/");
             workload.run(&store, &recorder).await;
@@ -56,22 +56,22 @@ async fn concurrent_histories_are_linearizable() {
 async fn a_view_agrees_with_the_model() {
     for seed in (0..25).chain(history::seeds()) {
         for shape in [SHORT_TAIL, LONG_TAIL] {
-            let open = async || (Arc::new(Memory::new()) as Arc<dyn Store>, toy(shape));
+            let open = async || (Arc::new(Memory::new()) as Arc<dyn Store>, engine(shape));
             ops::agree(seed, 300, open).await;
         }
     }
 }
 
-/// A stalled watcher holds two numbers; the tail stays within its bound whoever reads it.
+/// A stalled watcher holds two numbers, and the tail stays within its bound.
 #[tokio::test]
 async fn a_stalled_watcher_costs_no_memory() {
-    let toy = Toy::open(SHORT_TAIL);
-    let mut stalled = toy.watch(Range::all(), Revision::ZERO).await.expect("kept");
+    let engine = FakeEngine::open(SHORT_TAIL);
+    let mut stalled = engine.watch(Range::all(), Revision::ZERO).await.expect("kept");
     let mut expect = Expect::Absent;
     for _ in 0..1000 {
-        let event = toy.commit("k".into(), expect, Change::Put("value".into())).await.expect("alone");
+        let event = engine.commit("k".into(), expect, Change::Put("value".into())).await.expect("alone");
         expect = Expect::Revision(event.revision);
-        assert!(toy.view.tail.read().len() <= SHORT_TAIL.tail_events);
+        assert!(engine.view.tail.read().len() <= SHORT_TAIL.tail_events);
     }
     let mut seen = 0;
     while seen < 1000 {

@@ -9,7 +9,7 @@ use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment};
 use scenarios::kstatus::{Verdict, verdict};
 use serde_json::{Value, json};
-use standin::{Options, Pace};
+use standin::{Delays, Options};
 
 use crate::app::*;
 
@@ -127,11 +127,11 @@ async fn each_kind_is_where_it_should_be() -> Result<()> {
 }
 
 /// Slow enough that there is something to be told in between.
-const PACE: Pace = Pace {
+const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
     stop: Duration::from_millis(20),
-    ..Pace::INSTANT
+    ..Delays::NONE
 };
 
 fn image(object: &Value) -> &Value {
@@ -153,7 +153,7 @@ fn is_done(moment: &Moment, updated: &str, wanted: &str) -> bool {
 async fn told(kind: Kind, spec: Value, updated: &str, wanted: &str) -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
-        fleet.join(Options { pace: PACE, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;
     }
     let history = History::of(&fleet, kind.clone()).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
@@ -209,7 +209,7 @@ async fn of_what_is_on_every_node_nobody_is_told_too_much() -> Result<()> {
 async fn a_job_is_over_when_all_of_it_is() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
-        fleet.join(Options { pace: PACE, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;
     }
     let history = History::of(&fleet, Kind::new("batch", "v1", "jobs", "Job", true)).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;

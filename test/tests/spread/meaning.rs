@@ -6,7 +6,7 @@ use anyhow::Result;
 use scenarios::eyes::{Eyes, until};
 use scenarios::fleet::{Fleet, Member};
 use serde_json::json;
-use standin::{Clock, Options, Pace};
+use standin::{Clock, Delays, Options};
 
 use crate::app::*;
 
@@ -67,8 +67,10 @@ async fn a_cluster_that_takes_over_a_name_is_ready_before_the_other_is_left() ->
     user.until_available(WEB, 2).await?;
     until("it runs above", async || Ok(present(fleet.member("east")).await? == (1, 1))).await?;
     let (clock, minute) = (Clock::held(), Duration::from_secs(60));
-    let slow = Pace { start: minute, ..Pace::INSTANT };
-    fleet.join_within("root:a", Options { clock: clock.clone(), pace: slow, ..Options::new("east") }).await?;
+    let slow = Delays { start: minute, ..Delays::NONE };
+    fleet
+        .join_within("root:a", Options { clock: clock.clone(), delays: slow, ..Options::new("east") })
+        .await?;
     let own = "root:a/east";
     until("its own is asked", async || Ok(present(fleet.member(own)).await? == (1, 1))).await?;
     let is_observed = |copy: &serde_json::Value| copy["status"]["replicas"] == 2;

@@ -9,7 +9,7 @@ use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
 use scenarios::witness::Witness;
 use serde_json::{Value, json};
-use standin::{Options, Pace};
+use standin::{Delays, Options};
 
 use crate::app::*;
 use crate::kinds::{SCALERS, scale_below, scale_below_at, scaler};
@@ -157,9 +157,9 @@ async fn what_is_scaled_below_moves_with_all_it_has() -> Result<()> {
 async fn what_is_recreated_is_never_in_two_places() -> Result<()> {
     let (mut fleet, witness) = (Fleet::alone().await?, Witness::default());
     for name in ["east", "west"] {
-        let pace = Pace { stop: Duration::from_millis(500), ..Pace::INSTANT };
+        let delays = Delays { stop: Duration::from_millis(500), ..Delays::NONE };
         let store = Some(witness.store(name));
-        fleet.join(Options { pace, store, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays, store, ..Options::new(name) }, &[]).await?;
     }
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     let mut web = deployment("web", 4);

@@ -8,7 +8,7 @@ use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
 use scenarios::kstatus::{self, Verdict};
 use serde_json::json;
-use standin::{Options, Pace};
+use standin::{Delays, Options};
 
 use crate::app::*;
 
@@ -210,7 +210,7 @@ async fn what_is_as_it_should_be_is_written_once() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
         // Slow enough to be looked at on the way.
-        fleet.join(Options { pace: Pace::LIVELY, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: Delays::SHORT, ..Options::new(name) }, &[]).await?;
     }
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;

@@ -8,16 +8,16 @@ use scenarios::fleet::Fleet;
 use scenarios::history::{History, check};
 use scenarios::witness::Witness;
 use serde_json::{Value, json};
-use standin::{Options, Pace};
+use standin::{Delays, Options};
 
 use crate::app::*;
 
 /// Slow enough that two pods would be down at the same time if anybody let them.
-const PACE: Pace = Pace {
+const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
     stop: Duration::from_millis(20),
-    ..Pace::INSTANT
+    ..Delays::NONE
 };
 
 /// A web of ten with a pod on each of ten, of which one may be down.
@@ -26,7 +26,7 @@ async fn ten_in_ten_places() -> Result<(Fleet, Witness)> {
     for number in 0..10 {
         let name = format!("c{number}");
         let store = Some(witness.store(&name));
-        fleet.join(Options { pace: PACE, store, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, store, ..Options::new(name) }, &[]).await?;
     }
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     let mut web = deployment("web", 10);
@@ -134,7 +134,7 @@ async fn an_override_of_ordinals_goes_from_the_highest_down() -> Result<()> {
     let (mut fleet, witness) = (Fleet::alone().await?, Witness::default());
     for name in ["a", "b", "c"] {
         let store = Some(witness.store(name));
-        fleet.join(Options { pace: PACE, store, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, store, ..Options::new(name) }, &[]).await?;
     }
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     let sets = "/apis/apps/v1/namespaces/shop/statefulsets";
@@ -175,8 +175,8 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
         let mut fleet = Fleet::alone().await?;
         // Some have grown while others still do.
         for (name, ready) in [("a", 20), ("b", 200), ("c", 600)] {
-            let pace = Pace { ready: Duration::from_millis(ready), ..PACE };
-            fleet.join(Options { pace, ..Options::new(name) }, &[]).await?;
+            let delays = Delays { ready: Duration::from_millis(ready), ..DELAYS };
+            fleet.join(Options { delays, ..Options::new(name) }, &[]).await?;
         }
         fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
         let mut web = deployment("web", 6);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use scenarios::eyes::until;
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
-use standin::{Clock, Options, Pace};
+use standin::{Clock, Delays, Options};
 
 use crate::app::*;
 
@@ -58,8 +58,8 @@ async fn a_cron_job_that_moves_fires_once_at_a_time() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     let clock = Clock::held();
     fleet.join(Options { clock: clock.clone(), ..Options::new("east") }, &[]).await?;
-    let slow = Pace { start: 5 * MINUTE, ..Pace::INSTANT };
-    fleet.join(Options { clock: clock.clone(), pace: slow, ..Options::new("west") }, &[]).await?;
+    let slow = Delays { start: 5 * MINUTE, ..Delays::NONE };
+    fleet.join(Options { clock: clock.clone(), delays: slow, ..Options::new("west") }, &[]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     let ends = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
     let cron = json!({

@@ -11,16 +11,16 @@ use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment};
 use scenarios::kstatus::{Verdict, verdict};
 use serde_json::{Value, json};
-use standin::{Options, Pace};
+use standin::{Delays, Options};
 
 use crate::app::*;
 
 /// Slow enough that there is something to be told in between.
-const PACE: Pace = Pace {
+const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
     stop: Duration::from_millis(20),
-    ..Pace::INSTANT
+    ..Delays::NONE
 };
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -88,7 +88,7 @@ async fn told(targets: usize) -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     let names = &NAMES[..=targets];
     for name in names {
-        fleet.join(Options { pace: PACE, ..Options::new(*name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, ..Options::new(*name) }, &[]).await?;
     }
     let history = History::of_deployments(&fleet).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", &names[..targets].join(","))).await?;
@@ -145,7 +145,7 @@ async fn of_five_targets_nobody_is_told_too_much() -> Result<()> {
 async fn of_a_silent_target_nobody_is_told_too_much() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
-        fleet.join(Options { pace: PACE, ..Options::new(name) }, &[]).await?;
+        fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;
     }
     let history = History::of_deployments(&fleet).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use controller::remote::Remote;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use standin::{Clock, Link, Options, Standin, Trouble};
+use standin::{Clock, Link, Options, ResponseFault, Standin};
 use tokio::time::sleep;
 
 use crate::server::{self, Server};
@@ -89,22 +89,22 @@ async fn whatever_a_stand_in_suffers_it_converges_and_nothing_is_deleted() -> Re
     let mut both = Both::new().await?;
     let _running = both.start();
     both.until_ready(2).await?;
-    let troubles = [
-        Trouble::TooManyRequests,
-        Trouble::Internal,
-        Trouble::Unavailable,
-        Trouble::Garbage,
-        Trouble::LostAnswer,
+    let faults = [
+        ResponseFault::TooManyRequests,
+        ResponseFault::Internal,
+        ResponseFault::Unavailable,
+        ResponseFault::Garbage,
+        ResponseFault::LostResponse,
     ];
     let mut replicas = 2;
-    for trouble in troubles {
+    for fault in faults {
         replicas = if replicas == 2 { 3 } else { 2 };
-        both.standin.faults().trouble(trouble, 40);
+        both.standin.faults().inject(fault, 40);
         both.mailbox
             .merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": replicas } }))
             .await?;
         both.until_ready(replicas).await?;
-        both.standin.faults().heal();
+        both.standin.faults().clear();
     }
     for link in [Link::Cut, Link::Silent] {
         both.standin.faults().set_link(link);
@@ -113,7 +113,7 @@ async fn whatever_a_stand_in_suffers_it_converges_and_nothing_is_deleted() -> Re
             .merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": replicas } }))
             .await?;
         sleep(Duration::from_secs(2)).await;
-        both.standin.faults().heal();
+        both.standin.faults().clear();
         both.until_ready(replicas).await?;
     }
     both.standin.restart().await?;
@@ -130,14 +130,14 @@ async fn a_stand_in_that_answers_slowly_gets_everything_in_the_end() -> Result<(
     let both = Both::new().await?;
     let _running = both.start();
     both.until_ready(2).await?;
-    both.standin.faults().slow(Duration::from_millis(500));
+    both.standin.faults().set_delay(Duration::from_millis(500));
     both.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 4 } })).await?;
     both.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
     both.until_ready(4).await?;
     both.below.until_there(&format!("{MAPS}/settings")).await?;
     both.mailbox.delete(&format!("{MAPS}/settings")).await?;
     both.mailbox.until_gone(&format!("{MAPS}/settings")).await?;
-    both.standin.faults().heal();
+    both.standin.faults().clear();
     both.below.until_gone(&format!("{MAPS}/settings")).await?;
     until("four pods are ready", async || Ok(both.ready_pods().await? == 4)).await?;
     assert_eq!(both.standin.requests().deletes(), 1);

@@ -43,7 +43,7 @@ pub(super) async fn watch(
     let records = Side::new(shared.inner.watch(records, after).await?);
     let collections = ranges.into_iter().map(|range| range.collection).collect();
     let following = Following { shared: shared.clone(), range, collections, entries, records, seen: after };
-    Ok(Watch::foreign(Box::new(following)))
+    Ok(Watch::new(Box::new(following)))
 }
 
 #[derive(Debug)]

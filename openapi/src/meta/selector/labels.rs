@@ -109,12 +109,22 @@ impl Requirement {
         }
     }
 
+    /// From an item of `matchExpressions` in a label selector.
     fn from_value(value: &Value) -> Option<Requirement> {
+        let requirement = Requirement::from_node_selector(value)?;
+        let is_numeric = matches!(requirement.operator, Operator::Above | Operator::Below);
+        (!is_numeric).then_some(requirement)
+    }
+
+    /// From a node selector requirement, which also has the operators `Gt` and `Lt`.
+    pub fn from_node_selector(value: &Value) -> Option<Requirement> {
         let operator = match value.get("operator")?.as_str()? {
             "In" => Operator::In,
             "NotIn" => Operator::NotIn,
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::Absent,
+            "Gt" => Operator::Above,
+            "Lt" => Operator::Below,
             _ => return None,
         };
         let listed = match value.get("values") {
@@ -283,10 +293,13 @@ mod tests {
                 Some("!c,t in (x,y)"),
             ),
             (json!({"matchExpressions": [{"key": "t", "operator": "Like"}]}), None),
+            (json!({"matchExpressions": [{"key": "t", "operator": "Gt", "values": ["3"]}]}), None),
             (json!("app=web"), None),
         ] {
             assert_eq!(read(value).as_deref(), expected);
         }
+        let above = Requirement::from_node_selector(&json!({"key": "t", "operator": "Gt", "values": ["3"]}));
+        assert!(above.is_some_and(|above| above.matches(Some("4")) && !above.matches(Some("3"))));
     }
 
     proptest! {

@@ -23,7 +23,7 @@ use log::Log;
 pub enum Violation {
     /// An acknowledged write is not in the history.
     LostWrite { event: Event },
-    /// Nobody asked for this write, or its writer was told that it did not happen.
+    /// This write was not requested, or its writer got an error that excludes it.
     Phantom { event: Event },
     /// Two different writes have one revision.
     ReusedRevision { one: Event, other: Event },
@@ -31,7 +31,7 @@ pub enum Violation {
     WrongAnswer { asked: String, event: Event },
     /// The write did not follow on what was there: a lost update.
     WrongPrevious { event: Event, really: Option<Entry> },
-    /// A write got a revision that somebody already knew to be past when it began.
+    /// A write got a revision that a client had already observed as past when it began.
     WrittenIntoThePast { event: Event, known: Revision },
     /// A read, or the answer to a loser, is older than what was known when it began.
     StaleRead { read: Revision, known: Revision, what: String },
@@ -64,7 +64,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Whoever begins after something was known must not fall behind it.
+/// A call that begins after a revision was observed must not fall behind it.
 fn real_time(history: &History, log: &Log) -> Vec<Violation> {
     let mut known: Vec<(Instant, Revision)> = Vec::new();
     for call in &history.calls {

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::{Call, History, Instant, Outcome, Watched, What};
 use crate::range::{Key, Range};
+use crate::store::watch::{Batch, Watch};
 use crate::store::{At, Change, CommitError, Entry, Event, Expect, Page, ReadError, Revision, Store};
-use crate::watch::{Batch, Watch};
 
 /// A watch that has not come to the newest revision after so long is stuck.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
@@ -25,8 +25,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Reads what is there; everything after that must be explained by recorded calls. Nobody else may write
-    /// to `range`, and nobody may compact what the witness has not read: it reads at the end of every run.
+    /// Reads what is there; everything after that must be explained by recorded calls. No other writer may
+    /// write to `range` or compact history that the recorder has not read: it reads at the end of every run.
     pub async fn start(store: &dyn Store, range: Range) -> Result<Recorder, ReadError> {
         let read = store.list(range.clone(), Page::default()).await?;
         let start = At { revision: read.revision, value: read.value.entries };
@@ -64,7 +64,7 @@ impl Recorder {
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
-        // Written down before it is asked: if nobody lives to see the answer, it was still asked.
+        // Recorded before the call: it counts as called even if its future is dropped.
         let what =
             What::Commit { key: key.clone(), expect, change: change.clone(), outcome: Outcome::Unknown };
         let place = self.began(what);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::memory::Memory;
+use crate::store::watch::Watch;
 use crate::store::{Boxed, CommitError, Listing, Page, Store};
-use crate::watch::Watch;
 
 /// Memory behind a bad line: every few calls fail, some before and some after they took effect.
 #[derive(Debug, Default)]

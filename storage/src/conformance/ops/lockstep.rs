@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::{Belief, Disagreement, Op, When, key};
 use crate::range::{Key, Range};
+use crate::store::watch::Watch;
 use crate::store::{
     At, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
-use crate::watch::Watch;
 
 /// Open watches and unfinished lists, each: enough to overlap, few enough to be met again.
 const OPEN_MAX: usize = 4;
@@ -21,9 +21,9 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Whether an operation was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum StepResult {
     Done,
-    /// The subject could not answer. Nothing more can be asked before it is reopened.
+    /// The subject did not answer. It must be reopened before the next operation.
     Interrupted,
 }
 
@@ -83,9 +83,9 @@ impl LockStep {
         self.log.last().map_or(Revision::ZERO, |event| event.revision)
     }
 
-    /// Runs `op` on both. If this future is dropped, or says [`Step::Interrupted`], reopen the subject before
+    /// Runs `op` on both. If this future is dropped, or says [`StepResult::Interrupted`], reopen the subject before
     /// the next step.
-    pub async fn step(&mut self, op: &Op) -> Result<Step, Disagreement> {
+    pub async fn step(&mut self, op: &Op) -> Result<StepResult, Disagreement> {
         match op.clone() {
             Op::Put { key: nth, expect, value } => {
                 let expect = self.resolve(&key(nth), expect);
@@ -115,11 +115,11 @@ impl LockStep {
                 if progress != Progress::Told {
                     self.watches.insert(watch, pair);
                 }
-                Ok(if progress == Progress::Interrupted { Step::Interrupted } else { Step::Done })
+                Ok(if progress == Progress::Interrupted { StepResult::Interrupted } else { StepResult::Done })
             }
             Op::Close { watch } if watch < self.watches.len() => {
                 self.watches.remove(watch);
-                Ok(Step::Done)
+                Ok(StepResult::Done)
             }
             Op::Compact { through } => {
                 let through = self.revision(through);
@@ -130,7 +130,7 @@ impl LockStep {
                 self.compacted = self.compacted.max(through.min(self.head()));
                 step
             }
-            Op::NextPage { .. } | Op::Read { .. } | Op::Close { .. } => Ok(Step::Done),
+            Op::NextPage { .. } | Op::Read { .. } | Op::Close { .. } => Ok(StepResult::Done),
         }
     }
 
@@ -143,7 +143,7 @@ impl LockStep {
             && now == Ok(self.head().next())
         {
             let event = self.model.commit(key, expect, change).await;
-            self.record(event.map_err(|error| differ("a commit in doubt", error, "it happened"))?);
+            self.record(event.map_err(|error| differ("a commit in uncertainty", error, "it happened"))?);
         }
         compare("the newest revision after reopening", Ok(self.head()), now)?;
         if let Some(through) = self.forgetting.take() {
@@ -169,10 +169,10 @@ impl LockStep {
         match self.subject.watch(Range::all(), self.compacted).await {
             Err(ReadError::Compacted { oldest, .. }) if oldest <= through.min(self.head()) => {
                 self.compacted = oldest;
-                compare("a compaction in doubt", self.model.compact(oldest).await, Ok(()))
+                compare("a compaction in uncertainty", self.model.compact(oldest).await, Ok(()))
             }
             Ok(_) => Ok(()),
-            Err(error) => Err(differ("a compaction in doubt", through, error)),
+            Err(error) => Err(differ("a compaction in uncertainty", through, error)),
         }
     }
 
@@ -213,23 +213,23 @@ impl LockStep {
     }
 
     /// The subject goes first: if it cannot say whether it wrote, the model must not have.
-    async fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<Step, Disagreement> {
+    async fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<StepResult, Disagreement> {
         let on = format!("{change:?} of {key:?} expecting {expect:?}");
         self.in_doubt = Some((key.clone(), expect, change.clone()));
         let subject = self.subject.commit(key.clone(), expect, change.clone()).await;
         if matches!(subject, Err(CommitError::Unknown { .. })) {
-            return Ok(Step::Interrupted);
+            return Ok(StepResult::Interrupted);
         }
         self.in_doubt = None;
         if matches!(subject, Err(CommitError::Unavailable { .. } | CommitError::ReadOnly { .. })) {
-            return Ok(Step::Interrupted);
+            return Ok(StepResult::Interrupted);
         }
         let model = self.model.commit(key, expect, change).await;
         if let Ok(event) = &model {
             self.record(event.clone());
         }
         compare(&on, model, subject)?;
-        Ok(Step::Done)
+        Ok(StepResult::Done)
     }
 
     fn record(&mut self, event: Event) {
@@ -240,26 +240,31 @@ impl LockStep {
         self.log.push(event);
     }
 
-    async fn list(&mut self, on: &impl Debug, range: Range, page: Page) -> Result<Step, Disagreement> {
+    async fn list(&mut self, on: &impl Debug, range: Range, page: Page) -> Result<StepResult, Disagreement> {
         let subject = self.subject.list(range.clone(), page.clone()).await;
         let model = self.model.list(range.clone(), page.clone()).await;
         let next = model.as_ref().ok().and_then(|read| next_page(read, page));
         let step = compare_reads(on, model, subject)?;
-        if let Some(next) = next.filter(|_| step == Step::Done) {
+        if let Some(next) = next.filter(|_| step == StepResult::Done) {
             self.lists.push((range, next));
             self.lists.drain(..self.lists.len().saturating_sub(OPEN_MAX));
         }
         Ok(step)
     }
 
-    async fn watch(&mut self, on: &impl Debug, range: Range, after: Revision) -> Result<Step, Disagreement> {
+    async fn watch(
+        &mut self,
+        on: &impl Debug,
+        range: Range,
+        after: Revision,
+    ) -> Result<StepResult, Disagreement> {
         let subject = self.subject.watch(range.clone(), after).await;
         let model = self.model.watch(range.clone(), after).await;
         match (model, subject) {
             (Ok(model), Ok(subject)) => {
                 self.watches.push(Pair { range, seen: after, model, subject });
                 self.watches.drain(..self.watches.len().saturating_sub(OPEN_MAX));
-                Ok(Step::Done)
+                Ok(StepResult::Done)
             }
             (model, subject) => compare_reads(on, model.map(drop), subject.map(drop)),
         }
@@ -325,10 +330,10 @@ fn compare_reads<T: PartialEq + Debug>(
     on: &impl Debug,
     model: Result<T, ReadError>,
     subject: Result<T, ReadError>,
-) -> Result<Step, Disagreement> {
+) -> Result<StepResult, Disagreement> {
     if matches!(subject, Err(ReadError::Unavailable { .. })) {
-        return Ok(Step::Interrupted);
+        return Ok(StepResult::Interrupted);
     }
     compare(&format!("{on:?}"), model, subject)?;
-    Ok(Step::Done)
+    Ok(StepResult::Done)
 }

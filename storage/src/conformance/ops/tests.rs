@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::memory::Memory;
+use crate::store::watch::Watch;
 use crate::store::{
     At, Boxed, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision,
 };
-use crate::watch::Watch;
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(Memory::new())
@@ -113,7 +113,7 @@ async fn a_subject_that_dies_in_a_write_may_have_written_it_or_not() {
         );
         let mut interruptions = 0;
         for op in random(3, 200) {
-            if pair.step(&op).await.expect("agrees") == Step::Interrupted {
+            if pair.step(&op).await.expect("agrees") == StepResult::Interrupted {
                 interruptions += 1;
                 pair.reopen(Arc::new(inner.clone())).await.expect("agrees");
             }

@@ -65,7 +65,7 @@ impl Log {
         violations
     }
 
-    /// Every write nobody was told of must be one that somebody asked for without getting an answer.
+    /// Every unacknowledged write must be one that was requested and got no answer.
     fn find_askers(&mut self, history: &History) -> Vec<Violation> {
         let mut open: Vec<_> = (history.calls.iter().enumerate())
             .filter(|(_, call)| matches!(call.what, What::Commit { outcome: Outcome::Unknown, .. }))

@@ -4,8 +4,8 @@ use super::*;
 use crate::conformance::history::{Recorder, Watched};
 use crate::memory::Memory;
 use crate::range::Range;
+use crate::store::watch::Batch;
 use crate::store::{CommitError, Expect, Store};
-use crate::watch::Batch;
 
 /// Four writes to two keys with all kinds of reads, one call after the other.
 async fn truth() -> History {
@@ -98,7 +98,7 @@ const LIES: &[Lie] = &[
     ("a watch stops", |h| watched(h).stuck_before = Some(Revision(9)), "Stuck"),
     ("two writes have one revision", |h| event(acknowledged(h, 1)).revision.0 -= 1, "ReusedRevision"),
     ("one write is told to two", |h| tell_twice(h), "ReusedRevision"),
-    ("a write nobody asked for", |h| unask(h), "Phantom"),
+    ("a write that was not requested", |h| unask(h), "Phantom"),
     ("a write that was denied", |h| answer_with(acknowledged(h, 1), Outcome::NotWritten), "Phantom"),
     ("an answer to something else", |h| event(acknowledged(h, 0)).current = None, "WrongAnswer"),
     ("a lost update", |h| lost_update(h), "WrongPrevious"),
@@ -132,7 +132,7 @@ async fn a_write_without_an_answer_may_have_happened_or_not() {
     for nth in [3, 2, 1, 0] {
         answer_with(acknowledged(&mut happened, nth), Outcome::Unknown);
     }
-    assert_eq!(check(&happened), [], "all four happened, and nobody was told");
+    assert_eq!(check(&happened), [], "all four happened without an answer");
 
     let mut never = truth().await;
     let mut unanswered = acknowledged(&mut never, 0).clone();

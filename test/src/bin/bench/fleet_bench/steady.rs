@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use scenarios::holon::Server;
-use standin::{Counts, Options, Standin};
+use standin::{Options, RequestCounts, Standin};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -119,12 +119,12 @@ async fn ready(root: &mut Connection, name: &str) -> Result<bool> {
         && conditions.as_array().is_some_and(|all| all.iter().any(is_synced)))
 }
 
-fn counts(standins: &[Standin]) -> Vec<Counts> {
+fn counts(standins: &[Standin]) -> Vec<RequestCounts> {
     standins.iter().map(Standin::requests).collect()
 }
 
 /// Writes and requests of any kind since then.
-fn since(standins: &[Standin], before: &[Counts]) -> (u64, u64) {
+fn since(standins: &[Standin], before: &[RequestCounts]) -> (u64, u64) {
     let news = standins.iter().zip(before).map(|(standin, before)| standin.requests().since(before));
     news.fold((0, 0), |(writes, all), news| (writes + news.writes(), all + news.total()))
 }

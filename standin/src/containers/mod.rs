@@ -1,0 +1,315 @@
+//! Simulated containers, as `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`, `proxy` and `top` reach them.
+
+mod attach;
+mod exec;
+mod files;
+pub(crate) mod logs;
+mod metrics;
+mod port_forward;
+mod proxy;
+mod shell;
+mod spdy;
+mod spdy_session;
+mod websocket;
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use api::metrics::METRICS;
+use apiserver::endpoints::connect::{Connect, Part, Wish};
+use apiserver::http::body::{Body, whole};
+use apiserver::stack::Stack;
+use bytes::Bytes;
+use controller::tasks::StreamTasks;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use openapi::meta::status::Status;
+use serde_json::Value;
+use storage::Boxed;
+
+use crate::objects::fields::{list, name, namespace, text, uid};
+use attach::AttachSession;
+use exec::{ExecSession, Transport};
+pub(crate) use files::ContainerFiles;
+use files::FileSystem;
+use logs::{Line, Logs};
+use port_forward::PortForwardSession;
+use shell::Environment;
+
+/// The subresources of pods that are served here.
+const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// All containers of a stand-in, and the sessions with them.
+#[derive(Debug)]
+pub(crate) struct Containers {
+    logs: Arc<Logs>,
+    files: Arc<ContainerFiles>,
+    sessions: StreamTasks,
+    /// The API server, to read pods and nodes for metrics.
+    stack: OnceLock<Weak<Stack>>,
+}
+
+impl Connect for Containers {
+    fn leads(&self, part: Part<'_>) -> bool {
+        match part.group {
+            "" => part.plural == "pods" && SUBRESOURCES.contains(&part.part),
+            group => group == METRICS.0 && part.part.is_empty(),
+        }
+    }
+
+    fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
+        Box::pin(async move {
+            if wish.group == METRICS.0 {
+                let stack = self.stack.get().and_then(Weak::upgrade);
+                return metrics::respond(stack.ok_or_else(Status::unknown_path)?, wish).await;
+            }
+            match wish.part.as_str() {
+                "log" => self.log(&wish),
+                "proxy" => proxy::respond(&wish),
+                "portforward" => self.forward(wish),
+                _ => self.exec_or_attach(wish),
+            }
+        })
+    }
+}
+
+impl Containers {
+    pub(crate) fn new(logs: Arc<Logs>, files: Arc<ContainerFiles>) -> Containers {
+        Containers { logs, files, sessions: StreamTasks::default(), stack: OnceLock::new() }
+    }
+
+    /// Sets the API server. To be called once.
+    pub(crate) fn set_server(&self, stack: &Arc<Stack>) {
+        // The first call wins, and there is only one.
+        let _ = self.stack.set(Arc::downgrade(stack));
+    }
+
+    /// Switches protocols, and starts an exec or attach session on the connection.
+    fn exec_or_attach(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
+        let container = container(&wish.object, wish.text("container"))?;
+        if !is_running(&wish.object, &container) {
+            let (pod, ns) = (name(&wish.object), namespace(&wish.object));
+            return Err(Status::internal(&format!("container not found ({container:?}) in pod {pod}_{ns}")));
+        }
+        let is_spdy = spdy::is_requested(&wish.headers);
+        let response = match is_spdy {
+            true => spdy_session::accept(&wish.headers)?,
+            false => websocket::accept(&wish.headers)?,
+        };
+        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let (pod, tty) = (uid(&wish.object).to_owned(), is_true(wish.text("tty")));
+        let requested = spdy_session::RequestedStreams {
+            stdin: is_true(wish.text("stdin")),
+            stdout: is_true(wish.text("stdout")),
+            // A terminal has one output stream.
+            stderr: is_true(wish.text("stderr")) && !tty,
+        };
+        let transport = async move {
+            let stream = upgrade.open().await?;
+            match is_spdy {
+                true => Transport::spdy(stream, requested).await,
+                false => Ok(Transport::websocket(stream).await),
+            }
+        };
+        if wish.part == "attach" {
+            let session = AttachSession { logs: self.logs.clone(), pod, container, tty };
+            self.spawn_session(async move { session.run(transport.await?).await });
+            return Ok(response);
+        }
+        let file_system = FileSystem::new(self.files.clone(), &pod, &container);
+        let session = ExecSession {
+            command: wish.all("command").map(str::to_owned).collect(),
+            stdin: requested.stdin,
+            tty,
+            environment: Environment::new(&wish.object, &container, file_system),
+        };
+        self.spawn_session(async move { session.run(transport.await?).await });
+        Ok(response)
+    }
+
+    fn forward(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
+        if text(&wish.object, "/status/phase") != "Running" {
+            let phase = text(&wish.object, "/status/phase");
+            return Err(Status::bad_request(format!("pod is not running, its phase is {phase}")));
+        }
+        let response = port_forward::accept(&wish.headers)?;
+        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let session = PortForwardSession::new(&wish.object);
+        self.spawn_session(async move { session.run(upgrade.open().await?).await });
+        Ok(response)
+    }
+
+    fn spawn_session(&self, session: impl Future<Output = std::io::Result<()>> + Send + 'static) {
+        self.sessions.spawn(async move {
+            if let Err(error) = session.await {
+                tracing::debug!(%error, "a session with a container failed");
+            }
+        });
+    }
+
+    fn log(&self, wish: &Wish) -> Result<Response<Body>, Status> {
+        let pod = &wish.object;
+        let container = container(pod, wish.text("container"))?;
+        let options = LogOptions::parse(wish)?;
+        if is_true(wish.text("previous")) {
+            let lines = self.logs.previous(uid(pod), &container).ok_or_else(|| {
+                Status::bad_request(format!(
+                    "previous terminated container {container:?} in pod {:?} not found",
+                    name(pod)
+                ))
+            })?;
+            return Ok(plain_text(whole(Full::new(options.print(lines)))));
+        }
+        check_started(pod, &container)?;
+        let (lines, seen) = self.logs.read(uid(pod), &container, 0);
+        let first = options.print(lines);
+        if !is_true(wish.text("follow")) {
+            return Ok(plain_text(whole(Full::new(first))));
+        }
+        Ok(plain_text(self.follow(uid(pod).to_owned(), container, options, first, seen)))
+    }
+
+    /// The lines so far, and then new ones until the pod is deleted.
+    fn follow(&self, pod: String, container: String, options: LogOptions, first: Bytes, seen: usize) -> Body {
+        let (logs, updates) = (self.logs.clone(), self.logs.subscribe());
+        let start = (Some(first), seen, updates);
+        let chunks = futures::stream::unfold(start, move |(first, mut seen, mut updates)| {
+            let (logs, pod, container, options) =
+                (logs.clone(), pod.clone(), container.clone(), options.clone());
+            async move {
+                if let Some(first) = first.filter(|first| !first.is_empty()) {
+                    return Some((Ok(Frame::data(first)), (None, seen, updates)));
+                }
+                loop {
+                    updates.borrow_and_update();
+                    let (lines, now) = logs.read(&pod, &container, seen);
+                    seen = now;
+                    if !lines.is_empty() {
+                        let chunk = options.clone().without_tail().print(lines);
+                        return Some((Ok(Frame::data(chunk)), (None, seen, updates)));
+                    }
+                    // Changes fail after the stand-in is dropped.
+                    if !logs.contains_pod(&pod) || updates.changed().await.is_err() {
+                        return None;
+                    }
+                }
+            }
+        });
+        StreamBody::new(chunks).boxed_unsync()
+    }
+}
+
+/// The query of `kubectl logs`: which lines, and how they are printed.
+#[derive(Clone, Debug)]
+struct LogOptions {
+    tail: Option<usize>,
+    bytes: Option<usize>,
+    timestamps: bool,
+    since: Option<jiff::Timestamp>,
+}
+
+impl LogOptions {
+    fn parse(wish: &Wish) -> Result<LogOptions, Status> {
+        let number = |field: &str| match wish.text(field) {
+            "" => Ok(None),
+            text => text.parse::<usize>().map(Some).map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            }),
+        };
+        let age = number("sinceSeconds")?.map(|seconds| {
+            let age = std::time::Duration::from_secs(seconds as u64);
+            jiff::Timestamp::now().checked_sub(age).unwrap_or(jiff::Timestamp::MIN)
+        });
+        Ok(LogOptions {
+            tail: number("tailLines")?,
+            bytes: number("limitBytes")?,
+            timestamps: is_true(wish.text("timestamps")),
+            since: wish.text("sinceTime").parse().ok().or(age),
+        })
+    }
+
+    fn without_tail(mut self) -> LogOptions {
+        self.tail = None;
+        self
+    }
+
+    fn print(&self, lines: Vec<Line>) -> Bytes {
+        let recent: Vec<&Line> =
+            lines.iter().filter(|(at, _)| self.since.is_none_or(|since| *at >= since)).collect();
+        let skipped = self.tail.map_or(0, |tail| recent.len().saturating_sub(tail));
+        let mut out = String::new();
+        for (at, line) in &recent[skipped..] {
+            if self.timestamps {
+                out += &format!("{} ", at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ"));
+            }
+            out += line;
+            out.push('\n');
+        }
+        let mut bytes = out.into_bytes();
+        bytes.truncate(self.bytes.unwrap_or(usize::MAX));
+        bytes.into()
+    }
+}
+
+/// The container of a request: the one named, or the only one.
+fn container(pod: &Value, requested: &str) -> Result<String, Status> {
+    let lists = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"];
+    let names = |pointer: &str| {
+        list(pod, pointer).iter().map(|container| text(container, "/name").to_owned()).collect::<Vec<_>>()
+    };
+    let all: Vec<String> = lists.iter().flat_map(|pointer| names(pointer)).collect();
+    let main = names("/spec/containers");
+    if requested.is_empty() {
+        return match main.as_slice() {
+            [only] => Ok(only.clone()),
+            several => Err(Status::bad_request(format!(
+                "a container name must be specified for pod {}, choose one of: [{}]",
+                name(pod),
+                several.join(" ")
+            ))),
+        };
+    }
+    match all.iter().find(|name| *name == requested) {
+        Some(found) => Ok(found.clone()),
+        None => Err(Status::bad_request(format!("container {requested} is not valid for pod {}", name(pod)))),
+    }
+}
+
+/// Refuses a request to a container that was never started.
+fn check_started(pod: &Value, container: &str) -> Result<(), Status> {
+    if text(pod, "/spec/nodeName").is_empty() {
+        return Err(Status::bad_request(format!("pod {} does not have a host assigned", name(pod))));
+    }
+    let status = statuses(pod).find(|status| text(status, "/name") == container);
+    let reason = status.map_or("ContainerCreating", |status| text(status, "/state/waiting/reason"));
+    let message = match reason {
+        "ContainerCreating" => "ContainerCreating",
+        "ImagePullBackOff" | "ErrImagePull" => "trying and failing to pull image",
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format!(
+        "container {container:?} in pod {:?} is waiting to start: {message}",
+        name(pod)
+    )))
+}
+
+/// The statuses of all containers, init and ephemeral ones included.
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    lists.into_iter().flat_map(|field| pod["status"][field].as_array().into_iter().flatten())
+}
+
+fn is_running(pod: &Value, container: &str) -> bool {
+    statuses(pod).any(|status| text(status, "/name") == container && !status["state"]["running"].is_null())
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(text, "true" | "1")
+}
+
+fn plain_text(body: Body) -> Response<Body> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::OK;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    answer
+}

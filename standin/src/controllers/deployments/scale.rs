@@ -1,0 +1,116 @@
+//! The replicas of each ReplicaSet of a rollout.
+
+use serde_json::Value;
+
+use super::{MAX, Rollout, Sizes, size};
+use crate::objects::fields::{annotation, count, resolve_int_or_percent, text};
+
+/// `maxSurge` and `maxUnavailable` in pods. A percentage of surge is rounded up and one of unavailable pods down. If both
+/// are 0, one pod may be unavailable, because the rollout could not progress otherwise.
+pub(super) fn surge_and_unavailable(deployment: &Value, desired: i64) -> (i64, i64) {
+    if text(deployment, "/spec/strategy/type") == "Recreate" || desired == 0 {
+        return (0, 0);
+    }
+    let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+    let surge = resolve_int_or_percent(&rolling["maxSurge"], desired, true);
+    let unavailable = resolve_int_or_percent(&rolling["maxUnavailable"], desired, false);
+    match (surge, unavailable) {
+        (0, 0) => (0, 1),
+        (surge, unavailable) => (surge, unavailable.min(desired)),
+    }
+}
+
+/// The replicas of the new ReplicaSet: the desired number, as far as `maxSurge` allows.
+pub(super) fn scaled_up(rollout: &Rollout<'_>, now: i64) -> i64 {
+    if now >= rollout.desired {
+        return rollout.desired;
+    }
+    let all: i64 = rollout.sets().map(size).sum();
+    let room = (rollout.desired + rollout.surge - all).max(0);
+    rollout.desired.min(now + room)
+}
+
+/// Scales old ReplicaSets down while enough pods stay available: first unhealthy pods, then the oldest ReplicaSet.
+pub(super) fn scale_down_old(rollout: &Rollout<'_>, new: &Value, sizes: &mut Sizes) {
+    let available = |set: &Value| count(set, "/status/availableReplicas");
+    let least = rollout.desired - rollout.unavailable;
+    let all: i64 = rollout.sets().map(size).sum();
+    let mut most = all - least - (size(new) - available(new));
+    if most <= 0 {
+        return;
+    }
+    for set in &rollout.old {
+        let broken = (sizes.of(set) - available(set)).clamp(0, most);
+        if broken > 0 {
+            sizes.set(set, sizes.of(set) - broken);
+            most -= broken;
+        }
+    }
+    let sum: i64 = rollout.sets().map(available).sum();
+    let mut spare = (sum - least).max(0);
+    for set in &rollout.old {
+        let step = sizes.of(set).min(spare);
+        if step > 0 {
+            sizes.set(set, sizes.of(set) - step);
+            spare -= step;
+        }
+    }
+}
+
+/// The Deployment was scaled while several ReplicaSets have pods: each changes in proportion to its size, so that the
+/// rollout continues from where it was.
+pub(super) fn scale_proportionally(rollout: &Rollout<'_>, sizes: &mut Sizes) {
+    let active: Vec<&Value> = rollout.sets().filter(|set| size(set) > 0).collect();
+    if active.len() <= 1 {
+        let only = active.first().copied().or(rollout.new).or(rollout.old.last().copied());
+        return only.map_or((), |set| sizes.set(set, rollout.desired));
+    }
+    if rollout.new.is_some_and(|new| is_saturated(rollout, new)) {
+        return rollout.old.iter().for_each(|set| sizes.set(set, 0));
+    }
+    if rollout.is_recreate() {
+        return;
+    }
+    let total: i64 = active.iter().map(|set| size(set)).sum();
+    let whole = if rollout.desired > 0 { rollout.desired + rollout.surge } else { 0 };
+    let change = whole - total;
+    let mut sets = active;
+    // The largest first. Of equal ones the newer is scaled up first, and the older is scaled down first.
+    sets.sort_by_key(|set| -size(set));
+    if change > 0 {
+        sets.reverse();
+        sets.sort_by_key(|set| -size(set));
+    }
+    let mut given = 0;
+    for set in &sets {
+        let change_of_set = proportion(rollout, set, whole);
+        let step = match change > 0 {
+            true => change_of_set.clamp(0, change - given),
+            false => change_of_set.clamp(change - given, 0),
+        };
+        sizes.set(set, size(set) + step);
+        given += step;
+    }
+    // The first ReplicaSet gets the remainder of the rounding.
+    if let Some(first) = sets.first().filter(|_| change != given) {
+        sizes.set(first, sizes.of(first) + change - given);
+    }
+}
+
+fn is_saturated(rollout: &Rollout<'_>, new: &Value) -> bool {
+    size(new) == rollout.desired && count(new, "/status/availableReplicas") == rollout.desired
+}
+
+/// The change of one ReplicaSet that keeps its proportion of the total.
+fn proportion(rollout: &Rollout<'_>, set: &Value, whole: i64) -> i64 {
+    if rollout.desired == 0 {
+        return -size(set);
+    }
+    let noted = annotation(set, MAX).and_then(|text| text.parse().ok());
+    let before: i64 = noted.unwrap_or_else(|| count(rollout.deployment, "/status/replicas"));
+    match before {
+        0 => 0,
+        // Rounded to the nearest.
+        before => (2 * size(set) * whole + before) / (2 * before) - size(set),
+    }
+}

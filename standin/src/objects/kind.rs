@@ -1,0 +1,130 @@
+//! The kinds a stand-in handles, as a table.
+
+/// A kind of object that a stand-in watches or writes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum ObjectKind {
+    PodDisruptionBudgets,
+    PersistentVolumeClaims,
+    ControllerRevisions,
+    CronJobs,
+    DaemonSets,
+    Deployments,
+    Ingresses,
+    Jobs,
+    Nodes,
+    Pods,
+    ReplicaSets,
+    ReplicationControllers,
+    Services,
+    EndpointSlices,
+    StatefulSets,
+    PersistentVolumes,
+}
+
+/// How the API server serves a kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KindInfo {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) kind: &'static str,
+    /// The component that reports Events about it.
+    pub(crate) event_source: &'static str,
+    pub(crate) namespaced: bool,
+}
+
+const fn row(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    event_source: &'static str,
+) -> KindInfo {
+    KindInfo { group, version, plural, kind, event_source, namespaced: true }
+}
+
+const fn cluster_scoped(row: KindInfo) -> KindInfo {
+    KindInfo { namespaced: false, ..row }
+}
+
+const KINDS: &[(ObjectKind, KindInfo)] = &[
+    (
+        ObjectKind::PodDisruptionBudgets,
+        row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "controllermanager"),
+    ),
+    (
+        ObjectKind::PersistentVolumeClaims,
+        row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),
+    ),
+    (ObjectKind::ControllerRevisions, row("apps", "v1", "controllerrevisions", "ControllerRevision", "")),
+    (ObjectKind::CronJobs, row("batch", "v1", "cronjobs", "CronJob", "cronjob-controller")),
+    (ObjectKind::DaemonSets, row("apps", "v1", "daemonsets", "DaemonSet", "daemonset-controller")),
+    (ObjectKind::Deployments, row("apps", "v1", "deployments", "Deployment", "deployment-controller")),
+    (ObjectKind::Ingresses, row("networking.k8s.io", "v1", "ingresses", "Ingress", "ingress-controller")),
+    (ObjectKind::Jobs, row("batch", "v1", "jobs", "Job", "job-controller")),
+    (ObjectKind::Nodes, cluster_scoped(row("", "v1", "nodes", "Node", "kubelet"))),
+    (ObjectKind::Pods, row("", "v1", "pods", "Pod", "kubelet")),
+    (ObjectKind::ReplicaSets, row("apps", "v1", "replicasets", "ReplicaSet", "replicaset-controller")),
+    (
+        ObjectKind::ReplicationControllers,
+        row("", "v1", "replicationcontrollers", "ReplicationController", "replication-controller"),
+    ),
+    (ObjectKind::Services, row("", "v1", "services", "Service", "service-controller")),
+    (
+        ObjectKind::EndpointSlices,
+        row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "endpoint-slice-controller"),
+    ),
+    (ObjectKind::StatefulSets, row("apps", "v1", "statefulsets", "StatefulSet", "statefulset-controller")),
+    (
+        ObjectKind::PersistentVolumes,
+        cluster_scoped(row("", "v1", "persistentvolumes", "PersistentVolume", "")),
+    ),
+];
+
+impl ObjectKind {
+    pub(crate) fn info(self) -> &'static KindInfo {
+        let found = KINDS.iter().find(|(kind, _)| *kind == self);
+        &found.expect("every kind has a row, as a test checks").1
+    }
+
+    /// The kind of a collection, if a stand-in handles it.
+    pub(crate) fn find(group: &str, plural: &str) -> Option<ObjectKind> {
+        KINDS.iter().find(|(_, row)| row.group == group && row.plural == plural).map(|(kind, _)| *kind)
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = ObjectKind> {
+        KINDS.iter().map(|(kind, _)| *kind)
+    }
+}
+
+impl KindInfo {
+    pub(crate) fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// The path of a collection.
+    pub(crate) fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        match self.namespaced {
+            true => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural),
+            false => format!("{root}/{}/{}", self.api_version(), self.plural),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_both_ways() {
+        for kind in ObjectKind::all() {
+            assert_eq!(ObjectKind::find(kind.info().group, kind.info().plural), Some(kind));
+        }
+        assert_eq!(ObjectKind::Deployments.info().path("shop"), "/apis/apps/v1/namespaces/shop/deployments");
+        assert_eq!(ObjectKind::Nodes.info().path(""), "/api/v1/nodes");
+    }
+}
