@@ -32,7 +32,7 @@ pub enum Outcome {
     /// Done until the next event.
     Done,
     /// Requeue after this long.
-    Again(Duration),
+    RequeueAfter(Duration),
     /// Requeue after a delay that grows with every failure.
     Failed,
 }
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
         let added_meanwhile = state.processing.remove(&key).unwrap_or(false);
         let wait = match outcome {
             Outcome::Done => None,
-            Outcome::Again(wait) => Some(wait),
+            Outcome::RequeueAfter(wait) => Some(wait),
             Outcome::Failed => Some(state.failed(&key)),
         };
         if outcome != Outcome::Failed {
@@ -253,7 +253,7 @@ mod tests {
         queue.add_after("a", Duration::from_secs(90));
         assert_eq!(queue.next().await, "a");
         assert_eq!(begun.elapsed().as_secs(), 5);
-        queue.done("a", Outcome::Again(Duration::from_secs(60)));
+        queue.done("a", Outcome::RequeueAfter(Duration::from_secs(60)));
         queue.add("a");
         assert_eq!(next(&queue).await, Some("a"));
         queue.done("a", Outcome::Done);

@@ -210,7 +210,7 @@ impl Fleet {
 
     async fn reconcile_key(&self, key: Key) -> Outcome {
         if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
-            return Outcome::Again(WRITE_REQUEUE);
+            return Outcome::RequeueAfter(WRITE_REQUEUE);
         }
         match self.reconcile(&key).await {
             Ok(outcome) => outcome,
@@ -254,7 +254,7 @@ impl Fleet {
         self.write(&here, &object, status).await?;
         Ok(match health {
             // A little later, so that the lease has expired then.
-            HeartbeatHealth::Alive(left) => Outcome::Again(left + Duration::from_millis(100)),
+            HeartbeatHealth::Alive(left) => Outcome::RequeueAfter(left + Duration::from_millis(100)),
             HeartbeatHealth::NeverHeard | HeartbeatHealth::Silent => Outcome::Done,
         })
     }
@@ -360,13 +360,13 @@ impl Fleet {
         let taken = api::names::mailbox(name);
         let found = owner.get(Place::new(kind, "", &taken)).await?;
         if found.as_ref().is_none_or(|found| mailbox_id(found).is_some()) {
-            return Ok(Outcome::Again(WRITE_REQUEUE));
+            return Ok(Outcome::RequeueAfter(WRITE_REQUEUE));
         }
         let why = format!(
             "logical cluster {taken} exists and is not the mailbox of this physical cluster; delete it, or rename the physical cluster"
         );
         self.write(owner, object, without_mailbox(object, &why)).await?;
-        Ok(Outcome::Again(REMOVAL_REQUEUE))
+        Ok(Outcome::RequeueAfter(REMOVAL_REQUEUE))
     }
 
     /// What the removal of a physical cluster waits for, as reason and message.
@@ -439,7 +439,7 @@ impl Fleet {
                 status.conditions.retain(|said| said.r#type != LEAVING);
                 status.conditions.push(leaving);
                 self.write(owner, object, status).await?;
-                return Ok(Outcome::Again(REMOVAL_REQUEUE));
+                return Ok(Outcome::RequeueAfter(REMOVAL_REQUEUE));
             }
             removal::delete_mailbox(owner, &self.logical.kind, &api::names::mailbox(&object.metadata.name))
                 .await?;

@@ -96,7 +96,7 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
         return Ok(Outcome::Done);
     }
     if !watched.view.synced() || splitter.expectations.is_pending(subject) {
-        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     splitter.index_recorded_placements();
     let object = watched.get(&subject.key);
@@ -197,7 +197,7 @@ async fn reconcile_workload(
     }
     // Checked before anything is read from the caches, so that what is read is at least as new as the check.
     if record.is_none() && freshness::is_behind(splitter, subject).await? {
-        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     let caches = &splitter.caches;
     let cluster = subject.cluster();
@@ -236,7 +236,7 @@ async fn reconcile_workload(
     }
     if propagation.wrote {
         // The status is written once the caches have observed the writes. Writing it now would write it twice.
-        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     aggregate::aggregate_status(splitter, &context, &decided, &propagation.problems).await?;
     if propagation.unfinished {
@@ -244,11 +244,13 @@ async fn reconcile_workload(
     }
     Ok(match decided.step {
         // The next step follows as soon as the caches have observed the record.
-        MigrationStep::Started | MigrationStep::Finished => Outcome::Again(OWN_WRITE_REQUEUE),
-        MigrationStep::Waiting { .. } | MigrationStep::Overdue { .. } => Outcome::Again(MIGRATION_REQUEUE),
+        MigrationStep::Started | MigrationStep::Finished => Outcome::RequeueAfter(OWN_WRITE_REQUEUE),
+        MigrationStep::Waiting { .. } | MigrationStep::Overdue { .. } => {
+            Outcome::RequeueAfter(MIGRATION_REQUEUE)
+        }
         MigrationStep::Settled => {
             let again = decided.again.into_iter().chain(ttl_left).chain(context.degraded.again).min();
-            again.map_or(Outcome::Done, Outcome::Again)
+            again.map_or(Outcome::Done, Outcome::RequeueAfter)
         }
     })
 }
@@ -368,7 +370,7 @@ async fn finalize_record(
         let spec = record.spec.clone();
         record::release(splitter, subject, record).await?;
         if !has_own_placement(splitter, watched, subject, object) {
-            return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+            return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
         }
         let effective = record.metadata.annotations.get(api::names::WISH).cloned();
         let anew = record::written(watched, object, None, spec, &[(api::names::WISH, effective)]);
@@ -441,7 +443,7 @@ async fn reconcile_deleted(
         return Ok(Outcome::Done);
     }
     if get_live(splitter, watched, subject).await?.is_some() {
-        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     for copy in left {
         propagate::delete(splitter, watched, subject, copy, "the object does not exist").await?;

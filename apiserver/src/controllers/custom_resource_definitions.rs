@@ -100,7 +100,7 @@ pub(super) async fn reconcile(
         let Ok(mut definition) = stored::tree(entry) else { continue };
         if is_leaving {
             if empty(controllers, cluster, entry, &definition).await? > 0 {
-                outcome = Outcome::Again(CONFLICT_AGAIN);
+                outcome = Outcome::RequeueAfter(CONFLICT_AGAIN);
             }
             continue;
         }

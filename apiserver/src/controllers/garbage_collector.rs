@@ -58,7 +58,7 @@ enum Verdict {
 pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
     // Who has no dependents that we know of may have some that we have not come to yet.
     if !controllers.graph().is_whole {
-        return Ok(Outcome::Again(BEGINNING));
+        return Ok(Outcome::RequeueAfter(BEGINNING));
     }
     let store = &*controllers.seen;
     let Some(place) = ObjectKey::of(&key) else { return Ok(Outcome::Done) };
@@ -75,7 +75,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     let has_dependents = !dependents(controllers, &place, &head).is_empty();
     match decide(&head, &states, has_dependents) {
         Verdict::Keep => Ok(Outcome::Done),
-        Verdict::KeepForNow => Ok(Outcome::Again(UNKNOWN_AGAIN)),
+        Verdict::KeepForNow => Ok(Outcome::RequeueAfter(UNKNOWN_AGAIN)),
         Verdict::Forget(uids) => {
             amend(store, &resource, &entry, |object| forget(object, &uids)).await?;
             Ok(Outcome::Done)

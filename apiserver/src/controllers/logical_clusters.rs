@@ -46,7 +46,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
         left => {
             amend(store, logical::resource(), &entry, |object| say(object, &left)).await?;
             // The last of the logical clusters inside makes us look again.
-            Ok(if left.clusters > 0 { Outcome::Done } else { Outcome::Again(Duration::ZERO) })
+            Ok(if left.clusters > 0 { Outcome::Done } else { Outcome::RequeueAfter(Duration::ZERO) })
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) async fn reconcile(
         }
     }
     // What goes makes us look again; what was only changed does not.
-    Ok(if remaining.conflicts > 0 { Outcome::Again(CONFLICT_AGAIN) } else { Outcome::Done })
+    Ok(if remaining.conflicts > 0 { Outcome::RequeueAfter(CONFLICT_AGAIN) } else { Outcome::Done })
 }
 
 fn resource() -> &'static ResourceInfo {

@@ -138,7 +138,7 @@ impl<'a> Syncers<'a> {
             let (physical_cluster, error) = (&key.name, format!("{error:#}"));
             tracing::warn!(physical_cluster, error, "cannot connect to a physical cluster");
         }
-        Outcome::Again(RECONCILE_EVERY)
+        Outcome::RequeueAfter(RECONCILE_EVERY)
     }
 
     /// Stops a syncer, which finishes its writes.

@@ -225,19 +225,19 @@ pub(crate) async fn reconcile(
         return Ok(Outcome::Done);
     };
     if splitter.expectations.is_pending(&account.subject(&secrets)) {
-        return Ok(Outcome::Again(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     let found = account.read(splitter).await?;
     let places = account.places(splitter, found.as_ref().is_none_or(automounts));
     let mut used = splitter.visible_from(account.cluster);
     used.retain(|member| places.contains(member.name()));
     if !delete_unused_secrets(splitter, &secrets, account, &used).await? {
-        return Ok(Outcome::Again(PREREQUISITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
     }
     let mut again = Outcome::Done;
     for member in used.iter().filter(|member| !member.object.metadata.is_being_deleted()) {
         // As in Kubernetes, pods do not start before their service account exists.
-        let Some(found) = &found else { return Ok(Outcome::Again(MISSING_ACCOUNT_REQUEUE)) };
+        let Some(found) = &found else { return Ok(Outcome::RequeueAfter(MISSING_ACCOUNT_REQUEUE)) };
         if let Some(left) = ensure_secret(splitter, &secrets, api_endpoint, account, found, member).await? {
             again = requeue_sooner(again, left);
         }
@@ -278,8 +278,8 @@ async fn delete_unused_secrets(
 
 fn requeue_sooner(outcome: Outcome, left: Duration) -> Outcome {
     match outcome {
-        Outcome::Again(earlier) => Outcome::Again(earlier.min(left)),
-        _ => Outcome::Again(left),
+        Outcome::RequeueAfter(earlier) => Outcome::RequeueAfter(earlier.min(left)),
+        _ => Outcome::RequeueAfter(left),
     }
 }
 

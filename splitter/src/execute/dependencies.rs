@@ -72,7 +72,7 @@ pub(crate) async fn reconcile(
     let unneeded: Vec<&MailboxObject> =
         copies.iter().filter(|copy| copy.object.is_some() && !is_needed(copy)).collect();
     if !unneeded.is_empty() && !splitter.is_indexed(subject.cluster(), &subject.key.namespace) {
-        return Ok(Outcome::Again(PREREQUISITE_REQUEUE));
+        return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
     }
     let (used, unused): (Vec<&MailboxObject>, Vec<&MailboxObject>) =
         unneeded.into_iter().partition(|copy| !copy.is_nearest && runs_work(splitter, copy));
@@ -87,7 +87,7 @@ pub(crate) async fn reconcile(
     Ok(match used.is_empty() {
         _ if sent.unfinished => Outcome::Failed,
         true => Outcome::Done,
-        false => Outcome::Again(STILL_USED_REQUEUE),
+        false => Outcome::RequeueAfter(STILL_USED_REQUEUE),
     })
 }
 

@@ -187,5 +187,5 @@ async fn delete_unused(
             "deleted the namespace from the mailbox"
         );
     }
-    Ok(if waits { Outcome::Again(NAMESPACE_REQUEUE) } else { Outcome::Done })
+    Ok(if waits { Outcome::RequeueAfter(NAMESPACE_REQUEUE) } else { Outcome::Done })
 }

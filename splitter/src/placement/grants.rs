@@ -91,7 +91,7 @@ pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome,
     }
     let policy = policy(splitter, owner).await?;
     if lock(&grants.policies).get(&owner) == Some(&policy) {
-        return Ok(Outcome::Again(POLICY_RESYNC));
+        return Ok(Outcome::RequeueAfter(POLICY_RESYNC));
     }
     for (name, user) in asked {
         let Some(answer) = ask(splitter, &name, user).await? else { continue };
@@ -101,7 +101,7 @@ pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome,
     }
     // Stored last: after a failed review, all are repeated.
     lock(&grants.policies).insert(owner, policy);
-    Ok(Outcome::Again(POLICY_RESYNC))
+    Ok(Outcome::RequeueAfter(POLICY_RESYNC))
 }
 
 fn is_there(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {

@@ -130,7 +130,7 @@ async fn apply(
         return Err(SyncError { reason: "KindNotServed", message, retry: Retry::OnEvent });
     }
     if !has_namespace(context, &id.key.namespace) {
-        return Ok(StepResult::Done(Outcome::Again(NAMESPACE_REQUEUE)));
+        return Ok(StepResult::Done(Outcome::RequeueAfter(NAMESPACE_REQUEUE)));
     }
     let place = place(&pair.watched, &id.key);
     let Some(downstream) = &pair.downstream else {
@@ -261,7 +261,7 @@ async fn delete(
 ) -> Result<StepResult, SyncError> {
     let gone = Some(fingerprint(&uid.into()));
     if context.last_sync(id).deleted == gone {
-        return Ok(StepResult::Done(Outcome::Again(Duration::from_secs(1))));
+        return Ok(StepResult::Done(Outcome::RequeueAfter(Duration::from_secs(1))));
     }
     let place = place(&pair.watched, &id.key);
     let (tombstone, ()) = tokio::try_join!(read_mailbox(context, place), check_identity(context))?;
@@ -274,14 +274,14 @@ async fn delete(
         return Ok(StepResult::Done(Outcome::Failed));
     }
     if !announce_deletion(context, id, pair, uid).await? {
-        return Ok(StepResult::Done(Outcome::Again(NAMESPACE_REQUEUE)));
+        return Ok(StepResult::Done(Outcome::RequeueAfter(NAMESPACE_REQUEUE)));
     }
     remove_stored(context, id).await?;
     context.downstream.delete(place, uid).await.map_err(SyncError::failed("CannotDelete"))?;
     context.update_last_sync(id, |last_sync| last_sync.deleted = gone);
     tracing::info!(kind = %pair.watched.resource.kind, object = %id.key, "deleted downstream, as in the mailbox");
     // An event reports that it is gone, unless it was gone already.
-    Ok(StepResult::Done(Outcome::Again(Duration::from_secs(1))))
+    Ok(StepResult::Done(Outcome::RequeueAfter(Duration::from_secs(1))))
 }
 
 /// Whether the leader before can know that this syncer deletes the object: the namespace names this syncer, or, if

@@ -38,7 +38,7 @@ pub(crate) async fn reconcile(context: &SyncerContext, id: ObjectId) -> Outcome 
             match error.retry {
                 Retry::Backoff | Retry::Conflict => Outcome::Failed,
                 Retry::OnEvent => Outcome::Done,
-                Retry::Periodically => Outcome::Again(RECONCILE_EVERY),
+                Retry::Periodically => Outcome::RequeueAfter(RECONCILE_EVERY),
             }
         }
     }

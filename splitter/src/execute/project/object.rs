@@ -96,7 +96,7 @@ async fn remove_projections(
     for key in shown {
         let Some(object) = watched.get(&key) else { continue };
         if found.as_ref().is_some_and(|found| below_uid(found) == below_uid(&object)) {
-            return Ok(Outcome::Again(STALE_CACHE_REQUEUE));
+            return Ok(Outcome::RequeueAfter(STALE_CACHE_REQUEUE));
         }
         remove(splitter, watched, &key, &object).await?;
     }
