@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each layer around the endpoints is a file ([`request_log`](crate::http::request_log), [`limits`](crate::http::limits),
-//! [`deadline`], [`authorize`], [`encoding`](crate::response::encoding), [`metrics`](crate::endpoints::metrics)), put together in one place:
-//! [`Stack::respond`].
+//! [`deadline`], [`authorization`], [`encoding`](crate::response::encoding),
+//! [`metrics`](crate::endpoints::metrics)), put together in one place: [`Stack::respond`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -42,7 +42,7 @@ pub use member_clusters::{ClusterChange, MemberCluster, MemberClusters};
 /// Refers to an object by resource, logical cluster, namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectRef {
-    /// As [`Followed::name`].
+    /// As [`WatchedKind::name`].
     pub kind: Arc<str>,
     pub key: Key,
 }

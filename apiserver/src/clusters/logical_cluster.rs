@@ -2,7 +2,7 @@
 //!
 //! A logical cluster is an object in its parent; its id is in the object's status. So a path is looked up name
 //! by name from the root, in memory, and there is no second register that could disagree with the objects. What
-//! there is of it beside its object, and what a new one has, is in [`records`](crate::clusters::records).
+//! there is of it beside its object, and what a new one has, is in [`records`].
 
 use std::sync::{Arc, LazyLock};
 

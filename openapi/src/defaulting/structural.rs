@@ -2,7 +2,7 @@
 //!
 //! A default is written once and filled in wherever it is missing: one of a megabyte, in each of a million items, is
 //! more than any machine has. So what would be filled in is measured first. An object that would take too much is left
-//! as it is: reads return it so, and writes are refused ([`check`]).
+//! as it is: reads return it so, and writes are refused by [validation](crate::validation).
 //!
 //! The status is measured apart from the rest, because most writes drop the one or the other after it was filled.
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Owners are written down in `metadata.managedFields`. Everything here is pure and knows schemas, never kinds: what
-//! may be shared field by field ([`types`]), which fields an object mentions ([`mentioned`]), what two of them differ in
-//! ([`compare`]), and sets of fields ([`set`]) made of steps ([`element`]).
+//! may be shared field by field ([`schema_type`]), which fields an object has ([`applied_fields`]), what two of them differ
+//! in ([`compare`]), and sets of fields ([`field_set`]) made of path elements ([`path_element`]).
 
 mod applied_fields;
 mod compare;
