@@ -7,7 +7,7 @@
 
 use mimalloc::MiMalloc;
 
-/// Faster than malloc, and it needs no more than a C compiler to build: docs/decisions/0009-memory-given-back.md.
+/// Faster than malloc, and it needs no more than a C compiler to build: docs/decisions/0009-memory-allocator.md.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
