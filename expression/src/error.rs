@@ -4,7 +4,7 @@ use cel::ExecutionError;
 
 /// An expression that does not compile, or that fails for the values it was evaluated with.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}, column {column}: {message}")]
+#[error("{line}:{column}: {message}")]
 pub struct ExpressionError {
     /// From 1.
     pub line: usize,

@@ -257,7 +257,8 @@ impl Splitter {
         while !self.caches.has_synced() {
             tokio::time::sleep(CACHE_SYNC_POLL).await;
         }
-        let span = tracing::info_span!(
+        // Of the highest level, so that it names the object of a warning whatever is logged.
+        let span = tracing::error_span!(
             "reconcile",
             object = %item,
             logical_cluster = %item.logical_cluster(),
@@ -289,7 +290,7 @@ impl Splitter {
         // A conflict is resolved by the next reconcile, which reads the newer version. An object that is not found is being
         // deleted. A server in this process that does not answer is stopping, and this controller with it.
         let is_expected = !error.is_answer() || error.is_conflict() || error.is_not_found();
-        if !is_expected && self.warnings.is_due(&item.to_string(), Instant::now()) {
+        if !is_expected && self.warnings.is_due(&[&item.to_string()], Instant::now()) {
             tracing::warn!(%error, "reconcile failed; it is retried");
         }
         Outcome::Failed

@@ -204,7 +204,7 @@ impl Fleet {
     }
 
     async fn reconcile_item(&self, key: Key) -> Outcome {
-        let span = tracing::info_span!("reconcile", object = %format_args!("physicalclusters {key}"));
+        let span = tracing::error_span!("reconcile", object = %format_args!("physicalclusters {key}"));
         self.reconcile_key(key).instrument(span).await
     }
 
@@ -214,9 +214,10 @@ impl Fleet {
         }
         match self.reconcile(&key).await {
             Ok(outcome) => outcome,
-            Err(error) if error.is_conflict() => Outcome::Failed,
+            // The next reconcile reads the newer version, or finds that the PhysicalCluster is gone.
+            Err(error) if error.is_conflict() || error.is_not_found() => Outcome::Failed,
             Err(error) => {
-                if self.warnings.is_due(&key.to_string(), std::time::Instant::now()) {
+                if self.warnings.is_due(&[&key.to_string()], std::time::Instant::now()) {
                     tracing::warn!(%error, "reconcile failed; it is retried");
                 }
                 Outcome::Failed

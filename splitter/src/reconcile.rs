@@ -265,15 +265,16 @@ fn log_decision(context: &PlacementContext, decided: &PlacementDecision) {
     let decision = match before {
         _ if before == now => return,
         [] => "placed",
-        _ if clusters(before) == clusters(now) => "rescaled",
+        _ if clusters(before) == clusters(now) => {
+            tracing::debug!(from = sentence(before), to = sentence(now), "rescaled");
+            return;
+        }
         _ => "moved",
     };
     let chosen_by = &record.spec.chosen_by;
     let reason =
         decided.unplaced.clone().unwrap_or_else(|| format!("{:?} {}", chosen_by.source, chosen_by.name));
     tracing::info!(
-        object = %context.subject,
-        logical_cluster = %context.subject.cluster(),
         revision = record.metadata.resource_version,
         from = sentence(before),
         to = sentence(now),

@@ -6,8 +6,7 @@
 
 use serde_json::Value;
 
-/// How deep lists and objects may be nested: as deep as Kubernetes reads them.
-pub const MAX_DEPTH: usize = 127;
+use super::pointer::{self, MAX_DEPTH};
 
 /// What all `copy` steps together may add, as text: the largest body that is accepted.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
@@ -35,6 +34,9 @@ pub struct PatchBudget {
 impl PatchBudget {
     /// Counts a value that is written to another place.
     pub fn copy(&mut self, value: &Value) -> Result<(), String> {
+        if pointer::height(value).is_none() {
+            return Err(format!("copies more than {MAX_DEPTH} levels"));
+        }
         self.copied_bytes += value.to_string().len();
         match self.copied_bytes > MAX_COPIED_BYTES {
             true => Err(format!("copies more than {MAX_COPIED_BYTES} bytes")),
@@ -223,13 +225,9 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Lists and objects inside each other. Values come from decoded bodies, so they are shallow enough to recurse.
+/// Lists and objects inside each other. What is too deep is as deep as nothing may be.
 fn height(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(height).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(height).max().unwrap_or(0),
-        _ => 0,
-    }
+    pointer::height(value).unwrap_or(MAX_DEPTH + 1)
 }
 
 #[cfg(test)]

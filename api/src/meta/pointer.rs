@@ -2,6 +2,28 @@
 
 use serde_json::{Map, Value};
 
+/// How deep lists and objects may be nested: as deep as Kubernetes reads them.
+pub const MAX_DEPTH: usize = 127;
+
+/// How many lists and objects are inside each other. None if they are more than `MAX_DEPTH`: what an expression computed may be
+/// of any depth, and everything that walks it would recurse as deep.
+pub fn height(value: &Value) -> Option<usize> {
+    height_within(value, MAX_DEPTH)
+}
+
+fn height_within(value: &Value, levels: usize) -> Option<usize> {
+    let highest = |mut values: Box<dyn Iterator<Item = &Value> + '_>| {
+        let levels = levels.checked_sub(1)?;
+        let inner = values.try_fold(0, |highest, value| Some(height_within(value, levels)?.max(highest)))?;
+        Some(1 + inner)
+    };
+    match value {
+        Value::Array(items) => highest(Box::new(items.iter())),
+        Value::Object(fields) => highest(Box::new(fields.values())),
+        _ => Some(0),
+    }
+}
+
 /// Sets the value at a pointer, and creates missing objects on the way. A value of another type on the way (a number where an
 /// object should be) is an error, because overwriting it would lose something. `-` after a list appends.
 pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
@@ -9,6 +31,9 @@ pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> 
         return Err(format!("{pointer:?} must begin with a slash, as in /spec/replicas"));
     };
     let segments: Vec<String> = path.split('/').map(unescaped).collect();
+    if height(&value).is_none_or(|height| segments.len() + height > MAX_DEPTH) {
+        return Err(format!("{pointer:?} would be nested more than {MAX_DEPTH} levels deep"));
+    }
     let (last, before) = segments.split_last().expect("splitting gives at least one");
     let mut at = root;
     for segment in before {
@@ -83,5 +108,19 @@ mod tests {
         remove(&mut value, "/a/b");
         remove(&mut value, "/x/y");
         assert_eq!(value, json!({ "a": { "c": 2 } }));
+    }
+
+    /// An expression may compute the object itself, and a path may be long: every step would nest it deeper.
+    #[test]
+    fn nothing_is_nested_deeper_than_kubernetes_reads() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |value, _| json!({ "a": value }));
+        assert_eq!(height(&nested(MAX_DEPTH)), Some(MAX_DEPTH));
+        assert_eq!(height(&nested(MAX_DEPTH + 1)), None);
+        let mut root = json!({});
+        set(&mut root, &"/a".repeat(100), nested(27)).unwrap();
+        let before = root.clone();
+        let error = set(&mut root, &"/a".repeat(100), nested(28)).unwrap_err();
+        assert!(error.contains("more than 127 levels deep"), "{error}");
+        assert_eq!(root, before);
     }
 }

@@ -23,7 +23,7 @@ use crate::meta::go;
 use crate::schema::{FieldSchema, ObjectSchema, Schema, Shape};
 
 /// Lists and objects inside each other; one more is refused. `serde_json`'s own limit, and ours for YAML.
-pub use api::meta::json_patch::MAX_DEPTH;
+pub use api::meta::pointer::MAX_DEPTH;
 
 /// The same for JSON in fields that no kind has: nothing is made of them, but Go stops looking.
 const MAX_IGNORED_DEPTH: usize = 10_000;

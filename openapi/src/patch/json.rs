@@ -75,7 +75,7 @@ static STEPS: LazyLock<SchemaRef> = LazyLock::new(|| {
 
 #[cfg(test)]
 mod tests {
-    use api::meta::json_patch::MAX_DEPTH;
+    use api::meta::pointer::MAX_DEPTH;
     use proptest::prelude::*;
     use serde_json::json;
 

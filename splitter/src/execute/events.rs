@@ -18,6 +18,8 @@ use crate::status::CLASSES_FOUND;
 const PLACED: &str = "Placed";
 const COMPLETE: &str = "Complete";
 const SENT: &str = "Sent";
+/// How much of a message is logged. It may quote a tenant's expression.
+const LOGGED_CHARS_MAX: usize = 500;
 
 /// Records the first condition that is a new problem.
 pub(crate) async fn record_problems(
@@ -28,16 +30,17 @@ pub(crate) async fn record_problems(
 ) -> Result<(), CallError> {
     let Some(said) = new_problem(before, now) else { return Ok(()) };
     let object_version = context.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    // The status of the record may not be in the cache yet when the next reconcile compares with it.
-    let line = format!("{} {}", context.subject, said.message);
-    if splitter.warnings.is_due(&line, Instant::now()) {
+    // The status of the record may not be in the cache yet when the next reconcile compares with it. And a message may quote
+    // what a tenant wrote, so the same problem with another message is no reason for another line.
+    let about = [&context.subject.to_string(), &said.r#type, &said.reason];
+    if splitter.warnings.is_due(&about.map(String::as_str), Instant::now()) {
+        let message: String = said.message.chars().take(LOGGED_CHARS_MAX).collect();
         tracing::info!(
-            object = %context.subject,
-            logical_cluster = %context.subject.cluster(),
             revision = object_version,
             from = sentence(context.recorded()),
             condition = said.r#type,
-            reason = said.message,
+            reason = said.reason,
+            detail = message,
             "held"
         );
     }

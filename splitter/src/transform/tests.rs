@@ -398,7 +398,7 @@ fn overrides_come_in_order_and_all_or_none() {
     fails(json!([{ "jsonPatch": [{ "op": "add", "path": "/spec/x" }] }]), "value");
     fails(
         json!([{ "computed": [{ "path": "/spec/x", "expression": "objct.spec" }] }]),
-        "line 1, column 1: there is no variable \"objct\"",
+        "1:1: there is no variable \"objct\"",
     );
     fails(json!([{ "clusterSelector": { "expressions": ["cluster.x > 1"] } }]), "there is no field \"x\"");
     // On a shared cluster, another namespace would be another user's.
@@ -418,6 +418,10 @@ fn overrides_come_in_order_and_all_or_none() {
     let computed: Vec<Value> =
         (0..40).map(|n| json!({ "path": format!("/spec/x{n}"), "expression": "object.spec" })).collect();
     fails(json!([{ "computed": computed }]), "copies more than 3145728 bytes");
+    // A long path nests what it sets deeper every time. What is too deep would overflow the stack of what walks it.
+    let path = format!("/spec{}", "/a".repeat(100));
+    let deeper: Vec<Value> = (0..40).map(|_| json!({ "path": path, "expression": "object.spec" })).collect();
+    fails(json!([{ "computed": deeper }]), "more than 127 levels deep");
     let forged = [over(
         "forger",
         0,

@@ -96,8 +96,6 @@ pub(crate) async fn delete(
     let is_deleted = splitter.caches.server.within(copy.mailbox).delete(place, uid).await?;
     if is_deleted {
         tracing::info!(
-            object = %subject,
-            logical_cluster = %subject.cluster(),
             revision = metadata::text(object, "resourceVersion"),
             from = copy.name(),
             reason,

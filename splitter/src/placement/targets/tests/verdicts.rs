@@ -117,7 +117,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         good(),
         &as_is,
         "InvalidExpression",
-        "expression \"cluster.spec.\" failed: line 1, column 14: Syntax error: no viable alternative at input '.'",
+        "expression \"cluster.spec.\" failed: 1:14: Syntax error: no viable alternative at input '.'",
         "fix the expression in Placement policy",
     );
     check(
@@ -125,7 +125,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
         good(),
         &as_is,
         "InvalidExpression",
-        "expression \"cluster.status.nodes.ready > 3\" failed: line 1, column 16: there is no field \"nodes\" here; ask first with has(…)",
+        "expression \"cluster.status.nodes.ready > 3\" failed: 1:16: there is no field \"nodes\" here; ask first with has(…)",
         "fix the expression in Placement policy",
     );
     check(
