@@ -47,8 +47,8 @@ pub fn skip(test: &str, needs: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED: {told}\n").as_bytes());
 }
 
-/// A loopback port nobody uses at the moment, and nobody else in this process was told of. Two tests that were told of the
-/// same one would take the other's peer for their own: the first listens there, and the second finds that it answers.
+/// A loopback port that is free at the moment and was not returned before in this process. Two tests with the same port would
+/// each take the other's peer for their own: the first listens there, and the second finds that it answers.
 pub fn free_port() -> u16 {
     static TOLD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
@@ -60,9 +60,12 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// The scripts beside the crates.
+/// A script of the checkout that the tests run in: cargo runs a test in the directory of its crate. The path that was compiled
+/// in may be another checkout's, where two share a target directory.
 pub fn hack(script: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("hack").join(script)
+    let here = std::env::current_dir().unwrap_or_default();
+    let found = here.ancestors().map(|dir| dir.join("hack").join(script)).find(|path| path.exists());
+    found.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("hack").join(script))
 }
 
 /// Where `hack/peers` puts programs.

@@ -455,7 +455,7 @@ mod tests {
         let long = vec![format!("cluster.metadata.name == '{}'", "a".repeat(4000)); 100];
         let huge = json!({ "spec": { "clusterSelector": { "expressions": long } } });
         let (code, message) = check("placements", "Placement", (None, Some(&huge))).await.unwrap();
-        assert!(code == 422 && message.contains("are the most"), "{message}");
+        assert!(code == 422 && message.contains("at most 256 expressions"), "{message}");
     }
 
     /// The claims of a StatefulSet are its user's data. The user could neither delete nor resize one.
