@@ -28,9 +28,9 @@ const OBJECTS: usize = 2_000;
 const TRIES: usize = 3;
 /// Sessions that TLS remembers for all clients together. Two are made for each.
 const SESSIONS: usize = 256;
-/// So many lists at a time are sent in pieces of 32 KB. Each of them holds at most two of those pieces.
-const LARGE_LISTS: usize = 32;
-const LARGE_LIST_BYTES_MAX: usize = BYTES_MAX + 2 * (32 << 10);
+/// So many lists at a time are sent in chunks of 16 KB. Each of them holds at most two of those chunks.
+const LARGE_LISTS: usize = 16;
+const LARGE_LIST_BYTES_MAX: usize = BYTES_MAX + 2 * (16 << 10);
 /// Beyond what the store has anyway.
 const BYTES_MAX: usize = 64 << 10;
 /// A client whose answer waits holds more than one that has nothing to wait for. Otherwise the kernel took all of it.
@@ -169,8 +169,8 @@ fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
     let before = settled_bytes();
     let large: Vec<TcpStream> = (0..LARGE_LISTS).map(|_| stall(&http2, &ASKS[0].http2())).collect();
     let held = settled_bytes().saturating_sub(before) / large.len();
-    println!("{:35} {held:>19}", "list in large pieces");
-    assert!(held <= LARGE_LIST_BYTES_MAX, "a list in large pieces holds {held} bytes");
+    println!("{:35} {held:>19}", "list in large chunks");
+    assert!(held <= LARGE_LIST_BYTES_MAX, "a list in large chunks holds {held} bytes");
     let of = |client: &Client, request: &[u8], min: usize| {
         let mut held = 0;
         for _ in 0..TRIES {

@@ -61,7 +61,9 @@ enum Command {
 fn main() -> ExitCode {
     memory::refuse_huge_pages();
     let arguments = Arguments::parse();
-    if let Err(error) = arguments.log.start() {
+    // What `dev` prints to type next stays on the screen.
+    let default = if matches!(arguments.command, Command::Dev(_)) { "warn" } else { "info" };
+    if let Err(error) = arguments.log.start(default) {
         eprintln!("holon: {error:#}");
         return ExitCode::FAILURE;
     }

@@ -33,10 +33,10 @@ use crate::response::render;
 use crate::response::render::Style;
 
 /// The length of a chunk of some lists. A third of the CPU of a long list goes into making and encrypting small chunks.
-const LARGE_CHUNK_BYTES: usize = 32 << 10;
+const LARGE_CHUNK_BYTES: usize = 16 << 10;
 /// How many lists are sent in large chunks at a time. Each holds at most two of them, so clients that do not read hold at most
-/// 2 MB besides what each may hold. While they do, other lists are sent in small chunks.
-const LARGE_LISTS_MAX: usize = 32;
+/// 512 KB besides what each may hold. While they do, other lists are sent in small chunks.
+const LARGE_LISTS_MAX: usize = 16;
 static LARGE_LISTS: Semaphore = Semaphore::const_new(LARGE_LISTS_MAX);
 /// The usual length of a table row or the metadata of an object.
 const PART_BYTES: usize = 1 << 10;

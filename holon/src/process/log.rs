@@ -13,7 +13,7 @@ const VARIABLE: &str = "HOLON_LOG";
 
 #[derive(Args)]
 pub(crate) struct Log {
-    /// The log filter: a level, or levels by module, for example `info,apiserver=debug` [default: HOLON_LOG, or info]
+    /// The log filter: a level, or levels by module, for example `info,apiserver=debug` [default: HOLON_LOG, or info, or warn for `dev`]
     #[arg(long, global = true, value_name = "FILTER")]
     log_level: Option<String>,
     /// The log format
@@ -30,10 +30,10 @@ enum Format {
 }
 
 impl Log {
-    /// Starts logging.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Starts logging, with this filter if none was given.
+    pub(crate) fn start(&self, default: &str) -> Result<()> {
         let filter = self.log_level.clone().or_else(|| std::env::var(VARIABLE).ok());
-        let words = filter.as_deref().unwrap_or("info");
+        let words = filter.as_deref().unwrap_or(default);
         let filter = EnvFilter::try_new(format!("{QUIET},{words}"))
             .with_context(|| format!("{words:?} is not a log filter; try info, debug or apiserver=debug"))?;
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
