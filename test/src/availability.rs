@@ -2,7 +2,7 @@
 //!
 //! Two API servers have no common clock, and events of one may be delivered a little later than those of the other. Apps
 //! that are watched have `minReadySeconds`: a source that is left only for available pods is left that much later than
-//! their Ready events, so an order that is wrong by less does not matter.
+//! their Ready events, less the second to which Kubernetes rounds. So an order that is wrong by less does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -154,7 +154,8 @@ async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
     fleet.join_server("west", client(&west).await?, &[], None).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     let mut web = deployment("web", 6);
-    web["spec"]["minReadySeconds"] = 1.into();
+    // Kubernetes counts from the whole second in which a pod became ready, so one second may be over at once.
+    web["spec"]["minReadySeconds"] = 3.into();
     fleet.root.make(DEPLOYMENTS, web).await?;
     fleet.root.until_available(WEB, 6).await?;
     let availability = Availability::watch(&fleet, "shop", "web").await?;
