@@ -225,7 +225,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Lists and objects inside each other. What is too deep is as deep as nothing may be.
+/// How many lists and objects are inside each other, counted up to one more than may be.
 fn height(value: &Value) -> usize {
     pointer::height(value).unwrap_or(MAX_DEPTH + 1)
 }

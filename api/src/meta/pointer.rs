@@ -12,16 +12,15 @@ pub fn height(value: &Value) -> Option<usize> {
 }
 
 fn height_within(value: &Value, levels: usize) -> Option<usize> {
-    let highest = |mut values: Box<dyn Iterator<Item = &Value> + '_>| {
-        let levels = levels.checked_sub(1)?;
-        let inner = values.try_fold(0, |highest, value| Some(height_within(value, levels)?.max(highest)))?;
-        Some(1 + inner)
-    };
     match value {
-        Value::Array(items) => highest(Box::new(items.iter())),
-        Value::Object(fields) => highest(Box::new(fields.values())),
+        Value::Array(items) => Some(1 + highest(items.iter(), levels.checked_sub(1)?)?),
+        Value::Object(fields) => Some(1 + highest(fields.values(), levels.checked_sub(1)?)?),
         _ => Some(0),
     }
+}
+
+fn highest<'v>(mut values: impl Iterator<Item = &'v Value>, levels: usize) -> Option<usize> {
+    values.try_fold(0, |highest, value| Some(height_within(value, levels)?.max(highest)))
 }
 
 /// Sets the value at a pointer, and creates missing objects on the way. A value of another type on the way (a number where an

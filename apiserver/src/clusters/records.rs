@@ -42,7 +42,7 @@ struct Kept {
 }
 
 impl LogicalClusterRecord {
-    /// The record, now, of what is to be called `name` in `parent`.
+    /// The record of a logical cluster that is created now as `name` in `parent`.
     pub fn new(parent: Id, name: &str) -> LogicalClusterRecord {
         LogicalClusterRecord {
             time: metadata::now(),
