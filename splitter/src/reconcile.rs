@@ -46,11 +46,11 @@ pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
 /// Requeue delay during a migration, in case no event reports progress.
 const MIGRATION_REQUEUE: Duration = Duration::from_secs(10);
 
-/// A write that is not observed for this long was overwritten by another writer.
+/// A write that is not observed for this long was lost with a restored server.
 const UNOBSERVED_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Own writes that the caches have not observed yet, by the object they were made for. A decision on older state would
-/// repeat them.
+/// repeat them, or count an object that it has deleted.
 #[derive(Debug, Default)]
 pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<Write>>>);
 
@@ -58,17 +58,57 @@ pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<Write>>>);
 struct Write {
     view: Arc<View>,
     key: Key,
-    version: u64,
+    effect: Effect,
     at: Instant,
+}
+
+#[derive(Debug)]
+enum Effect {
+    /// The object has at least this version, or was deleted since.
+    Version(u64),
+    /// The object of this uid is gone or being deleted.
+    Deletion { uid: String },
+}
+
+impl Write {
+    fn is_overdue(&self) -> bool {
+        let is_overdue = self.at.elapsed() >= UNOBSERVED_WRITE_TIMEOUT;
+        if is_overdue {
+            tracing::warn!(kind = %self.view.kind, object = %self.key, effect = ?self.effect, "an own write was not observed");
+        }
+        is_overdue
+    }
+
+    fn is_observed(&self) -> bool {
+        let object = self.view.get(&self.key);
+        match &self.effect {
+            Effect::Version(version) => {
+                let seen = object.and_then(|object| object.version.parse::<u64>().ok());
+                seen.is_some_and(|seen| seen >= *version) || self.view.has_observed(*version)
+            }
+            Effect::Deletion { uid } => object.is_none_or(|object| {
+                object.uid != *uid || is_being_deleted(&object.read(&self.view.kind))
+            }),
+        }
+    }
 }
 
 impl WriteExpectations {
     /// Records a write, from the response of the server.
     pub(crate) fn expect_write(&self, subject: &ObjectRef, view: &Arc<View>, cluster: Id, written: &Value) {
-        let text = |field: &str| written["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| metadata::text(written, field).to_owned();
         let key = Key { cluster: Some(cluster), namespace: text("namespace"), name: text("name") };
         let version = text("resourceVersion").parse().unwrap_or_default();
-        let write = Write { view: view.clone(), key, version, at: Instant::now() };
+        self.expect(subject, view, key, Effect::Version(version));
+    }
+
+    /// Records that an object was deleted, or began to be.
+    pub(crate) fn expect_deletion(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, uid: &str) {
+        self.expect(subject, view, key, Effect::Deletion { uid: uid.to_owned() });
+    }
+
+    fn expect(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, effect: Effect) {
+        let write = Write { view: view.clone(), key, effect, at: Instant::now() };
         lock(&self.0).entry(subject.clone()).or_default().push(write);
     }
 
@@ -76,10 +116,7 @@ impl WriteExpectations {
     pub(crate) fn is_pending(&self, subject: &ObjectRef) -> bool {
         let mut expectations = lock(&self.0);
         let Some(writes) = expectations.get_mut(subject) else { return false };
-        writes.retain(|write| {
-            let seen = write.view.get(&write.key).and_then(|object| object.version.parse::<u64>().ok());
-            seen.is_none_or(|seen| seen < write.version) && write.at.elapsed() < UNOBSERVED_WRITE_TIMEOUT
-        });
+        writes.retain(|write| !write.is_observed() && !write.is_overdue());
         let waits = !writes.is_empty();
         if !waits {
             expectations.remove(subject);

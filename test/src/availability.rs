@@ -5,6 +5,7 @@
 //! their Ready events, less the second to which Kubernetes rounds. So an order that is wrong by less does not matter.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -24,12 +25,13 @@ pub struct Availability {
     watches: Vec<AbortHandle>,
 }
 
-/// How many pods of one cluster were ready from an instant on.
-#[derive(Clone, Copy, Debug)]
+/// How many pods of one cluster were ready from an instant on, and the pod whose event it was.
+#[derive(Clone, Debug)]
 struct Event {
     at: Instant,
     cluster: usize,
     ready: usize,
+    pod: String,
 }
 
 impl Drop for Availability {
@@ -57,9 +59,11 @@ impl Availability {
                             News::Synced | News::Lost => return,
                         };
                         if object.key.namespace == there {
-                            ready.insert(object.key.clone(), is_ready(&pod, &app));
+                            let is_ready = is_ready(&pod, &app);
+                            ready.insert(object.key.clone(), is_ready);
                             let ready = ready.values().filter(|ready| **ready).count();
-                            heard.lock().unwrap().push(Event { at: Instant::now(), cluster, ready });
+                            let pod = describe(&object.key.name, &pod, is_ready);
+                            heard.lock().unwrap().push(Event { at: Instant::now(), cluster, ready, pod });
                         }
                     });
                     match follow(client, seen, Scope::default(), |view, news| {
@@ -86,6 +90,32 @@ impl Availability {
         let sum = |event: &Event| (0..clusters).map(|cluster| at(cluster, event.at)).sum();
         events.iter().filter(|event| event.at >= since).map(sum).min().unwrap_or(usize::MAX)
     }
+
+    /// Every event since `since`, a line each, for the message of a failed test.
+    pub fn timeline(&self, since: Instant) -> String {
+        let events = self.events.lock().unwrap();
+        let later = events.iter().filter(|event| event.at >= since);
+        later.fold(String::new(), |mut text, Event { at, cluster, ready, pod }| {
+            let after_ms = at.duration_since(since).as_millis();
+            writeln!(text, "{after_ms:>6} ms  cluster {cluster}: {ready} ready  {pod}").expect("a String takes text");
+            text
+        })
+    }
+}
+
+fn describe(name: &str, pod: &Value, is_ready: bool) -> String {
+    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
+    if pod.is_null() {
+        return format!("{name} deleted");
+    }
+    format!(
+        "{name} ready={is_ready} revision={} phase={} node={} deleted={} owner={}",
+        text("/metadata/resourceVersion"),
+        text("/status/phase"),
+        text("/spec/nodeName"),
+        text("/metadata/deletionTimestamp"),
+        text("/metadata/ownerReferences/0/uid"),
+    )
 }
 
 fn is_ready(pod: &Value, app: &str) -> bool {

@@ -179,6 +179,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
             next = page.metadata.next;
             if next.is_empty() {
                 self.retain(&listed);
+                self.view.set_through(&page.metadata.resource_version);
                 self.synced();
                 return Ok(page.metadata.resource_version);
             }
@@ -202,6 +203,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
         let (mut line, mut has_events, begun) = (Vec::new(), false, Instant::now());
         while read_line(&mut stream, &mut line).await? {
             if let Some(through) = self.event(&line)? {
+                self.view.set_through(&through);
                 *version = through;
             }
             *backoff = Backoff(0);

@@ -171,6 +171,8 @@ struct State {
     trouble: Option<String>,
     /// The reason is that the server forbids it.
     forbidden: bool,
+    /// The version up to which it is complete.
+    through: Option<u64>,
 }
 
 impl View {
@@ -197,6 +199,12 @@ impl View {
     pub fn forbidden(&self) -> Option<String> {
         let state = self.state();
         state.trouble.clone().filter(|_| state.forbidden)
+    }
+
+    /// Whether it includes everything that was written up to a version. Versions are compared as numbers, so only for a
+    /// server that counts them in one sequence.
+    pub fn has_observed(&self, version: u64) -> bool {
+        self.state().through.is_some_and(|through| through >= version)
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -258,6 +266,10 @@ impl View {
         let mut state = self.change();
         let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
         gone.iter().filter_map(|key| state.objects.remove(key)).collect()
+    }
+
+    pub(super) fn set_through(&self, version: &str) {
+        self.change().through = version.parse().ok();
     }
 
     /// Returns whether the view was not synced before.

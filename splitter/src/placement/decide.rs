@@ -398,6 +398,10 @@ pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readines
     let one = |(target, copy): (&Target, &MailboxObject)| {
         let readiness = match (&copy.object, copy.is_applied() && copy.member.is_ready()) {
             (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
+            // It is created again when it is gone. Its status is that of pods that are being deleted.
+            (Some(_), _) if copy.is_being_deleted() => {
+                Readiness::Unready { why: "the former copy is being deleted".to_owned() }
+            }
             (Some(_), false) => Readiness::Unknown,
             (Some(object), true) => {
                 let report = context.report(target, copy);

@@ -105,6 +105,43 @@ async fn an_app_does_not_leave_for_a_place_where_it_is_not_ready() -> Result<()>
     Ok(())
 }
 
+/// An app moved back to a cluster where its former copy was still being deleted. That copy's last status said that all
+/// pods are available, so the move was finished at once: the pods of both clusters were deleted, and new ones came later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_back_does_not_count_the_copy_that_is_being_deleted() -> Result<()> {
+    let mut fleet = on_east(deployment("web", 4)).await?;
+    fleet.member("west").standin().freeze();
+    fleet.root.place(SHOP, "west").await?;
+    fleet.member("west").below.until_there(&there(WEB)).await?;
+    // Without a syncer, what is deleted from the mailbox of east stays there.
+    fleet.stop_syncing("east").await;
+    fleet.member("west").standin().thaw();
+    let is_deleted = |web: &Value| web["metadata"]["deletionTimestamp"].is_string();
+    fleet.member("east").mailbox.until(&there(WEB), is_deleted).await?;
+    fleet.root.until(WEB_RECORD, |record| targets(record) == ["west Steady 4"]).await?;
+    let history = History::of_deployments(&fleet).await?;
+    fleet.root.place(SHOP, "east").await?;
+    let waits_for_deletion = |record: &Value| {
+        let message = condition(record, "Moving")["message"].as_str().unwrap_or_default().to_owned();
+        message.contains("east: the former copy is being deleted")
+    };
+    let record = fleet.root.until(WEB_RECORD, waits_for_deletion).await?;
+    assert_eq!(targets(&record), ["east Arriving 4", "west Leaving 4"]);
+    let west = fleet.member("west").mailbox.until_there(&there(WEB)).await?;
+    assert!(!is_deleted(&west), "west keeps its pods");
+    fleet.sync("east");
+    fleet.member("west").mailbox.until_gone(&there(WEB)).await?;
+    let web = fleet.root.until_available(WEB, 4).await?;
+    history.hears(&web).await?;
+    // While west is there and is not being deleted, its pods are available; when it is deleted, those of east's new copy are.
+    check(&history.moments("shop", "web"), |_, now| {
+        let is_kept = |copy: &&Value| !is_deleted(copy);
+        let available = |copy: &Value| copy["status"]["availableReplicas"].as_u64().unwrap_or_default();
+        now.copies.values().filter(is_kept).map(available).sum::<u64>() >= 4
+    });
+    Ok(())
+}
+
 /// An autoscaler had made ten of one. Where they were to go one was asked for, and as soon as that was ready the ten were
 /// taken away.
 #[tokio::test(flavor = "multi_thread")]
@@ -316,7 +353,7 @@ async fn ordinals_of_a_forgotten_cluster_go_to_another_and_the_others_stay() -> 
     };
     let before = uids(&fleet).await?;
     assert!(!before.is_empty() && before.len() < 7, "{before:?}");
-    fleet.stop_syncing(&first);
+    fleet.stop_syncing(&first).await;
     fleet.change(&first, json!({ "metadata": { "annotations": { "holon.dev/forget": "true" } } })).await?;
     fleet.root.delete(&format!("{PHYSICAL_CLUSTERS}/{first}")).await?;
     fleet.root.until(SET_RECORD, |record| targets(record).len() == 2).await?;

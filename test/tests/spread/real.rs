@@ -168,7 +168,8 @@ async fn a_move_between_real_clusters_keeps_every_pod_ready() -> Result<()> {
         fleet.root.until_available(WEB, 6).await?;
         let lowest = availability.lowest(begun);
         eprintln!("move {} to {to}: at least {lowest} of 6 ready, {:.1?}", round + 1, begun.elapsed());
-        assert!(lowest >= 6, "{lowest} of 6 pods were ready at some event of the move to {to}");
+        let timeline = || availability.timeline(begun);
+        assert!(lowest >= 6, "{lowest} of 6 pods ready at an event of the move to {to}:\n{}", timeline());
     }
 
     let (from, to, hopeless) =

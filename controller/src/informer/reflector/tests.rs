@@ -93,6 +93,7 @@ async fn it_lists_by_pages_then_watches_and_resumes_from_the_last_version() {
     assert_eq!(told, ["+n/a@3", "+n/b@4", "synced", "~n/a@6", "-n/b", "+c@10", "lost"]);
     assert_eq!(view.keys(), [Key::new("", "c"), Key::new("n", "a")]);
     assert_eq!(view.keys_in("n"), [Key::new("n", "a")]);
+    assert!(view.has_observed(9) && view.has_observed(10) && !view.has_observed(11));
     assert!(!view.synced() && view.trouble().is_some());
     assert_eq!(view.get(&Key::new("n", "a")).unwrap().read(&view.kind)["kind"], "ConfigMap");
 }

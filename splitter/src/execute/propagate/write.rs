@@ -94,6 +94,12 @@ pub(crate) async fn delete(
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
     let is_deleted = splitter.caches.server.within(copy.mailbox).delete(place, uid).await?;
+    let key = Key {
+        cluster: Some(copy.mailbox),
+        namespace: copy.namespace.clone(),
+        name: subject.key.name.clone(),
+    };
+    splitter.expectations.expect_deletion(subject, &watched.view, key, uid);
     if is_deleted {
         tracing::info!(
             revision = metadata::text(object, "resourceVersion"),
