@@ -4,8 +4,8 @@
 //!   Eyes ─► API server ◄─ Splitter, Fleet        one Syncer each ─► stand-in, or a real server
 //! ```
 //!
-//! These are the parts `holon start` puts together, without sockets and without a disk: a story that takes a person a
-//! minute with kubectl takes a test a second. What is missing is said where it is missing.
+//! These are the parts that `holon start` puts together, without sockets and without a disk: a story that takes a
+//! person a minute with kubectl takes a test a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,18 +39,18 @@ use standin::{Options, Standin};
 use storage::Store;
 use storage::memory::Memory;
 use syncer::{Settings, Syncer};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::eyes::{Eyes, condition};
 
-/// Where physical clusters are made known.
+/// The collection in which physical clusters are registered.
 pub const PHYSICAL_CLUSTERS: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 
 /// Holon, and the physical clusters that have joined it. Everything ends when it is dropped.
 #[derive(Debug)]
 pub struct Fleet {
     stack: Arc<Stack>,
-    /// The logical cluster users are in, unless a story says otherwise.
+    /// The client of the root logical cluster, in which users work unless a story says otherwise.
     pub root: Eyes,
     members: BTreeMap<String, Member>,
     splitter: Option<Running>,
@@ -61,23 +61,30 @@ pub struct Fleet {
 /// A physical cluster.
 #[derive(Debug)]
 pub struct Member {
-    /// How its syncer reaches it.
+    /// The client with which its syncer reaches it.
     client: Remote,
     pub mailbox: Eyes,
     pub mailbox_id: Id,
     pub below: Eyes,
-    /// None if it is a real one.
+    /// `None` for a real cluster.
     standin: Option<Standin>,
-    syncer: Option<Running>,
+    syncer: Option<RunningSyncer>,
 }
 
-/// Something that goes on until this is dropped. Then it is gone in the middle of whatever it does.
+/// A syncer. It is aborted when this value is dropped, and stops in order when only `group` is dropped.
 #[derive(Debug)]
-struct Running(AbortHandle);
+struct RunningSyncer {
+    task: Running,
+    group: Tasks,
+}
+
+/// A task that is aborted, even in the middle of its work, when this value is dropped.
+#[derive(Debug)]
+struct Running(JoinHandle<()>);
 
 impl Running {
     fn start(task: impl Future<Output = ()> + Send + 'static) -> Running {
-        Running(tokio::spawn(task).abort_handle())
+        Running(tokio::spawn(task))
     }
 }
 
@@ -88,7 +95,7 @@ impl Drop for Running {
 }
 
 impl Fleet {
-    /// With stand-ins of these names that do everything at once.
+    /// Returns a fleet with stand-ins of these names, without delays.
     pub async fn of(names: &[&str]) -> Result<Fleet> {
         let mut fleet = Fleet::alone().await?;
         for name in names {
@@ -97,9 +104,9 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Without any physical cluster.
+    /// Returns a fleet without any physical cluster.
     pub async fn alone() -> Result<Fleet> {
-        // A test that fails prints what was complained about; several tests of one process share this.
+        // A failing test prints the warnings. Several tests of one process share the subscriber.
         let complaints =
             tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
         let _ = complaints.with_test_writer().without_time().try_init();
@@ -121,7 +128,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Starts the splitter; one that runs already dies first, and this one remembers nothing of it.
+    /// Starts the splitter. One that already runs is aborted first; the new one starts with empty caches.
     pub fn split(&mut self) {
         self.stop_splitting();
         let splitter = Arc::new(Splitter::new(ours(&self.stack, "splitter", &Cluster::Bare)));
@@ -135,30 +142,30 @@ impl Fleet {
         self.splitter = None;
     }
 
-    /// Nobody judges any more who is there: a story that says so itself need not wait until somebody has been silent for
-    /// long enough.
+    /// Stops the controller that judges physical clusters by their heartbeats. A story that writes their conditions
+    /// itself then need not wait until a heartbeat is overdue.
     pub fn stop_watching(&mut self) {
         self.watching = None;
     }
 
-    /// Somebody who looks at a logical cluster.
+    /// Returns a test client of a logical cluster.
     pub fn eyes(&self, path: &str) -> Result<Eyes> {
         let path = path.parse().with_context(|| format!("{path} is no path"))?;
         Ok(Eyes(ours(&self.stack, "somebody", &Cluster::Path(path))))
     }
 
-    /// Reads from all logical clusters at once.
+    /// Returns a client that reads from all logical clusters at once.
     pub fn all(&self) -> Remote {
         ours(&self.stack, "somebody", &Cluster::All)
     }
 
-    /// Starts a stand-in and joins it; returns when it is reported ready.
+    /// Starts a stand-in and joins it. Returns when it is reported ready.
     pub async fn join(&mut self, options: Options, labels: &[(&str, &str)]) -> Result<()> {
         let name = options.name.clone();
         self.join_standin(&name, Standin::start(options).await?, labels).await
     }
 
-    /// Joins a stand-in that was prepared somehow.
+    /// Joins a stand-in that the caller has prepared.
     pub async fn join_standin(
         &mut self,
         name: &str,
@@ -169,7 +176,7 @@ impl Fleet {
         self.join_server(name, client, labels, Some(standin)).await
     }
 
-    /// Joins a server that is there already.
+    /// Joins a server that already runs.
     pub async fn join_server(
         &mut self,
         name: &str,
@@ -180,7 +187,7 @@ impl Fleet {
         self.join_in(self.root.clone(), name, name, client, labels, standin).await
     }
 
-    /// Starts a stand-in and joins it to a logical cluster of its own. Here it is called `path/name`.
+    /// Starts a stand-in and joins it to the logical cluster at `path`. Its name in this fleet is `path/name`.
     pub async fn join_within(&mut self, path: &str, options: Options) -> Result<()> {
         let (home, name) = (self.eyes(path)?, options.name.clone());
         let standin = Standin::start(options).await?;
@@ -216,13 +223,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Joins a logical cluster of this server to another one. Here it is called `path/name`.
+    /// Joins a logical cluster of this server, as a physical cluster, to another one. Its name in this fleet is
+    /// `path/name`.
     pub async fn join_logical(&mut self, path: &str, name: &str, logical: &str) -> Result<()> {
         let (home, client) = (self.eyes(path)?, self.eyes(logical)?.0.client().clone());
         self.join_in(home, &format!("{path}/{name}"), name, client, &[], None).await
     }
 
-    /// Starts the syncer of a physical cluster; one that runs already dies first.
+    /// Starts the syncer of a physical cluster. One that already runs is aborted first.
     pub fn sync(&mut self, name: &str) {
         let stack = self.stack.clone();
         let member = self.members.get_mut(name).expect("it has joined");
@@ -236,16 +244,23 @@ impl Fleet {
         let id = member.mailbox_id;
         let above = local::client(stack, account(id), &Cluster::Id(id));
         let syncer = Syncer::new(above, member.client.client().clone(), settings);
-        member.syncer = Some(Running::start(async move {
-            let tasks = Tasks::new();
-            if let Err(error) = syncer.run(tasks.stop()).await {
+        let group = Tasks::new();
+        let stop = group.stop();
+        let task = Running::start(async move {
+            if let Err(error) = syncer.run(stop).await {
                 panic!("a syncer failed: {error}");
             }
-        }));
+        });
+        member.syncer = Some(RunningSyncer { task, group });
     }
 
-    pub fn stop_syncing(&mut self, name: &str) {
-        self.members.get_mut(name).expect("it has joined").syncer = None;
+    /// Stops the syncer of a physical cluster in order, as a server that shuts down does. Returns once it writes nothing
+    /// any more, so that its last status does not overwrite what a test writes next.
+    pub async fn stop_syncing(&mut self, name: &str) {
+        let syncer = self.members.get_mut(name).expect("it has joined").syncer.take();
+        let Some(RunningSyncer { mut task, group }) = syncer else { return };
+        drop(group);
+        (&mut task.0).await.expect("a syncer stops in order");
     }
 
     pub fn member(&self, name: &str) -> &Member {
@@ -256,12 +271,12 @@ impl Fleet {
         self.members.iter().map(|(name, member)| (name.as_str(), member))
     }
 
-    /// Changes what is said about a physical cluster.
+    /// Patches a PhysicalCluster.
     pub async fn change(&self, name: &str, change: Value) -> Result<Value> {
         self.root.merge(&format!("{PHYSICAL_CLUSTERS}/{name}"), change).await
     }
 
-    /// Makes a logical cluster below the root one.
+    /// Creates a logical cluster below the root.
     pub async fn logical(&self, name: &str) -> Result<Eyes> {
         let object = json!({
             "apiVersion": "holon.dev/v1alpha1", "kind": "LogicalCluster", "metadata": { "name": name },
@@ -270,7 +285,7 @@ impl Fleet {
         self.eyes(&format!("root:{name}"))
     }
 
-    /// What a namespace of the root logical cluster is called on shared physical clusters.
+    /// Returns the name that a namespace of the root logical cluster has on shared physical clusters.
     pub fn below(namespace: &str) -> String {
         splitter::transform::physical_namespace(&Id::ROOT.to_string(), namespace)
     }
@@ -282,7 +297,7 @@ impl Member {
     }
 }
 
-/// Every logical cluster may use every physical one, as where Holon was just started.
+/// Grants every logical cluster the use of every physical cluster, as on a server that was just installed.
 fn granted() -> [BootstrapObject; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let object = |plural, value| BootstrapObject { collection: Collection { group: RBAC, plural }, value };
@@ -299,7 +314,7 @@ fn granted() -> [BootstrapObject; 2] {
     [object("clusterroles", role), object("clusterrolebindings", binding)]
 }
 
-/// What serves logical clusters, with roles, controllers and our own kinds.
+/// Builds the server: logical clusters with roles, controllers and Holon's own kinds.
 async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
     let (memory, address): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), ([127, 0, 0, 1], 6443).into());
     let mut objects = bootstrap::objects(&BootstrapOptions { authority: "an authority", address });
@@ -329,14 +344,14 @@ async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
     Ok(Arc::new(stack))
 }
 
-/// A client that may do everything, under a name of its own.
+/// Returns a client with all rights, under a user name of its own.
 fn ours(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
     let groups = vec!["system:masters".to_owned()];
     let who = User { name: format!("system:holon:{name}"), groups, ..User::default() };
     Remote::new(local::client(stack.clone(), Identity::known(who), cluster))
 }
 
-/// The service account a syncer is in its mailbox.
+/// Returns the identity of a syncer: its service account in its mailbox.
 fn account(mailbox: Id) -> Identity {
     Identity::known(User {
         name: format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}"),

@@ -138,7 +138,7 @@ async fn what_waits_for_a_node_goes_where_there_is_one() -> Result<()> {
     .await?;
     let history = History::of_deployments(&fleet).await?;
     // They have waited for long, as far as anybody can tell.
-    fleet.stop_syncing("a");
+    fleet.stop_syncing("a").await;
     assert_eq!(an_hour_ago(&mailbox).await?, 2);
     fleet.root.merge(WEB, json!({ "metadata": { "labels": { "looked": "at" } } })).await?;
     until("they are asked for elsewhere", async || Ok(shares(&fleet).await? == [Some(3), Some(7)])).await?;
@@ -182,7 +182,7 @@ async fn what_waits_on_the_only_target_falls_back() -> Result<()> {
         Ok(pods.iter().any(|pod| condition(pod, "PodScheduled")["reason"] == "Unschedulable"))
     })
     .await?;
-    fleet.stop_syncing("a");
+    fleet.stop_syncing("a").await;
     assert_eq!(an_hour_ago(&mailbox).await?, 1);
     fleet.root.merge(WEB, json!({ "metadata": { "labels": { "looked": "at" } } })).await?;
     until("it is asked for elsewhere", async || Ok(shares(&fleet).await?[1] == Some(1))).await?;

@@ -140,7 +140,7 @@ async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
 async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
     let mut fleet = two_and_two().await?;
     let history = History::of_deployments(&fleet).await?;
-    fleet.stop_syncing("b");
+    fleet.stop_syncing("b").await;
     fleet.stop_watching();
     let silent = json!({ "status": { "conditions": [{
         "type": "Ready", "status": "Unknown", "reason": "Silent", "message": "the syncer has not renewed its lease for 40 s",

@@ -62,7 +62,7 @@ async fn an_unfinished_job_of_a_forgotten_cluster_begins_elsewhere() -> Result<(
     fleet.root.make(JOBS, job("long", running)).await?;
     let long = SUMS.replace("sums", "long");
     fleet.root.until(&long, |job| job["status"]["active"] == 1).await?;
-    fleet.stop_syncing("east");
+    fleet.stop_syncing("east").await;
     fleet.change("east", json!({ "metadata": { "annotations": { "holon.dev/forget": "true" } } })).await?;
     fleet.root.delete(&format!("{PHYSICAL_CLUSTERS}/east")).await?;
     fleet.root.place(SHOP, "west").await?;
@@ -110,7 +110,7 @@ async fn a_job_that_is_made_again_begins_again() -> Result<()> {
     fleet.root.make(JOBS, job.clone()).await?;
     fleet.root.until(SUMS, is_complete).await?;
     let before = fleet.member("east").below.until_there(&there(SUMS)).await?;
-    fleet.stop_syncing("east");
+    fleet.stop_syncing("east").await;
     fleet.root.delete(SUMS).await?;
     let goes = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
     fleet.member("east").mailbox.until(&there(SUMS), goes).await?;

@@ -213,7 +213,7 @@ async fn what_is_broken_in_several_places_is_mended_in_one_after_the_other() -> 
         let mailbox = fleet.member(name).mailbox.clone();
         let pods = there("/api/v1/namespaces/shop/pods");
         until("its pods are shown", async || Ok(mailbox.list(&pods).await?.len() == 2)).await?;
-        fleet.stop_syncing(name);
+        fleet.stop_syncing(name).await;
         let pod = mailbox.list(&pods).await?.remove(0);
         let broken = json!({ "status": {
             "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" }],

@@ -154,7 +154,7 @@ async fn of_a_silent_target_nobody_is_told_too_much() -> Result<()> {
     until("each has two", async || Ok(shares(&fleet).await? == [Some(2), Some(2)])).await?;
     fleet.root.until(WEB, is_done).await?;
     let newer = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "web:2" }] } } } });
-    fleet.stop_syncing("b");
+    fleet.stop_syncing("b").await;
     for change in [newer, json!({ "spec": { "replicas": 8 } })] {
         fleet.root.merge(WEB, change).await?;
         let web = fleet.root.until_there(WEB).await?;
