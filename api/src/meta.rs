@@ -1,8 +1,9 @@
-//! What objects of every kind have in common, read and written as JSON.
+//! The parts that objects of every kind have, read and written as JSON.
 
 pub mod conditions;
 pub mod cover;
 pub mod cron;
+pub mod go;
 pub mod hash;
 pub mod json_patch;
 pub mod merge_patch;

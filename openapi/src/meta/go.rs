@@ -1,56 +1,12 @@
-//! How Go would print it.
+//! Formats values as Go does.
 //!
-//! Clients compare error texts, and Kubernetes makes those texts with Go's formatting verbs. The few rules our texts
-//! rely on are here and nowhere else.
+//! Clients compare error texts, and Kubernetes formats those with Go's verbs. The few rules that our texts rely on are
+//! here and nowhere else.
 
+pub(crate) use api::meta::go::{quote, quote_char};
 use serde_json::Value;
 
-/// `%q` of a string: quotes, and escapes for what cannot be shown.
-pub(crate) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            _ => push_escaped(&mut out, c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// One character the way Go's JSON scanner names it: in single quotes.
-pub(crate) fn quote_char(byte: u8) -> String {
-    let mut out = String::from("'");
-    match byte {
-        b'\'' => out.push_str("\\'"),
-        // The scanner sees bytes, and shows each as the character with that number.
-        _ => push_escaped(&mut out, char::from(byte)),
-    }
-    out.push('\'');
-    out
-}
-
-fn push_escaped(out: &mut String, c: char) {
-    match c {
-        '\\' => out.push_str("\\\\"),
-        '\u{07}' => out.push_str("\\a"),
-        '\u{08}' => out.push_str("\\b"),
-        '\u{0c}' => out.push_str("\\f"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        '\u{0b}' => out.push_str("\\v"),
-        ' '..='~' => out.push(c),
-        '\0'..='\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-        // `escape_debug` leaves alone exactly what can be shown.
-        _ if c.escape_debug().len() == 1 => out.push(c),
-        '\0'..='\u{ffff}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-        _ => out.push_str(&format!("\\U{:08x}", u32::from(c))),
-    }
-}
-
-/// A value inside a field error: plain for numbers and booleans, quoted for strings, JSON for everything else.
+/// Formats a value in a field error: plain for numbers and booleans, quoted for strings, JSON for everything else.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -58,14 +14,14 @@ pub(crate) fn show(value: &Value) -> String {
         Value::Number(number) => self::number(number),
         Value::String(text) => quote(text),
         Value::Array(_) | Value::Object(_) => {
-            // Go's encoder keeps these three out of JSON for the sake of old browsers. Inside a JSON text they can
-            // only be part of a string, so replacing them afterwards is safe.
+            // Go's JSON encoder escapes these three for the sake of old browsers. In JSON they occur only inside
+            // strings, so replacing them afterwards is safe.
             value.to_string().replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
         }
     }
 }
 
-/// `%s` of a JSON value read into Go's untyped form: what is no text is told with its type.
+/// `%s` of a JSON value decoded into `interface{}`: a value that is not text is shown with its type.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => "%!s(<nil>)".to_owned(),
@@ -74,10 +30,10 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
-/// The type that Go's untyped form of a JSON value has.
+/// Returns the Go type of a JSON value decoded into `interface{}`.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
-        // What Go prints for the type of nothing.
+        // Go's output for the type of nil.
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",
         Value::Number(number) if number.is_f64() => "float64",
@@ -96,7 +52,7 @@ pub(crate) fn number(number: &serde_json::Number) -> String {
     }
 }
 
-/// The same of a float.
+/// `%v` of a float.
 pub(crate) fn float(float: f64) -> String {
     let exponent = if float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
     if (-4..21).contains(&exponent) {
@@ -108,7 +64,7 @@ pub(crate) fn float(float: f64) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// `%v` of a JSON value read into Go's untyped form, for example `map[a:1 b:[x y]]`.
+/// `%v` of a JSON value decoded into `interface{}`, for example `map[a:1 b:[x y]]`.
 pub(crate) fn print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -124,7 +80,7 @@ pub(crate) fn print(value: &Value) -> String {
     }
 }
 
-/// Where Go's strict base64 reader stumbles; none if it does not.
+/// Returns the offset at which Go's strict base64 decoder fails; none for valid text.
 pub(crate) fn base64_fault(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let is_break = |byte: u8| byte == b'\n' || byte == b'\r';
@@ -137,11 +93,11 @@ pub(crate) fn base64_fault(text: &str) -> Option<usize> {
             _ => return Some(index),
         }
     }
-    // It points to where the unfinished group began.
+    // Go reports where the unfinished group began.
     (in_group != 0).then(|| bytes.len() - in_group)
 }
 
-/// One or two signs end a group of four, and nothing but line ends follows.
+/// Checks the padding: one or two signs complete a group of four, and only line breaks follow.
 fn padding_fault(bytes: &[u8], first: usize, in_group: usize) -> Option<usize> {
     let mut rest = (first + 1..bytes.len()).filter(|index| !b"\n\r".contains(&bytes[*index]));
     match in_group {

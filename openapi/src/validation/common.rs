@@ -1,4 +1,4 @@
-//! Small rules many tables share, with the words Kubernetes has for breaking them.
+//! Rules that many tables share, with Kubernetes' error texts.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) fn non_negative_quantity(value: &Value, at: &FieldPath<'_>, found: &m
     }
 }
 
-/// Keys and values of labels, wherever they are.
+/// Checks keys and values of labels.
 pub(super) fn labels(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (key, value) in value.as_object().into_iter().flatten() {
         found.faults(at, key, qualified_name(key));
@@ -58,7 +58,7 @@ pub(super) fn annotations(value: &Value, at: &FieldPath<'_>, found: &mut FieldEr
     }
 }
 
-/// A label selector as a field of an object.
+/// Checks a label selector.
 pub(super) fn selector(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     labels(get(value, "matchLabels"), &at.field("matchLabels"), found);
     for (index, requirement) in items(value, "matchExpressions").iter().enumerate() {
@@ -85,7 +85,7 @@ pub(super) fn selector(value: &Value, at: &FieldPath<'_>, found: &mut FieldError
     }
 }
 
-/// Whether a selector chooses these labels; none if the selector makes no sense.
+/// Reports whether a selector matches these labels; none if the selector is invalid.
 pub(super) fn selects(selector: &Value, labels: &Value) -> Option<bool> {
     let selector = LabelSelector::from_value(selector)?;
     Some(selector.matches(|key| get(labels, key).as_str()))
@@ -95,7 +95,7 @@ pub(super) fn is_empty_selector(selector: &Value) -> bool {
     entries(selector, "matchLabels").next().is_none() && items(selector, "matchExpressions").is_empty()
 }
 
-/// Names of ports.
+/// Checks the name of a port.
 pub(super) fn port_name(name: &str) -> Vec<String> {
     let mut faults = too_long(name, 15, CHARACTERS);
     let letter = |byte: u8| byte.is_ascii_lowercase();
@@ -114,7 +114,7 @@ pub(super) fn port_name(name: &str) -> Vec<String> {
     faults
 }
 
-/// A number or a name.
+/// Checks a port, which is a number or a name.
 pub(super) fn port(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match value.as_str() {
         Some(name) => found.faults(at, name, port_name(name)),
@@ -133,7 +133,7 @@ pub(super) fn env_name(name: &str) -> Vec<String> {
     }
 }
 
-/// Keys of config maps and secrets: they become file names.
+/// Checks a key of a ConfigMap or Secret, which becomes a file name.
 pub(super) fn config_key(key: &str) -> Vec<String> {
     let mut faults = too_long(key, MAX_SUBDOMAIN, CHARACTERS);
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
@@ -158,7 +158,7 @@ pub(super) fn header_name(name: &str) -> Vec<String> {
     }
 }
 
-/// `*.example.com`
+/// Checks `*.example.com`.
 pub(super) fn wildcard_subdomain(host: &str) -> Vec<String> {
     let mut faults = too_long(host, MAX_SUBDOMAIN, CHARACTERS);
     if !host.strip_prefix("*.").is_some_and(is_dns1123_subdomain) {
@@ -171,7 +171,7 @@ pub(super) fn wildcard_subdomain(host: &str) -> Vec<String> {
     faults
 }
 
-/// A subdomain, or `*.` and one.
+/// Checks a subdomain, with or without `*.` before it.
 pub(super) fn host(host: &str) -> Vec<String> {
     match host.contains('*') {
         true => wildcard_subdomain(host),
@@ -179,7 +179,7 @@ pub(super) fn host(host: &str) -> Vec<String> {
     }
 }
 
-/// Where DNS looks a short name up.
+/// Checks a search domain of a pod's DNS configuration.
 pub(super) fn search_domain(domain: &str) -> Vec<String> {
     if domain == "." {
         return Vec::new();
@@ -202,7 +202,7 @@ pub(super) fn search_domain(domain: &str) -> Vec<String> {
     faults
 }
 
-/// `acme.io/foo`
+/// Checks `acme.io/foo`.
 pub(super) fn domain_prefixed_path(path: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     match path.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
@@ -217,7 +217,7 @@ pub(super) fn domain_prefixed_path(path: &str, at: &FieldPath<'_>, found: &mut F
     }
 }
 
-/// No `..` between slashes.
+/// Checks that no path segment is `..`.
 pub(super) fn no_backsteps(path: &str) -> Vec<String> {
     match path.split('/').any(|part| part == "..") {
         true => vec!["must not contain '..'".to_owned()],
@@ -225,7 +225,7 @@ pub(super) fn no_backsteps(path: &str) -> Vec<String> {
     }
 }
 
-/// Below where it starts.
+/// Checks for a relative path without `..`.
 pub(super) fn descending_path(path: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if path.starts_with('/') {
@@ -235,7 +235,7 @@ pub(super) fn descending_path(path: &str) -> Vec<String> {
     faults
 }
 
-/// The same, and not `..data`, which is where volumes keep their generations.
+/// Checks for a relative path that does not start with `..`, as `..data` is where volumes keep their versions.
 pub(super) fn own_path(path: &str) -> Vec<String> {
     let mut faults = descending_path(path);
     if path.starts_with("..") && !path.starts_with("../") {
@@ -251,7 +251,7 @@ pub(super) fn absolute_path(path: &str) -> Vec<String> {
     }
 }
 
-/// A driver's name: a subdomain in any case, and short.
+/// Checks the name of a driver: a short subdomain in upper or lower case.
 pub(super) fn driver_name(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = value.as_str().unwrap_or_default();
     if name.is_empty() {
@@ -263,14 +263,14 @@ pub(super) fn driver_name(value: &Value, at: &FieldPath<'_>, found: &mut FieldEr
     found.faults(at, name, dns1123_subdomain(&name.to_lowercase()));
 }
 
-/// `25%` as 25.
+/// Returns 25 for `25%`.
 pub(super) fn percent(value: &Value) -> Option<i64> {
     let digits = value.as_str()?.strip_suffix('%')?;
     let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-/// The number either way; a text that is no percentage is what Go makes of it.
+/// Returns the number of a number or a percentage. Another text is parsed as Go does.
 pub(super) fn int_or_percent(value: &Value) -> i64 {
     let number = || value.as_i64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
     percent(value).or_else(number).unwrap_or_default()
@@ -292,7 +292,7 @@ pub(super) fn at_most_all(value: &Value, at: &FieldPath<'_>, found: &mut FieldEr
     }
 }
 
-/// Refuses addresses that cannot be reached from elsewhere.
+/// Rejects addresses that cannot be reached from other hosts.
 pub(super) fn endpoint_ip(text: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(address) = net::sloppy(text) else {
         return found.invalid(at, text, "must be a valid IP address");
@@ -319,7 +319,7 @@ pub(super) fn endpoint_ip(text: &str, at: &FieldPath<'_>, found: &mut FieldError
 mod tests {
     use super::*;
 
-    /// The texts in full are compared with a real server; here only who is right.
+    /// Checks only what is valid. The full texts are compared with a real server.
     #[test]
     fn who_is_right() {
         type Rule = fn(&str) -> Vec<String>;

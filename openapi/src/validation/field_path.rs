@@ -1,6 +1,7 @@
-//! Where a check is, and what checks found.
+//! The path of a field during validation, and the list of errors.
 //!
-//! A path is a chain of borrowed steps on the stack: going down costs nothing, and only a fault writes it out.
+//! A path is a chain of borrowed elements on the stack: descending allocates nothing, and only an error formats the
+//! path.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::meta::field::{ErrorType, FieldError};
 
-/// `spec.containers[0].name`, from its last step backwards.
+/// `spec.containers[0].name`, linked from its last element to its first.
 #[derive(Clone, Copy)]
 pub(super) struct FieldPath<'a> {
     above: Option<&'a FieldPath<'a>>,
@@ -27,7 +28,7 @@ enum PathElement<'a> {
 impl<'a> FieldPath<'a> {
     pub(super) const TOP: FieldPath<'static> = FieldPath { above: None, step: PathElement::Top };
 
-    /// A field; with dots in it, several at once.
+    /// Appends a field; a name with dots stands for several.
     pub(super) fn field(&'a self, name: &'a str) -> FieldPath<'a> {
         FieldPath { above: Some(self), step: PathElement::Field(name) }
     }
@@ -36,7 +37,7 @@ impl<'a> FieldPath<'a> {
         FieldPath { above: Some(self), step: PathElement::Index(index) }
     }
 
-    /// An entry of a map.
+    /// Appends a key of a map.
     pub(super) fn key(&'a self, key: &'a str) -> FieldPath<'a> {
         FieldPath { above: Some(self), step: PathElement::Key(key) }
     }
@@ -61,7 +62,7 @@ impl fmt::Display for FieldPath<'_> {
     }
 }
 
-/// What is wrong, in the order it was found.
+/// The errors in the order of their discovery.
 #[derive(Default)]
 pub(super) struct FieldErrors {
     pub(super) errors: Vec<FieldError>,
@@ -72,7 +73,7 @@ impl FieldErrors {
         self.errors.len()
     }
 
-    /// Whether anything is wrong with this value or inside it.
+    /// Reports whether there is an error for this value or inside it.
     pub(super) fn has_below(&self, at: &FieldPath<'_>) -> bool {
         if self.errors.is_empty() {
             return false;
@@ -94,13 +95,13 @@ impl FieldErrors {
         self.errors.push(FieldError::invalid(at.to_string(), value, detail));
     }
 
-    /// An invalid value that is not repeated.
+    /// Adds an error that does not repeat the invalid value.
     pub(super) fn invalid_unshown(&mut self, at: &FieldPath<'_>, detail: &str) {
         let (field, detail) = (at.to_string(), detail.to_owned());
         self.errors.push(FieldError { field, fault: ErrorType::Invalid, value: None, detail });
     }
 
-    /// A value Kubernetes shows as its own code names it, which is not how clients do.
+    /// Adds an error with a value formatted as in Kubernetes' own code, with names that differ from the JSON.
     pub(super) fn shown(&mut self, at: &FieldPath<'_>, fault: ErrorType, value: &str, detail: &str) {
         let separator = if detail.is_empty() { "" } else { ": " };
         let detail = format!("{value}{separator}{detail}");
@@ -127,7 +128,7 @@ impl FieldErrors {
         self.errors.push(FieldError::too_many(at.to_string(), found, max));
     }
 
-    /// All that is wrong with one text.
+    /// Adds all errors of one text.
     pub(super) fn faults(&mut self, at: &FieldPath<'_>, text: &str, faults: Vec<String>) {
         for fault in faults {
             self.invalid(at, text, fault);

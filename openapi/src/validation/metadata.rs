@@ -1,4 +1,4 @@
-//! What holds for the metadata of every object.
+//! Validation of the metadata of every object.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeleti
 pub(super) const UNQUALIFIED_FINALIZER: &str =
     "name is neither a standard finalizer name nor is it fully qualified";
 
-/// Built-in resources, and parts of them, whose finalizers need no domain: by name, and `*` for a whole group. Asked of
-/// a Kubernetes API server, kind by kind.
+/// Built-in resources and subresources whose finalizers need no domain: by name, and `*` for a whole group. The list
+/// was determined with a Kubernetes API server, kind by kind.
 const ANY_FINALIZER: &[&str] = &[
     "*.admissionregistration.k8s.io",
     "apiservices.apiregistration.k8s.io",
@@ -34,7 +34,7 @@ const ANY_FINALIZER: &[&str] = &[
     "runtimeclasses.node.k8s.io",
 ];
 
-/// Names, labels, annotations, owners and finalizers. `part` is the subresource that is written, if it is one.
+/// Validates names, labels, annotations, owners and finalizers. `part` is the subresource that is written, if any.
 pub(super) fn validate(resource: &ResourceInfo, part: Option<&str>, object: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field(METADATA);
     let metadata = get(object, METADATA);
@@ -47,8 +47,8 @@ pub(super) fn validate(resource: &ResourceInfo, part: Option<&str>, object: &Val
     }
 }
 
-/// Whether the finalizers of a kind are refused unless they say whose they are. Custom kinds only warn: many operators
-/// have finalizers without a domain.
+/// Reports whether finalizers of a kind are invalid without a domain. For custom kinds it is only a warning: many
+/// operators have finalizers without a domain.
 fn needs_domain(resource: &ResourceInfo, part: Option<&str>) -> bool {
     let name = resource.qualified();
     let is_listed = |listed: &&str| match (listed.strip_prefix("*."), part) {
@@ -63,7 +63,7 @@ pub(super) fn is_qualified_finalizer(name: &str) -> bool {
     name.contains('/') || STANDARD_FINALIZERS.contains(&name)
 }
 
-/// Warnings about finalizers that are new on a custom object.
+/// Returns warnings about new finalizers of a custom object.
 pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let of = |object: &Value| -> BTreeSet<String> {
         let names = items(get(object, METADATA), "finalizers").iter().filter_map(Value::as_str);
@@ -82,7 +82,7 @@ pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String
     added.map(warning).collect()
 }
 
-/// The same for the metadata of an object inside another, which need not have a name.
+/// Validates the metadata of an embedded object, which need not have a name.
 pub(crate) fn embedded_metadata(metadata: &Value, path: &str) -> Vec<FieldError> {
     let mut found = FieldErrors::default();
     let namespaced = !text(metadata, "namespace").is_empty();
@@ -125,7 +125,7 @@ fn owners(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     for owner in owners {
         let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
-        // Of `group/version` only the version has to be there.
+        // Of `group/version` only the version is required.
         if version.split('/').next_back().is_none_or(str::is_empty) || version.matches('/').count() > 1 {
             found.invalid(&at.field("apiVersion"), version, "version must not be empty");
         }
@@ -153,7 +153,7 @@ fn owners(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Owners with their fields in the order Kubernetes shows them.
+/// Formats owners with their fields in the order of Kubernetes.
 fn in_order(owners: &[Value]) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let shown = owners.iter().map(|owner| {
@@ -176,7 +176,7 @@ fn finalizers(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// What an update may not do to any object.
+/// Validates the metadata of an update of any object.
 pub(super) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new, at) = (get(old, METADATA), get(new, METADATA), FieldPath::TOP.field(METADATA));
     if !get(old, "deletionTimestamp").is_null() {

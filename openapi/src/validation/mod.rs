@@ -1,25 +1,24 @@
 //! Validation of objects, with the field errors of a Kubernetes API server.
 //!
 //! ```text
-//! tables   what holds for each type, by the name of the type      "a container port is between 1 and 65535"
+//! tables   the rules of each type, by the name of the type         "a container port is between 1 and 65535"
 //!    |
-//! plan     the tables and the schemas, put together once           "in a Deployment, at spec.template.spec.containers…"
+//! plan     the tables and the schemas, combined once               "in a Deployment, at
+//! spec.template.spec.containers…"
 //!    |
-//! create, update, status,     an object in, faults out             "spec.template.spec.containers[0].ports[0]…"
+//! create, update, status,     an object in, field errors out       "spec.template.spec.containers[0].ports[0]…"
 //! subresource
 //! ```
 //!
-//! A rule is said once, of a type, and holds wherever the type stands. Most rules are rows; what needs two fields at a
-//! time is a small function next to the row. What may change from one version of an object to the next is a table
-//! too, per kind.
+//! A rule belongs to a type and applies wherever the type occurs. Most rules are rows of a table; a rule about two
+//! fields is a small function beside the row. Which fields may change in an update is a table too, per kind.
 //!
-//! That is for built-in kinds. What holds for a custom one is in its schema: see [`crate::crd`].
+//! This is for built-in kinds. The rules of a custom kind are in its schema: see [`crate::crd`].
 //!
-//! Objects come here decoded and defaulted: values have the right types, and what Kubernetes fills in is there. Nothing
-//! here changes an object, asks another object, or knows who asks.
+//! Objects are decoded and defaulted before: values have the right types, and defaults are present. Nothing here
+//! changes an object, reads another object, or knows the client.
 
 mod common;
-mod cron;
 pub mod definition;
 mod field_path;
 mod metadata;
@@ -41,7 +40,7 @@ pub use name_rules::name_rule;
 
 use field_path::FieldErrors;
 
-/// Field errors of a new object.
+/// Returns the field errors of a new object.
 pub fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
     let mut found = FieldErrors::default();
     metadata::validate(resource, None, object, &mut found);
@@ -55,7 +54,7 @@ pub fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<FieldErro
     found.errors
 }
 
-/// Field errors of an update: those of a new object, and changes to immutable fields.
+/// Returns the field errors of an update: those of a new object, and changes to immutable fields.
 pub fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = FieldErrors::default();
     metadata::validate_update(old, new, &mut found);
@@ -75,7 +74,7 @@ pub fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec
     found.errors
 }
 
-/// Field errors of a status update. The rest of the object is unchanged.
+/// Returns the field errors of a status update. The rest of the object is unchanged.
 pub fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = FieldErrors::default();
     metadata::validate_update(old, new, &mut found);
@@ -90,7 +89,7 @@ pub fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec
     found.errors
 }
 
-/// Field errors of an object after a write to one of its subresources, other than its status.
+/// Returns the field errors of an object after a write to one of its subresources, other than its status.
 pub fn validate_subresource(
     resource: &ResourceInfo,
     part: &str,
@@ -110,7 +109,7 @@ pub fn validate_subresource(
     found.errors
 }
 
-/// Warnings for a write of a custom object.
+/// Returns warnings for a write of a custom object.
 pub fn object_warnings(resource: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
     match resource.origin {
         Origin::BuiltIn => Vec::new(),

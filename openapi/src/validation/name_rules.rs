@@ -1,4 +1,4 @@
-//! What the objects of a kind may be called.
+//! The rules for names of objects, by kind.
 
 use crate::catalog::resource_info::ResourceInfo;
 use crate::meta::names::NameRule;
@@ -6,9 +6,9 @@ use crate::schema::Origin;
 
 use NameRule::{Address, GeneratedSubdomain, Label, PathSegment};
 
-/// Kinds whose names are not simply subdomains, by group and plural.
+/// Kinds whose names are not subdomains, by group and plural.
 const RULES: &[(&str, &str, NameRule)] = &[
-    // Parts of the names of hosts.
+    // These names become parts of host names.
     ("", "namespaces", Label),
     ("", "services", Label),
     ("apps", "statefulsets", Label),
@@ -26,7 +26,7 @@ const RULES: &[(&str, &str, NameRule)] = &[
     ("rbac.authorization.k8s.io", "roles", PathSegment),
 ];
 
-/// What the objects of a kind may be called. A custom kind's are subdomains.
+/// Returns the rule for names of a kind's objects. Those of a custom kind are subdomains.
 pub fn name_rule(resource: &ResourceInfo) -> NameRule {
     if resource.origin == Origin::Custom {
         return NameRule::Subdomain;
@@ -48,7 +48,7 @@ mod tests {
                 .iter()
                 .any(|resource| *resource.group == *group && *resource.plural == *plural)
         };
-        // Served by other versions only.
+        // Served only in versions that this server does not have.
         let unserved = ["leasecandidates"];
         for (group, plural, _) in RULES {
             assert!(exists(group, plural) || unserved.contains(plural), "{plural}.{group}");

@@ -1,4 +1,4 @@
-//! What may change from one version of an object to the next, per kind.
+//! Rules per kind for create, update, status update and subresources.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use super::value::{at, same};
 use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 
-/// What is not allowed between two versions.
+/// A rule about the old and the new object of an update.
 enum UpdateRule {
-    /// This stays what it is.
+    /// The field is immutable.
     Fixed(&'static str),
-    /// The same in other words, and the value is not repeated.
+    /// The field is immutable, with another text, and the value is not repeated.
     Forbidden {
         field: &'static str,
         detail: &'static str,
@@ -24,7 +24,7 @@ enum UpdateRule {
 
 use UpdateRule::{Code, Fixed, Forbidden};
 
-/// Kinds of which Kubernetes looks at the change before it looks at the object.
+/// Kinds for which Kubernetes validates the change before the object.
 const CHANGE_FIRST: &[&str] = &[
     "apps.v1.DaemonSet",
     "core.v1.ConfigMap",
@@ -79,7 +79,7 @@ const UPDATE_RULES: &[(&str, &[UpdateRule])] = &[
     (DEFINITION, &[Code(validate_update_definition)]),
 ];
 
-/// The one kind here that is not of the core of Kubernetes.
+/// The one kind here that is not in the group `io.k8s.api`.
 const DEFINITION: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
 
 fn validate_create_definition(definition: &Value, found: &mut FieldErrors) {
@@ -90,10 +90,10 @@ fn validate_update_definition(old: &Value, new: &Value, found: &mut FieldErrors)
     found.errors.extend(super::definition::validate_update(old, new));
 }
 
-/// A kind, and a look at one object of it.
+/// A kind and a rule for its new objects.
 type CreateRule = (&'static str, fn(&Value, &mut FieldErrors));
 
-/// What only holds for new objects.
+/// Rules that apply only to new objects.
 const CREATE_RULES: &[CreateRule] = &[
     ("core.v1.Pod", pods::validate_create),
     ("apps.v1.StatefulSet", workloads::validate_create_set),
@@ -103,12 +103,12 @@ const CREATE_RULES: &[CreateRule] = &[
     (DEFINITION, validate_create_definition),
 ];
 
-/// Kinds that count how often a name they made up was taken. That goes up only.
+/// Kinds that count collisions of generated names. The count must not decrease.
 const COLLIDING: &[&str] = &["apps.v1.DaemonSet", "apps.v1.Deployment", "apps.v1.StatefulSet"];
 
 const PREFIX: &str = "io.k8s.api.";
 
-/// The name of a type as it is in the tables.
+/// Returns the name of a type as the tables have it.
 fn short(type_name: &str) -> &str {
     type_name.strip_prefix(PREFIX).unwrap_or(type_name)
 }
@@ -120,7 +120,7 @@ pub(super) fn validate_create(type_name: &str, object: &Value, found: &mut Field
     }
 }
 
-/// Whether the change of such an object is looked at first.
+/// Reports whether the change of such an object is validated first.
 pub(super) fn comes_first(type_name: &str) -> bool {
     type_name.strip_prefix(PREFIX).is_some_and(|name| CHANGE_FIRST.contains(&name))
 }
@@ -132,10 +132,10 @@ pub(super) fn validate_update(type_name: &str, old: &Value, new: &Value, found: 
     }
 }
 
-/// What may not change from the first object to the second.
+/// Validates the change from the first object to the second.
 pub(super) type UpdateFn = fn(&Value, &Value, &mut FieldErrors);
 
-/// What is not allowed of a status.
+/// Rules for status updates.
 const STATUS_RULES: &[(&str, UpdateFn)] = &[
     ("batch.v1.Job", batch::validate_job_status),
     ("certificates.v1.CertificateSigningRequest", certificates::validate_status),
@@ -147,16 +147,16 @@ const STATUS_RULES: &[(&str, UpdateFn)] = &[
     ("networking.v1.Ingress", network::validate_ingress_status),
 ];
 
-/// How much of an object Kubernetes looks at when a subresource is written.
+/// The part of an object that Kubernetes validates when a subresource is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValidationScope {
     /// All of it, as if it were new.
     Whole,
-    /// Its metadata, and what the rule looks at.
+    /// Its metadata, and the fields that the rule itself reads.
     Metadata,
 }
 
-/// A subresource other than the status, how much is looked at, and what may not change by it.
+/// A kind, a subresource other than the status, the scope of validation, and a rule about the change.
 type SubresourceRule = (&'static str, &'static str, ValidationScope, UpdateFn);
 
 const SUBRESOURCE_RULES: &[SubresourceRule] = &[
@@ -171,7 +171,7 @@ const SUBRESOURCE_RULES: &[SubresourceRule] = &[
     ("core.v1.Pod", "resize", ValidationScope::Whole, pods::validate_resize),
 ];
 
-/// The rules for a subresource of a kind; none if it has none.
+/// Returns the rule for a subresource of a kind; none if there is none.
 pub(super) fn subresource_rule(type_name: &str, part: &str) -> Option<(ValidationScope, UpdateFn)> {
     let name = short(type_name);
     let found = SUBRESOURCE_RULES.iter().find(|(kind, of, ..)| *kind == name && *of == part)?;

@@ -1,4 +1,4 @@
-//! Names and amounts of resources: what a container asks for, what a quota counts, what a limit range limits.
+//! Validation of resource names and quantities in containers, quotas and limit ranges.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::value::{entries, get, items, quantity, text};
 use crate::validation::common::NOT_NEGATIVE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 
-/// Counted, not measured.
+/// Resources that are counted.
 const COUNTED: &[&str] = &[
     "configmaps",
     "persistentvolumeclaims",
@@ -22,7 +22,7 @@ const COUNTED: &[&str] = &[
     "services.nodeports",
 ];
 
-/// Measured, and what a quota adds up.
+/// Resources that are measured, and their sums in quotas.
 const MEASURED: &[&str] = &[
     "cpu",
     "ephemeral-storage",
@@ -50,7 +50,7 @@ pub(super) fn is_quota(name: &str) -> bool {
     COUNTED.contains(&name) || MEASURED.contains(&name) || is_huge_quota(name)
 }
 
-/// Kubernetes's own, rather than a device's.
+/// Reports whether a resource is Kubernetes' own, and not an extended resource such as a device.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -65,7 +65,7 @@ pub(super) fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge(name)
 }
 
-/// A name of any resource.
+/// Checks the name of any resource.
 pub(super) fn name(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let faults = qualified_name(name);
     if faults.is_empty() && !name.contains('/') && !is_quota(name) && name != "storage" {
@@ -74,7 +74,7 @@ pub(super) fn name(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     found.faults(at, name, faults);
 }
 
-/// What a container can ask for.
+/// Checks the name of a resource that a container can request.
 pub(super) fn container_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     name(resource, at, found);
     if !resource.contains('/') {
@@ -86,7 +86,7 @@ pub(super) fn container_name(resource: &str, at: &FieldPath<'_>, found: &mut Fie
     }
 }
 
-/// What a pod as a whole can ask for.
+/// Checks the name of a resource that a whole pod can request.
 fn pod_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let before = found.count();
     name(resource, at, found);
@@ -95,7 +95,7 @@ fn pod_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// What a quota can limit.
+/// Checks the name of a resource that a quota can limit.
 pub(super) fn quota_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     name(resource, at, found);
     if !resource.contains('/') && !is_quota(resource) {
@@ -103,7 +103,7 @@ pub(super) fn quota_name(resource: &str, at: &FieldPath<'_>, found: &mut FieldEr
     }
 }
 
-/// Not negative, and whole if it is counted.
+/// Checks that a quantity is not negative, and whole if it is a count.
 pub(super) fn amount(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let amount = quantity(value);
     if amount.is_negative() {
@@ -114,7 +114,7 @@ pub(super) fn amount(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut 
     }
 }
 
-/// Names and amounts of a map of resources.
+/// Checks names and quantities of a map of resources.
 pub(super) fn quota_amounts(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (name, value) in value.as_object().into_iter().flatten() {
         quota_name(name, &at.key(name), found);
@@ -124,7 +124,7 @@ pub(super) fn quota_amounts(value: &Value, at: &FieldPath<'_>, found: &mut Field
 
 type NameCheck = fn(&str, &FieldPath<'_>, &mut FieldErrors);
 
-/// What a container, or a pod as a whole, asks for and is limited to.
+/// Checks the requests and limits of a container.
 pub(super) fn container_requirements(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     requirements(value, container_name, at, found);
 }
@@ -170,7 +170,7 @@ fn within_limit(name: &str, asked: &Quantity, limit: &Quantity, at: &FieldPath<'
     }
 }
 
-/// Huge pages come whole.
+/// Checks that huge pages are requested as whole pages.
 fn pages(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(page) = name.strip_prefix("hugepages-") else { return };
     let (page, asked) = (page.parse::<Quantity>().ok().and_then(|page| page.ceil()), quantity(value));
@@ -183,7 +183,7 @@ fn pages(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors)
     }
 }
 
-/// Devices a container uses are devices of its pod.
+/// Checks that the device claims of a container are among those of its pod.
 pub(super) fn claims(value: &Value, of_pod: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, claim) in items(value, "claims").iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The words rules are written in.
+//! The elements of the rule tables.
 //!
-//! A table says, per type, which rules hold for its fields, in the order Kubernetes looks at them. What no word says is
-//! a function of the value, its place and the list of faults.
+//! A table lists, per type, the rules for its fields, in the order in which Kubernetes checks them. A rule that no
+//! element expresses is a function of the value, its path and the list of errors.
 
 use std::collections::HashSet;
 
@@ -11,50 +11,50 @@ use super::value::{self, get, is_empty};
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 
-/// A type and its rules. The type by the end of its name: `core.v1.Container`.
+/// Types and their rules. A type is given by the end of its name: `core.v1.Container`.
 pub(super) type Table = &'static [(&'static str, &'static [Rule])];
 
 pub(super) type ValidateFn = fn(&Value, &FieldPath<'_>, &mut FieldErrors);
 
-/// What holds for one type.
+/// A rule of a type.
 pub(super) enum Rule {
-    /// Checks of the value of one field.
+    /// Checks for the value of one field.
     Field(&'static str, &'static [FieldRule]),
-    /// Fields are looked at together.
+    /// A check of several fields together.
     Whole(ValidateFn),
-    /// Now the values in this field, by the rules of their own type. Fields that are not named here come last.
+    /// Validates the values in this field by the rules of their own type. Fields without this rule come last.
     Into(&'static str),
-    /// The values in this field are not validated here.
+    /// The values in this field are not validated.
     Skip(&'static str),
-    /// Of these fields only one may be there. The first is looked into, the others are too many.
+    /// At most one of these fields may be set. The first one that is set is validated, the others are errors.
     One { of: &'static [&'static str], many: &'static str, none: Option<&'static str> },
 }
 
-/// What holds for one value. Where there is none, only `Required` has something to say.
+/// A check of one value. For an absent value, only `Required` reports an error.
 #[derive(Clone, Copy)]
 pub(super) enum FieldRule {
-    /// Ends the checks of this value.
+    /// Ends the checks of this value if it is empty.
     Required(&'static str),
     NonNegative,
-    /// At least this much, and what to say otherwise.
+    /// A minimum, and the text of the error.
     AtLeast(i64, &'static str),
     AtMost(i64, &'static str),
     Between(i64, i64),
-    /// Nothing, or between.
+    /// Zero, or a valid port number.
     Port,
     OneOf(&'static [&'static str]),
-    /// What is wrong with a text.
+    /// A check of a text.
     Text(fn(&str) -> Vec<String>),
     MaxBytes(usize),
     MaxItems(usize),
     NonNegativeQuantity,
     Labels,
     Selector,
-    /// For each item of a list, or each value of a map.
+    /// Checks for each item of a list or each value of a map.
     Each(&'static [FieldRule]),
-    /// Reported at the list rather than at the item.
+    /// Like `Each`, but errors are reported at the list instead of the item.
     EachHere(&'static [FieldRule]),
-    /// No two items say the same in this field.
+    /// No two items have the same value in this field.
     Unique(&'static str),
     Code(ValidateFn),
 }

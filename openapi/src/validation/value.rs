@@ -1,7 +1,7 @@
-//! Reading values that have the right types, but may be absent.
+//! Accessors for values that have the right types but may be absent.
 //!
-//! Go has zero values where JSON has absence, and Kubernetes's rules are written in Go: an absent text is an empty
-//! one, an absent number is nought. A value of a wrong type cannot be here, and counts as absent.
+//! Go has zero values where JSON has absent fields, and Kubernetes' rules are written in Go: an absent string is empty,
+//! an absent number is zero. Decoding has rejected values of a wrong type; they would count as absent.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub(super) fn get<'v>(value: &'v Value, field: &str) -> &'v Value {
     value.get(field).unwrap_or(&NULL)
 }
 
-/// Follows fields with dots between them.
+/// Returns the value at a path of fields separated by dots.
 pub(super) fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split('.').fold(value, get)
 }
@@ -46,7 +46,7 @@ pub(super) fn entry_count(value: &Value, field: &str) -> usize {
     get(value, field).as_object().map(Map::len).unwrap_or_default()
 }
 
-/// Decoding has made sure that it is one; if not, it is nothing.
+/// Returns a quantity; zero if it is invalid, which decoding prevents.
 pub(super) fn quantity(value: &Value) -> Quantity {
     let parsed = match value {
         Value::String(text) => text.parse().ok(),
@@ -56,7 +56,7 @@ pub(super) fn quantity(value: &Value) -> Quantity {
     parsed.unwrap_or(Quantity::ZERO)
 }
 
-/// Whether Go would see nothing here.
+/// Reports whether the value is the zero value of its type in Go.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -68,7 +68,8 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Equal the way Kubernetes compares: nothing, an empty list and an empty map are one and the same.
+/// Reports whether two values are equal as Kubernetes compares them: absent, an empty list and an empty map are the
+/// same.
 pub(super) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         _ if nothing(left) || nothing(right) => nothing(left) && nothing(right),

@@ -1,4 +1,4 @@
-//! CronJobs: they create a Job at each scheduled time.
+//! CronJobs: create a Job at each scheduled time.
 
 use api::meta::cron::Schedule;
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use crate::plan::{Event, Plan};
 
 /// The scheduled time of a Job.
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// How many missed schedule times are stepped through one by one. Of more only the last counts.
+/// How many missed schedule times are examined one by one. If there are more, only the last counts.
 const MISSED_MAX: usize = 100;
 
 pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan) {
@@ -61,12 +61,12 @@ fn active_reference(job: &Value) -> Value {
     })
 }
 
-/// The last scheduled time that has passed without a Job. Requeues for the next one.
+/// Returns the last scheduled time that has passed without a Job. Requeues for the next one.
 fn last_missed(cron: &Value, now: Timestamp, plan: &mut Plan) -> Option<Timestamp> {
     if flag(cron, "/spec/suspend") {
         return None;
     }
-    let schedule = Schedule::parse(text(cron, "/spec/schedule"))?;
+    let schedule = Schedule::parse(text(cron, "/spec/schedule")).ok()?;
     let zone = match text(cron, "/spec/timeZone") {
         "" => TimeZone::UTC,
         zone => TimeZone::get(zone).ok()?,
@@ -88,7 +88,7 @@ fn last_missed(cron: &Value, now: Timestamp, plan: &mut Plan) -> Option<Timestam
             None => return last,
         }
     }
-    // Too many times were missed: schedule from now on.
+    // Too many times were missed, so the next one is not known: checks again in a minute.
     plan.requeue_at(later(now, std::time::Duration::from_secs(60)));
     last
 }
@@ -152,7 +152,7 @@ fn delete_old_jobs(cron: &Value, finished: &[&Value], plan: &mut Plan) {
     }
 }
 
-/// Records an Event for each Job that has finished since it was listed as active.
+/// Records an Event for each listed active Job that has finished.
 fn record_completed(cron: &Value, finished: &[&Value], plan: &mut Plan) {
     let listed = |job: &&&Value| {
         list(cron, "/status/active").iter().any(|active| active["uid"] == job["metadata"]["uid"])

@@ -7,10 +7,10 @@ use crate::validation::structural::formats;
 
 use super::text;
 
-/// Where a definition says who agreed to it.
+/// The annotation with the approval of a definition.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// A definition that is as approved as it was before stays so.
+/// Checks the approval annotation. An existing definition keeps the approval it has.
 pub(super) fn validate(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
     let group = text(&new["spec"]["group"]);
     let is_protected = ["k8s.io", "kubernetes.io"]

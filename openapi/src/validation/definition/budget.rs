@@ -2,20 +2,20 @@
 
 use crate::schema::constraints::Pattern;
 
-/// What the patterns of one definition may cost to compile, in states of their automata.
+/// The remaining cost for the patterns of one definition, in states of their automata.
 pub(super) struct Budget {
     left: u64,
 }
 
 impl Default for Budget {
-    /// About fifty times the longest repetition there can be, and thousands of the patterns there are.
+    /// About fifty times the longest possible repetition, and thousands of usual patterns.
     fn default() -> Budget {
         Budget { left: 200_000 }
     }
 }
 
 impl Budget {
-    /// What is wrong with a pattern, if anything is.
+    /// Subtracts the cost of a pattern. Returns an error if it is invalid or exceeds the budget.
     pub(super) fn spend(&mut self, pattern: &str) -> Option<String> {
         match Pattern::cost(pattern) {
             Err(fault) => Some(fault.to_string()),
@@ -24,9 +24,10 @@ impl Budget {
                     self.left = left;
                     None
                 }
-                None => {
-                    Some("error parsing regexp: the patterns of this definition are too large".to_owned())
-                }
+                None => Some(
+                    "error parsing regexp: the patterns of this definition exceed the total size limit"
+                        .to_owned(),
+                ),
             },
         }
     }

@@ -11,7 +11,7 @@ use super::{FAULTS_MAX, items, text};
 
 const TYPES: &str = "boolean,date,integer,number,string";
 const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-/// A selector looks at each of these for every object.
+/// Maximum number of selectable fields: a selector reads each of them in every object.
 const SELECTABLE_MAX: usize = 8;
 
 pub(super) fn validate(version: &Value, path: &str, found: &mut Vec<FieldError>) {
@@ -44,7 +44,7 @@ pub(super) fn validate(version: &Value, path: &str, found: &mut Vec<FieldError>)
     }
 }
 
-/// Whether it begins as a path does. More is not asked of one.
+/// Checks that a path starts with a dot. Nothing more is required.
 fn simple_path(text: &str, path: &str, found: &mut Vec<FieldError>) -> bool {
     let is_path = text.starts_with('.');
     if !is_path {
@@ -107,7 +107,7 @@ pub(super) fn validate_selectable(version: &Value, schema: &Value, path: &str, f
     }
 }
 
-/// Follows a path of names through a schema.
+/// Follows a path of field names through a schema.
 fn field_path<'d>(path: &str, schema: Props<'d>) -> Result<(Vec<String>, Props<'d>), String> {
     let (mut at, mut rest, mut steps) = (schema, path, Vec::new());
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! How one version of a kind becomes another.
+//! Validation of the conversion between versions.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ const STRATEGY: &str = "spec.conversion.strategy";
 const CLIENT: &str = "spec.conversion.webhookClientConfig";
 const REVIEWS: &str = "spec.conversion.conversionReviewVersions";
 
-/// A webhook may be named by a kind with one version, which never asks it. A kind with more would lose what its clients
-/// write, so it is refused until webhooks are asked.
+/// Checks the conversion strategy. A kind with one version may have a webhook, which is never called. A kind with
+/// several would lose what its clients write, so it is rejected as long as webhooks are not supported.
 pub(super) fn validate(conversion: &Value, versions: usize, found: &mut Vec<FieldError>) {
     let webhook = &conversion["webhook"];
     match text(&conversion["strategy"]) {

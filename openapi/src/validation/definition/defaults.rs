@@ -1,4 +1,4 @@
-//! Whether the defaults of a schema fulfil it: what the server fills in, it must also accept.
+//! Validation of the defaults of a schema: they must fit the schema itself.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     found
 }
 
-/// A schema and what is in it. Below keys of any name there are no defaults.
+/// Checks a schema and everything in it. Maps contain no defaults.
 fn node(schema: &Schema, path: &str, found: &mut Vec<FieldError>) {
     if found.len() >= FAULTS_MAX {
         return;

@@ -1,14 +1,14 @@
-//! Whether a definition is one to accept, in the words of a Kubernetes API server.
+//! Validation of custom resource definitions, with the texts of a Kubernetes API server.
 //!
 //! ```text
 //! spec ── names, versions, conversion
 //!   └─ per version ── columns, subresources, selectable fields
-//!        └─ schema ── structural: may it be pruned by?   defaults: do they fulfil it?   openapi: what is not supported
+//!        └─ schema ── structural: can it prune?   defaults: do they fit it?   openapi: what is not supported
 //! ```
 //!
-//! Upstream's own form of a definition has one schema, one set of columns and one of subresources for all versions
-//! where these are the same. Its messages name fields of that form, so a definition with one version is told about
-//! `spec.validation.openAPIV3Schema`; and so it is here ([`Shared`]).
+//! The internal form of a definition in Kubernetes has one schema, one list of columns and one of subresources if all
+//! versions agree on them. Error texts name fields of that form: for a definition with one version,
+//! `spec.validation.openAPIV3Schema`. Errors here do the same ([`Shared`]).
 
 mod approval;
 mod budget;
@@ -32,12 +32,13 @@ use crate::meta::names::{dns1035_label, dns1123_subdomain};
 use crate::validation::structural::formats;
 
 const IMMUTABLE: &str = "field is immutable";
-/// Faults told of one definition. The rest would not be read, and each may name a path as long as the definition.
+/// Maximum number of errors for one definition. Further ones would not be read, and each path may be as long as the
+/// definition.
 const FAULTS_MAX: usize = 100;
-/// Versions of one kind. Each is a resource to serve, with columns and documents of its own.
+/// Maximum number of versions of one kind. Each is a resource to serve, with columns and documents of its own.
 const VERSIONS_MAX: usize = 100;
 
-/// What is wrong with a new definition, apart from what can be wrong with any object.
+/// Returns the errors of a new definition, apart from those of its metadata.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let name = text(&definition["metadata"]["name"]);
@@ -52,7 +53,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     found
 }
 
-/// What is wrong with the next version of a definition: all that would be wrong with a new one, and what may not change.
+/// Returns the errors of an updated definition: those of a new one, and changes to immutable fields.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let (before, after) = (&old["spec"], &new["spec"]);
@@ -72,14 +73,14 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     found
 }
 
-/// What is wrong with the next status of a definition.
+/// Returns the errors of an updated status of a definition.
 pub fn validate_status(_old: &Value, new: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     names::validate(&new["status"]["acceptedNames"], "status.acceptedNames", &mut found);
     found
 }
 
-/// Warnings about a definition: new formats that are not validated, and CEL rules that are stored only.
+/// Returns warnings about a definition: new formats that are not validated, and CEL rules that are only stored.
 pub fn definition_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let known = old.map(unknown_formats).unwrap_or_default();
     let strange = unknown_formats(new).into_iter().filter(|format| !known.contains(format));
@@ -89,7 +90,7 @@ pub fn definition_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
         .any(|schema| props::any(schema, &|node| !node.list("x-kubernetes-validations").is_empty()))
     {
         warnings
-            .push("x-kubernetes-validations: rules are kept and published, but not evaluated yet".to_owned());
+            .push("x-kubernetes-validations: rules are stored and published, but not evaluated".to_owned());
     }
     warnings
 }
@@ -122,7 +123,7 @@ fn is_established(definition: &Value) -> bool {
     conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
 }
 
-/// What all versions have in common, which is then said once.
+/// Which properties all versions have in common, and are therefore validated once.
 struct Shared {
     schema: bool,
     subresources: bool,
@@ -203,7 +204,7 @@ fn validate_group(group: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-/// What a version has of its own.
+/// Validates the properties of one version that are not shared.
 fn validate_version(
     version: &Value,
     shared: &Shared,
@@ -239,7 +240,7 @@ fn validate_version(
     }
 }
 
-/// What all versions have in common.
+/// Validates the properties that all versions share.
 fn validate_shared(
     first: &Value,
     versions: &[Value],
@@ -300,7 +301,7 @@ fn validate_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
         let detail = "must have exactly one version marked as storage version";
         found.push(FieldError::invalid("spec.versions", all(), detail));
     }
-    // Upstream's form also names the first version by itself.
+    // The internal form in Kubernetes also has the name of the first version.
     if let Some(name) = versions.first().map(|first| text(&first["name"])).filter(|name| !name.is_empty()) {
         let faults = dns1035_label(name);
         if !faults.is_empty() {
@@ -309,7 +310,7 @@ fn validate_version_list(versions: &[Value], found: &mut Vec<FieldError>) {
     }
 }
 
-/// The status a definition is written with, and what is said of the whole.
+/// Validates the status in the same write, and properties of the whole definition.
 fn validate_rest(old: Option<&Value>, new: &Value, found: &mut Vec<FieldError>) {
     names::validate(&new["status"]["acceptedNames"], "status.acceptedNames", found);
     stored::validate(new, found);

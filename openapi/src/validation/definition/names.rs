@@ -7,7 +7,7 @@ use crate::meta::names::dns1035_label;
 
 use super::{items, text};
 
-/// Those of a definition, or those that were accepted. Absent names are reported elsewhere.
+/// Validates the names in the spec, or the accepted names. Absent names are reported elsewhere.
 pub(super) fn validate(names: &Value, path: &str, found: &mut Vec<FieldError>) {
     let mut label = |field: String, name: &str, as_label: &str, words: &str| {
         let faults = dns1035_label(as_label);

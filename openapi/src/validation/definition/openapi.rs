@@ -1,4 +1,4 @@
-//! What a schema may say of all that OpenAPI could.
+//! Validation of the OpenAPI keywords that a schema may use.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Why a default may not be here.
+/// Why a default is forbidden at a place.
 type Forbidden = Option<String>;
 
 #[derive(Clone)]
@@ -87,7 +87,7 @@ fn node(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldError>) {
     rules(schema, &at.path, found);
 }
 
-/// What no schema of a definition may say.
+/// Reports keywords that no schema of a definition may use.
 fn unsupported(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldError>) {
     let path = |field: &str| format!("{}.{field}", at.path);
     let kind = schema.kind();
@@ -115,7 +115,7 @@ fn unsupported(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldErro
     }
 }
 
-/// How the parts of a value belong together.
+/// Validates the `x-kubernetes-*` extensions for lists, maps and unknown fields.
 fn extensions(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let at = format!("{path}.x-kubernetes-preserve-unknown-fields");
@@ -165,7 +165,7 @@ fn extensions(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-/// Items of a set are told apart as wholes.
+/// Validates the items of a set, which are compared as a whole.
 fn set_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     let Some(items) = schema.schema("items") else { return };
     let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
@@ -183,7 +183,7 @@ fn set_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-/// Items of a map are objects, told apart by scalars in them.
+/// Validates the items of an associative list: objects with scalar key fields.
 fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     let keys = schema.list("x-kubernetes-list-map-keys");
     let keys_at = format!("{path}.x-kubernetes-list-map-keys");
@@ -205,7 +205,7 @@ fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
         found.push(FieldError::invalid(format!("{path}.items.type"), items.kind(), detail));
         return;
     }
-    // Each of these two names all keys, so it is said once and not for every key.
+    // Both texts list all keys, so each is reported once and not for every key.
     let tell = |detail: &str, found: &mut Vec<FieldError>| {
         found.push(FieldError::invalid(keys_at.clone(), keys.to_vec(), detail));
     };
@@ -233,7 +233,7 @@ fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-/// What tells items apart is always there.
+/// Checks that items and their key fields are always present.
 fn keyed(schema: Props<'_>, kind: &str, path: &str, found: &mut Vec<FieldError>) {
     let Some(items) = schema.schema("items") else { return };
     if items.is("nullable") {
@@ -262,7 +262,7 @@ fn keyed(schema: Props<'_>, kind: &str, path: &str, found: &mut Vec<FieldError>)
     }
 }
 
-/// Rules in CEL, as far as they are no CEL.
+/// Validates CEL rules, apart from their CEL expressions.
 fn rules(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     for (index, rule) in schema.schemas("x-kubernetes-validations").enumerate() {
         if found.len() >= FAULTS_MAX {

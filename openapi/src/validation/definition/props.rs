@@ -1,8 +1,8 @@
-//! A schema as a definition writes it, asked for its parts.
+//! Access to the properties of a schema in a definition.
 
 use serde_json::{Map, Value};
 
-/// One schema, or one condition.
+/// A schema or a condition.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Props<'d>(pub(super) &'d Value);
 
@@ -11,7 +11,7 @@ impl<'d> Props<'d> {
         self.0.as_object()
     }
 
-    /// The value of a property; null counts as absent.
+    /// Returns the value of a property; null counts as absent.
     pub(super) fn get(self, name: &str) -> Option<&'d Value> {
         self.fields()?.get(name).filter(|value| !value.is_null())
     }
@@ -24,7 +24,7 @@ impl<'d> Props<'d> {
         self.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The type.
+    /// Returns the `type`.
     pub(super) fn kind(self) -> &'d str {
         self.text("type")
     }
@@ -37,7 +37,7 @@ impl<'d> Props<'d> {
         self.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The schema under a name; not a list of them, nor a truth.
+    /// Returns the schema in a property; none if the property is a list or a boolean.
     pub(super) fn schema(self, name: &str) -> Option<Props<'d>> {
         self.get(name).filter(|value| value.is_object()).map(Props)
     }
@@ -59,7 +59,7 @@ impl<'d> Props<'d> {
         self.get("properties")?.as_object()?.get(name).map(Props)
     }
 
-    /// The exact words for what may be a number or a text.
+    /// Reports whether `anyOf` has exactly the two conditions of int-or-string.
     pub(super) fn names_both_types(self) -> bool {
         let is = |condition: Props<'_>, kind: &str| {
             condition.fields().is_some_and(|fields| fields.len() == 1) && condition.kind() == kind
@@ -71,7 +71,7 @@ impl<'d> Props<'d> {
     }
 }
 
-/// Looks at a schema and at everything in it.
+/// Calls `look` with a schema and with every schema in it.
 pub(super) fn each<'d>(schema: &'d Value, look: &mut impl FnMut(Props<'d>)) {
     let mut open = vec![Props(schema)];
     while let Some(node) = open.pop() {
@@ -87,7 +87,7 @@ pub(super) fn each<'d>(schema: &'d Value, look: &mut impl FnMut(Props<'d>)) {
     }
 }
 
-/// Whether something holds anywhere in a schema.
+/// Reports whether a predicate holds for any schema in a schema.
 pub(super) fn any<'d>(schema: &'d Value, holds: &impl Fn(Props<'d>) -> bool) -> bool {
     let mut found = false;
     each(schema, &mut |node| found |= holds(node));

@@ -1,4 +1,4 @@
-//! The schema of a version as a whole.
+//! Validation of the whole schema of a version.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::budget::Budget;
 use super::props::{self, Props};
 use super::{defaults, openapi, structural};
 
-/// What the status subresource leaves to be said at the root.
+/// The properties that the root may have if there is a status subresource.
 const AT_ROOT: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -89,7 +89,7 @@ fn validate_root(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     }
 }
 
-/// Why a schema cannot even be looked at as a structural one.
+/// Returns why a schema cannot even be validated as a structural one.
 fn unsupported(schema: &Value) -> Option<String> {
     const FIELDS: [(&str, &str); 7] = [
         ("id", "id"),

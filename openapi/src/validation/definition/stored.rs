@@ -1,4 +1,4 @@
-//! The versions objects of a kind may be stored in.
+//! Validation of the stored versions of a kind.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{items, text};
 
 const PATH: &str = "status.storedVersions";
 
-/// The one they are stored in now is among them, and none of them is gone.
+/// Checks that the stored versions contain the storage version, and that the definition still has all of them.
 pub(super) fn validate(definition: &Value, found: &mut Vec<FieldError>) {
     let stored = definition["status"]["storedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if stored.is_empty() {

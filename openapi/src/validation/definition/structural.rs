@@ -1,7 +1,7 @@
-//! Structural schemas: those an object can be pruned by.
+//! Validation of structural schemas, which can prune an object.
 //!
-//! Every field has a type outside of any condition, so what is known of an object never depends on what it says.
-//! Conditions narrow values down; they bring no fields, no types and no defaults of their own.
+//! Every field has a type outside of all conditions, so the known fields of an object do not depend on its values.
+//! Conditions only restrict values; they add no fields, types or defaults.
 
 use crate::meta::field::FieldError;
 
@@ -20,7 +20,7 @@ enum SchemaLevel {
     Field,
 }
 
-/// All that keeps a schema from being structural, in the order of the texts.
+/// Returns everything that keeps a schema from being structural, sorted by text.
 pub(super) fn validate(schema: Props<'_>, path: &str, budget: &mut Budget) -> Vec<FieldError> {
     let mut walk = StructuralSchemaCheck { budget, found: Vec::new() };
     walk.schema(schema, SchemaLevel::Root, path);
@@ -43,7 +43,7 @@ impl StructuralSchemaCheck<'_> {
         self.found.push(FieldError::forbidden(field, detail));
     }
 
-    /// Whether more faults would be told.
+    /// Reports whether the maximum number of errors is reached.
     fn is_full(&self) -> bool {
         self.found.len() >= FAULTS_MAX
     }
@@ -112,7 +112,7 @@ impl StructuralSchemaCheck<'_> {
         }
     }
 
-    /// What an object has anyway is not for its definition to describe.
+    /// Validates apiVersion, kind and metadata, whose types a definition cannot change.
     fn metadata(&mut self, schema: Props<'_>, level: SchemaLevel, path: &str) {
         let is_object = level == SchemaLevel::Root || schema.is(EMBEDDED);
         for name in ["kind", "apiVersion"] {
@@ -142,7 +142,7 @@ impl StructuralSchemaCheck<'_> {
         }
     }
 
-    /// The conditions of a schema, and its pattern.
+    /// Validates the conditions of a schema, and its pattern.
     fn conditions(&mut self, schema: Props<'_>, skip_any: bool, skip_first_any: bool, path: &str) {
         if !skip_any {
             for (index, condition) in schema.schemas("anyOf").enumerate() {
@@ -212,7 +212,7 @@ impl StructuralSchemaCheck<'_> {
         }
     }
 
-    /// What conditions at the root speak of must be there outside of them.
+    /// Checks that fields in the conditions of a value also exist outside of them.
     fn complete_value(&mut self, value: Props<'_>, schema: Option<Props<'_>>, at: &str, said: &str) {
         if let Some(not) = value.schema("not") {
             self.complete(not, schema, at, &format!("{said}.not"));

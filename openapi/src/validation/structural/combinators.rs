@@ -1,4 +1,4 @@
-//! Conditions: rules of which some, one, all or none must hold.
+//! Conditions of a schema: `anyOf`, `oneOf`, `allOf` and `not`.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::meta::go;
 use crate::schema::constraints::Constraints;
 
 impl StructuralValidator {
-    /// `anyOf`, `oneOf`, `allOf` and `not`, in this order.
+    /// Validates `anyOf`, `oneOf`, `allOf` and `not`, in this order.
     pub(super) fn conditions(
         &mut self,
         rules: &Constraints,
@@ -71,7 +71,7 @@ impl StructuralValidator {
         outcome
     }
 
-    /// The first that holds, or the failure that comes closest.
+    /// Returns the result of the first condition that is met, or the failure with the most matches.
     fn any(
         &mut self,
         conditions: &[Constraints],
@@ -91,7 +91,8 @@ impl StructuralValidator {
         Err(best.unwrap_or_default())
     }
 
-    /// How many hold; and what is told: of one that holds nothing but its matches, of none that do the closest.
+    /// Returns how many conditions are met, and a result: of the one that is met, or of the failure with the most
+    /// matches.
     fn one(
         &mut self,
         conditions: &[Constraints],

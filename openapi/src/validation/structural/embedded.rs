@@ -1,4 +1,4 @@
-//! Whether objects inside custom objects are objects: with a kind, and with metadata that makes sense.
+//! Validation of embedded objects: apiVersion, kind and metadata.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::meta::names::dns1035_label;
 use crate::schema::{Schema, Shape};
 use crate::validation::metadata::embedded_metadata;
 
-/// Looks at everything embedded in a value, and at the value itself if `outermost` says so.
+/// Validates everything embedded in a value, and the value itself if `outermost` is set.
 pub(in crate::validation) fn validate(
     value: &Value,
     schema: &Schema,

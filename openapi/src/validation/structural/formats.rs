@@ -1,6 +1,6 @@
-//! Formats of texts: what a definition may ask for with `format`.
+//! String formats: the values of `format` in a definition.
 //!
-//! They are as strict and as lenient as upstream's validator is, whose names for them ignore dashes.
+//! They are as strict and as lenient as Kubernetes' validator, which ignores dashes in their names.
 
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
@@ -41,12 +41,12 @@ const FORMATS: &[(&str, Check)] = &[
     ("uuid5", |text| uuid(text, Some('5'))),
 ];
 
-/// Whether a format is one of texts that are looked at.
+/// Reports whether a string format is validated.
 pub(in crate::validation) fn is_known(format: &str) -> bool {
     format_check(format).is_some()
 }
 
-/// Whether a text has a format. Every text has one that is not known.
+/// Reports whether a text has a format. Every text is valid for an unknown format.
 pub(in crate::validation) fn is_valid(format: &str, text: &str) -> bool {
     format_check(format).is_none_or(|check| check(text))
 }
@@ -100,7 +100,7 @@ fn date_time(text: &str) -> bool {
     date(day) && &parts[1] <= "23" && &parts[2] <= "59" && &parts[3] <= "59"
 }
 
-/// `1h30m` as Go reads it, or anything that says a number of some unit.
+/// Accepts `1h30m` as Go parses it, and also a number with the name of a unit.
 fn duration(text: &str) -> bool {
     const STEMS: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
     const SHORT: [&str; 11] = ["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
@@ -142,7 +142,7 @@ fn go_duration(text: &str) -> bool {
     true
 }
 
-/// An address, with or without a name before it.
+/// Accepts an address, with or without a name before it.
 fn email(text: &str) -> bool {
     let text = text.trim();
     let address = match text.split_once('<') {
@@ -170,7 +170,7 @@ fn short_name(text: &str) -> bool {
         && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
 }
 
-/// Pairs of digits with colons or dashes, or fours with dots; 6, 8 or 20 bytes.
+/// Accepts pairs of digits with colons or dashes, or groups of four with dots; 6, 8 or 20 bytes.
 fn mac(text: &str) -> bool {
     let hex =
         |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -182,7 +182,7 @@ fn mac(text: &str) -> bool {
 }
 
 fn uuid(text: &str, version: Option<char>) -> bool {
-    // Longer ones are none, and what follows takes time by the square of the length.
+    // Longer texts are invalid, and the code below takes time quadratic in the length.
     const LENGTH_MAX: usize = 36;
     if text.len() > LENGTH_MAX {
         return false;
@@ -200,7 +200,7 @@ fn uuid(text: &str, version: Option<char>) -> bool {
     in_place && is_hex && versioned
 }
 
-/// A path from the root, or a scheme and anything after it.
+/// Accepts an absolute path, or a scheme and anything after it.
 fn uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return false;
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Looked at dash by dash, this one would take hours.
+    /// The validation of this text in quadratic time would take hours.
     #[test]
     fn a_million_dashes_are_no_uuid() {
         assert!(!is_valid("uuid", &"-".repeat(1_000_000)));

@@ -1,4 +1,4 @@
-//! Lists in which no two items may be the same, or have the same keys.
+//! Validation of lists with unique items or unique keys.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::meta::field::FieldError;
 use crate::schema::{ListSchema, ListType, Schema, Shape};
 
-/// Every repetition in a value: the first item that is there a second time.
+/// Reports every duplicate in a value at its second occurrence.
 pub(in crate::validation) fn validate(
     value: &Value,
     schema: &Schema,
@@ -65,7 +65,7 @@ fn repeated(items: &[Value], list: &ListSchema, path: &str, found: &mut Vec<Fiel
     }
 }
 
-/// Where something is seen for the second time. The third time is no news.
+/// Returns the index of each text's second occurrence. Further occurrences are not reported.
 fn seconds(texts: impl Iterator<Item = String>) -> Vec<usize> {
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut found = Vec::new();

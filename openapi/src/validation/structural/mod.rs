@@ -1,16 +1,16 @@
-//! Whether a custom object fulfils its schema, in the words of a Kubernetes API server.
+//! Validation of custom objects against their schemas, with the texts of a Kubernetes API server.
 //!
 //! ```text
-//! node = a schema or a condition     one value against one node, with the value it was before, if that is known
+//! node = a schema or a condition     one value against one node, with its old value if there is one
 //!   type ── conditions ── text, format ── number ── items ── enum ── fields
 //! ```
 //!
-//! What has not changed is not held against an update: a fault below a value that was there before, in the same place,
-//! is forgiven. Which faults are told where several alternatives fail is decided as upstream does, by counting what did
-//! match; so an [`ValidationResult`] counts.
+//! An update is not rejected for old errors: errors inside a value that has not changed are ignored. If several
+//! alternatives fail, Kubernetes reports the errors of the one with the most passed checks; so a [`ValidationResult`]
+//! counts matches.
 //!
-//! Work is bounded: the steps one object may take are, whatever its definition. What takes long to compare, or to tell
-//! of, takes several.
+//! The number of steps for one object is limited, whatever its definition. Comparing or reporting long values counts as
+//! several steps.
 
 mod combinators;
 pub(super) mod embedded;
@@ -34,13 +34,13 @@ use crate::meta::go;
 use crate::schema::constraints::JsonType;
 use crate::schema::{Schema, Shape};
 
-/// Schemas and conditions looked at for one object. The largest body has a few hundred thousand values in it; what takes
-/// more than this was made to take long, and would take a second.
+/// Maximum number of schemas and conditions visited for one object. The largest body has a few hundred thousand values;
+/// an object that needs more steps than this was built to be slow, and would take a second.
 const STEPS_MAX: u64 = 2_000_000;
-/// Bytes looked at, or written, in one step.
+/// Bytes compared or written in one step.
 const STEP_BYTES: usize = 64;
 
-/// What is wrong with a new custom object, apart from its metadata.
+/// Returns the errors of a new custom object, apart from its metadata.
 pub(crate) fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
     let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = against(schema, object, None, "");
@@ -51,7 +51,7 @@ pub(crate) fn validate_create(resource: &ResourceInfo, object: &Value) -> Vec<Fi
     found
 }
 
-/// What is wrong with the next version of a custom object.
+/// Returns the errors of an updated custom object.
 pub(crate) fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
     let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = against(schema, new, Some(old), "");
@@ -62,7 +62,7 @@ pub(crate) fn validate_update(resource: &ResourceInfo, old: &Value, new: &Value)
     found
 }
 
-/// What is wrong with the next status of a custom object.
+/// Returns the errors of an updated status of a custom object.
 pub(crate) fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec<FieldError> {
     let Some(schema) = schema(resource) else { return Vec::new() };
     let mut found = Vec::new();
@@ -77,12 +77,12 @@ pub(crate) fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value)
     found
 }
 
-/// Kinds of holon.dev have no definition; the API server validates them.
+/// Returns the schema to validate by. Kinds of holon.dev have no definition; the API server validates them.
 fn schema(resource: &ResourceInfo) -> Option<&Schema> {
     resource.schema.as_deref().filter(|_| resource.custom.is_some())
 }
 
-/// Lists that had no repetitions may not get any.
+/// Reports duplicates in the lists of an object that had none before.
 fn new_repetitions(schema: &Schema, old: &Value, new: &Value, found: &mut Vec<FieldError>) {
     let mut before = Vec::new();
     lists::validate(old, schema, "", &mut before);
@@ -91,27 +91,27 @@ fn new_repetitions(schema: &Schema, old: &Value, new: &Value, found: &mut Vec<Fi
     }
 }
 
-/// All that is wrong with a value, and where: below `prefix`.
+/// Returns the errors of a value, with paths below `prefix`.
 pub(super) fn against(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut walk = StructuralValidator { path: String::new(), steps: 0 };
     let came_of = walk.visit(SchemaNode::of(schema), value, old);
     let mut found: Vec<FieldError> = came_of.issues.into_iter().map(|issue| issue.told(prefix)).collect();
     if walk.steps > STEPS_MAX {
-        let detail = "the object and its definition are too large to be checked against each other";
+        let detail = "validation exceeds its limit: the object and its schema are too large";
         found.push(FieldError::invalid(without_path(prefix), "", detail));
     }
     found.truncate(result::FAULTS_MAX);
     found
 }
 
-/// Where the walk is, and how far it has come.
+/// The current path, and the number of steps so far.
 struct StructuralValidator {
     path: String,
     steps: u64,
 }
 
 impl StructuralValidator {
-    /// One value. What is wrong with it is forgiven if it was so before.
+    /// Validates one value. Errors of a value that has not changed are dropped.
     fn visit(&mut self, node: SchemaNode<'_>, value: &Value, old: Option<&Value>) -> ValidationResult {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -183,7 +183,7 @@ impl StructuralValidator {
         Some(self.wrong_type(&joined(types), "null"))
     }
 
-    /// Formats have a say in what type a value has; that is how Kubernetes has it.
+    /// Checks the type of a value. As in Kubernetes, the format influences which types are valid.
     fn kind(&self, node: SchemaNode<'_>, value: &Value) -> Option<ValidationIssue> {
         let types = node.types();
         let found = JsonType::of(value);
@@ -358,7 +358,7 @@ impl StructuralValidator {
     }
 }
 
-/// Go converts a number to the type of the choice before it compares.
+/// Reports whether a value equals an enum value. Like Go, converts a number to the type of the enum value first.
 fn is_choice(choice: &Value, value: &Value) -> bool {
     match (choice.as_f64(), value.as_f64()) {
         (Some(choice_number), Some(number)) if choice.is_i64() => choice_number == number.trunc(),
@@ -399,7 +399,7 @@ mod tests {
         assert!(found.last().is_some_and(|last| last.detail.contains("too large")));
     }
 
-    /// Each names a choice of ten kilobytes, twice.
+    /// Each error contains an enum value of ten kilobytes twice.
     #[test]
     fn what_is_told_is_not_much_longer_than_it_may_be() {
         let item = json!({ "type": "string", "enum": ["c".repeat(10_000)] });

@@ -1,17 +1,17 @@
-//! A schema and a condition, seen as one thing.
+//! A common view of schemas and conditions.
 
 use std::sync::Arc;
 
 use crate::schema::constraints::{Constraints, JsonType};
 use crate::schema::{ListType, Schema, Shape};
 
-/// What one value is held against.
+/// A schema or a condition by which a value is validated.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaNode<'s> {
     pub(super) rules: Option<&'s Constraints>,
     pub(super) format: Option<&'s str>,
     pub(super) nullable: bool,
-    /// None for a condition, which has fields and items in its rules.
+    /// None for a condition, whose fields and items are in its rules.
     shape: Option<&'s Shape>,
 }
 
@@ -29,7 +29,7 @@ impl<'s> SchemaNode<'s> {
         SchemaNode { rules: Some(rules), format: rules.format.as_deref(), nullable: false, shape: None }
     }
 
-    /// The types a value may have; any if there are none.
+    /// Returns the valid types; empty if any type is valid.
     pub(super) fn types(&self) -> &'s [JsonType] {
         let Some(shape) = self.shape else {
             return self.rules.map(|rules| rules.types.as_slice()).unwrap_or_default();
@@ -62,7 +62,7 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// What a field is held against. Of the metadata of an object only what its definition asks.
+    /// Returns the node of a field. For the metadata of an object it has only the constraints of the definition.
     pub(super) fn field(&self, name: &str) -> Option<SchemaNode<'s>> {
         match self.shape {
             Some(Shape::Object(object)) if object.embedded && name == "metadata" => {
@@ -75,7 +75,7 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// Whether a field has a name here.
+    /// Reports whether the schema names this field.
     pub(super) fn names(&self, name: &str) -> bool {
         matches!(self.shape, Some(Shape::Object(object)) if object.fields.contains_key(name))
     }
@@ -88,7 +88,7 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// Values of any key, which are below a path even at the top.
+    /// Reports whether the node is a map. Errors of its values have a path even at the top.
     pub(super) fn is_map(&self) -> bool {
         matches!(self.shape, Some(Shape::Map(_)))
     }

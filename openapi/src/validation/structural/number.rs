@@ -1,4 +1,4 @@
-//! Numbers: whether they fit their type, and the bounds of a definition.
+//! Validation of numbers: the range of their type, and the bounds in a definition.
 
 use serde_json::{Number, Value};
 
@@ -7,7 +7,7 @@ use super::result::{ValidationIssue, ValidationResult};
 use crate::meta::go;
 use crate::schema::constraints::{Bound, JsonType};
 
-/// What is wrong with a number, in the order: its type, multiples, the lower bound, the upper bound.
+/// Validates a number in this order: type, multiples, lower bound, upper bound.
 pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcome: &mut ValidationResult) {
     let range = Range::of(node);
     let value = match number.as_i64() {
@@ -53,7 +53,7 @@ impl Operand {
     }
 }
 
-/// What the type and format of a node can hold.
+/// The type and format of a node, which determine the range of numbers.
 struct Range<'s> {
     kind: Option<JsonType>,
     format: Option<&'s str>,
@@ -122,7 +122,7 @@ fn not_positive(path: &str, factor: Value, shown: &str) -> ValidationIssue {
     )
 }
 
-/// Whole but for the noise of floats.
+/// Reports whether a float is an integer within its rounding error.
 fn is_whole(float: f64) -> bool {
     const NOISE: f64 = 1e-9;
     let distance = (float - float.round()).abs();

@@ -1,4 +1,4 @@
-//! The items of a list as they were before an update.
+//! The items of a list before an update.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::node::SchemaNode;
 use crate::schema::ListType;
 
-/// The items of a list as they were, found by their keys. Others have no place of their own.
+/// The old items of an associative list by their keys. Items of other lists have no old value.
 pub(super) struct OldValue<'v> {
     items: HashMap<String, &'v Value>,
     keys: &'v [Arc<str>],

@@ -1,27 +1,27 @@
-//! What came of a check, and how it is told.
+//! The result of a validation and its conversion to field errors.
 
 use serde_json::Value;
 
 use super::STEP_BYTES;
 use crate::meta::field::{ErrorType, FieldError};
 
-/// Faults told of one object. The rest would not be read.
+/// Maximum number of errors for one object. Further ones would not be read.
 pub(super) const FAULTS_MAX: usize = 1_000;
-/// Bytes of faults told of one object. One fault may be as long as its value and its definition are.
+/// Maximum size of all errors for one object. One error may be as long as its value and its definition.
 const BYTES_MAX: usize = 1 << 20;
 
-/// How Kubernetes writes the path of what has none.
+/// Returns the path in Kubernetes' texts for an error without a path.
 pub(super) fn without_path(prefix: &str) -> &str {
     if prefix.is_empty() { "<nil>" } else { prefix }
 }
 
-/// What came of one value.
+/// The result of validating one value.
 #[derive(Default)]
 pub(super) struct ValidationResult {
     pub(super) issues: Vec<ValidationIssue>,
-    /// How many checks were made and passed, roughly.
+    /// The approximate number of passed checks.
     pub(super) matches: u64,
-    /// How long the issues are, roughly.
+    /// The approximate size of the issues.
     bytes: usize,
 }
 
@@ -31,7 +31,7 @@ impl ValidationResult {
         self.extend(other.issues);
     }
 
-    /// Said once is enough.
+    /// Adds an issue, unless there is one with the same message.
     pub(super) fn add(&mut self, issue: ValidationIssue) {
         if !self.is_full() && !self.issues.iter().any(|known| known.message == issue.message) {
             self.bytes += issue.length();
@@ -39,12 +39,12 @@ impl ValidationResult {
         }
     }
 
-    /// Whether nothing more would be told.
+    /// Reports whether the maximum number or size of errors is reached.
     pub(super) fn is_full(&self) -> bool {
         self.issues.len() >= FAULTS_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// What it takes to tell the issues.
+    /// Returns the steps that reporting the issues takes.
     pub(super) fn steps(&self) -> u64 {
         (self.issues.len() + self.bytes / STEP_BYTES) as u64
     }
@@ -58,15 +58,15 @@ impl ValidationResult {
     }
 }
 
-/// One thing that is wrong.
+/// One validation error.
 pub(super) struct ValidationIssue {
-    /// Where it is; none for what is said about the object as a whole.
+    /// The path of the value; none for an error of the whole object.
     pub(super) path: Option<String>,
     pub(super) fault: ErrorType,
     pub(super) value: Option<Value>,
-    /// All of what is wrong, by which issues are told apart.
+    /// The complete text, which identifies the issue.
     pub(super) message: String,
-    /// What a client is told, where that is not the message.
+    /// The text for the client, if it is not the message.
     pub(super) detail: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl ValidationIssue {
         }
     }
 
-    /// Said about the object as a whole, with the path in the text.
+    /// An error of the whole object, with the path in the text.
     pub(super) fn general(message: String) -> ValidationIssue {
         ValidationIssue {
             path: None,

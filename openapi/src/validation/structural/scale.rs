@@ -1,4 +1,4 @@
-//! The parts of an object that its scale is made of.
+//! Validation of the scale fields of a custom object.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) enum ScaleField {
     Status,
 }
 
-/// Numbers of replicas are whole, not negative and fit 32 bits; the selector is a text.
+/// Checks that replica counts are 32-bit integers and not negative, and that the selector is a string.
 pub(super) fn validate(
     resource: &ResourceInfo,
     object: &Value,
@@ -58,7 +58,7 @@ fn dotted(pointer: &str) -> String {
     pointer.replace('/', ".").replace("~1", "/").replace("~0", "~")
 }
 
-/// What the pointer leads to; a reason where something on the way is no object.
+/// Returns the value at the pointer, or an error if the path leads through a value that is not an object.
 fn reach<'v>(object: &'v Value, pointer: &str, path: &str) -> Result<Option<&'v Value>, String> {
     let mut at = object;
     for step in pointer.split('/').skip(1) {

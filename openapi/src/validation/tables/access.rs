@@ -1,4 +1,4 @@
-//! Who may do what: roles and their bindings.
+//! Validation of roles and their bindings.
 
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ fn role_kind(binding: &Value, kinds: &[&str], at: &FieldPath<'_>, found: &mut Fi
     }
 }
 
-/// A binding that led elsewhere would be another binding.
+/// Checks that a binding keeps its role.
 pub(crate) fn validate_update_binding(old: &Value, new: &Value, found: &mut FieldErrors) {
     let role = get(new, "roleRef");
     if same(get(old, "roleRef"), role) {

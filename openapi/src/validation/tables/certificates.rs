@@ -1,4 +1,4 @@
-//! Requests for certificates: what they ask for, who may judge them, and what they get.
+//! Validation of CertificateSigningRequests, their approval and their certificates.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,13 @@ use crate::validation::value::{get, items, same, text};
 
 pub(super) const RULES: Table = &[("certificates.v1.CertificateSigningRequestSpec", &[Whole(certificate)])];
 
-/// Conditions that are only ever true, and never taken back.
+/// Conditions that can only be true and cannot be removed.
 const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
-/// Of those, the condition types only an approver sets.
+/// Of these, the conditions that only an approver sets.
 const JUDGEMENTS: [&str; 2] = ["Approved", "Denied"];
 const CERTIFICATE: &str = "status.certificate";
 
-/// An approver sets conditions, and does not sign.
+/// Validates a write to `approval`: it sets conditions, but no certificate.
 pub(crate) fn validate_approval(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "status"), get(new, "status"));
     conditions(old, new, found);
@@ -29,7 +29,7 @@ pub(crate) fn validate_approval(old: &Value, new: &Value, found: &mut FieldError
     }
 }
 
-/// A signer sets the certificate once, and does not approve.
+/// Validates a write to `status`: it sets the certificate once, but does not approve.
 pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "status"), get(new, "status"));
     let (before, after) = (text(old, "certificate"), text(new, "certificate"));
@@ -62,7 +62,7 @@ fn of_kind<'v>(status: &'v Value, kind: &str) -> Vec<&'v Value> {
     items(status, "conditions").iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
-/// Each type once, with a status; what was wrong before may stay so.
+/// Checks that each condition type occurs once and has a status. Errors of the old object may stay.
 fn conditions(old: &Value, new: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status.conditions");
     let known = items(old, "conditions");
@@ -104,7 +104,7 @@ fn repeats(conditions: &[Value]) -> bool {
     !conditions.iter().all(|condition| seen.insert(text(condition, "type")))
 }
 
-/// Whether this is base64 of PEM of certificates and nothing else. None at all is right, too.
+/// Checks that a text is base64 of PEM with nothing but certificates. An empty text is valid.
 fn is_certificate(base64: &str) -> Result<(), String> {
     let pem = STANDARD.decode(base64).unwrap_or_default();
     let pem = String::from_utf8_lossy(&pem);
@@ -130,7 +130,7 @@ fn is_certificate(base64: &str) -> Result<(), String> {
     }
 }
 
-/// Whether these bytes are one sequence of DER. Its content is not parsed.
+/// Reports whether bytes are one DER sequence. Its content is not parsed.
 fn is_sequence(der: &[u8]) -> bool {
     let [0x30, first, rest @ ..] = der else { return false };
     let (length, inside) = match usize::from(*first) {
@@ -197,7 +197,7 @@ fn certificate(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Whether the first block of PEM in base64 is a request. What it asks for is for the signer to read.
+/// Reports whether the first PEM block is a certificate request. The signer parses its content.
 fn is_request(base64: &str) -> bool {
     let pem = STANDARD.decode(base64).unwrap_or_default();
     let pem = String::from_utf8_lossy(&pem);
@@ -210,7 +210,7 @@ fn is_request(base64: &str) -> bool {
     begun.as_deref() == Some("CERTIFICATE REQUEST") && begun == ended
 }
 
-/// `example.com/signer`.
+/// Checks `example.com/signer`.
 fn signer(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if name.is_empty() {
         return found.required(at, "");
@@ -263,7 +263,7 @@ mod tests {
             Err("only CERTIFICATE PEM blocks are allowed, found \"PRIVATE KEY\""),
         );
         validate(&block("CERTIFICATE", "AAAA"), Err("x509: malformed certificate"));
-        // A length that is longer than what follows, and one of more bytes than there are.
+        // A length beyond the end, and lengths of more bytes than there are.
         for odd in
             [&[0x30, 0x05, 0x02][..], &[0x30, 0x84, 0xff][..], &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff][..]]
         {
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// A signer could once approve a request by writing its status.
+    /// Regression: a signer could approve a request by writing its status.
     #[test]
     fn a_signer_does_not_approve() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });

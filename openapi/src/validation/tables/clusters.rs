@@ -1,4 +1,4 @@
-//! Kinds about the cluster itself: nodes, namespaces, classes, leases.
+//! Validation of nodes, namespaces, classes, leases and other kinds about the cluster itself.
 
 use std::collections::HashSet;
 
@@ -56,7 +56,7 @@ fn node(node: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// How much a node has.
+/// Checks the capacity and the allocatable resources of a node.
 fn node_amounts(node: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status");
     for part in ["capacity", "allocatable"] {
@@ -66,7 +66,7 @@ fn node_amounts(node: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// What a kubelet may say of its node.
+/// Validates a node status as a kubelet reports it.
 pub(crate) fn validate_node_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
     node_amounts(new, found);
     let (status, at) = (get(new, "status"), FieldPath::TOP.field("status"));
@@ -84,7 +84,7 @@ pub(crate) fn validate_node_status(_old: &Value, new: &Value, found: &mut FieldE
 
 const MAX_FEATURE_CHARS: usize = 253;
 
-/// Names of features, each once, in order.
+/// Checks that the names of features are sorted and unique.
 fn features(features: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let names: Vec<&str> = features.iter().filter_map(Value::as_str).collect();
     for (index, name) in names.iter().enumerate() {
@@ -116,7 +116,7 @@ fn is_feature(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(is_word)
 }
 
-/// A namespace is in the phase its deletion says.
+/// Checks that the phase of a namespace agrees with its deletion timestamp.
 pub(crate) fn validate_namespace_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
     let (at, phase) = (FieldPath::TOP.field("status.Phase"), text(get(new, "status"), "phase"));
     match (path_in(new, "metadata.deletionTimestamp").is_null(), phase) {
@@ -128,7 +128,7 @@ pub(crate) fn validate_namespace_status(_old: &Value, new: &Value, found: &mut F
     }
 }
 
-/// What a namespace waits for before it goes.
+/// Checks the finalizers of a namespace.
 pub(crate) fn validate_finalize(_old: &Value, new: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("spec.finalizers");
     let names = items(get(new, "spec"), "finalizers");
@@ -137,7 +137,7 @@ pub(crate) fn validate_finalize(_old: &Value, new: &Value, found: &mut FieldErro
     }
 }
 
-/// Pod CIDRs and the provider ID of a node are set once.
+/// Checks that pod CIDRs and the provider ID of a node are set only once.
 pub(crate) fn validate_update_node(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let (olds, news) = (items(old, "podCIDRs"), items(new, "podCIDRs"));

@@ -1,4 +1,4 @@
-//! Config maps and secrets.
+//! Validation of ConfigMaps and Secrets.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, entries, get, has, same, text};
 
-/// All values together.
+/// Maximum size of all values together.
 const MAX_BYTES: usize = 1024 * 1024;
 
 pub(super) const RULES: Table =
@@ -32,19 +32,19 @@ fn config_map(map: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         bytes += decoded_bytes(value);
     }
     if bytes > MAX_BYTES {
-        // Kubernetes has no name for the whole.
+        // Kubernetes uses this path for the whole object.
         found.too_long(&at.field("[]"), MAX_BYTES);
     }
 }
 
-/// How long what a text in base64 stands for is.
+/// Returns the length of the bytes that a base64 text encodes.
 fn decoded_bytes(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default().as_bytes();
     let digits = text.iter().filter(|byte| !matches!(byte, b'=' | b'\r' | b'\n')).count();
     digits * 3 / 4
 }
 
-/// What a secret of a type has to hold.
+/// Keys that a Secret of a type must have.
 const KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
     ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
@@ -93,7 +93,7 @@ fn secret(secret: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Why a value is not a JSON object, as Go says it.
+/// Returns why a value is not a JSON object, in Go's words.
 fn json_fault(value: &Value) -> Option<String> {
     let text = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
     let kind = match decode(&text, Syntax::Json) {
@@ -111,7 +111,7 @@ fn json_fault(value: &Value) -> Option<String> {
 
 const SEALED: &str = "field is immutable when `immutable` is set";
 
-/// One that was sealed stays sealed, and as it is.
+/// Checks that an immutable ConfigMap or Secret stays immutable and unchanged.
 pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     if get(old, "immutable").as_bool() != Some(true) {
         return;

@@ -1,4 +1,4 @@
-//! Where services lead: endpoints and slices of them.
+//! Validation of Endpoints and EndpointSlices.
 
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ fn subset(subset: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// An unparsable address is reported twice, as Kubernetes does.
+/// Validates an address. As in Kubernetes, an unparsable one is reported twice.
 fn address(address: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (ip, at) = (text(address, "ip"), at.field("ip"));
     found.faults(&at, ip, net::ip(ip));

@@ -1,8 +1,8 @@
-//! Events: what happened to an object, told in the namespace of that object.
+//! Validation of Events.
 //!
-//! They are served in two versions whose fields have different names. Kubernetes reports faults under the names of the
-//! older one, except for who reported. An event with a time of its own is of the newer kind and has to say more; what
-//! comes through the newer version has to be of the newer kind, and has nothing in the fields of the older.
+//! Events are served in two API groups whose fields have different names. Kubernetes reports errors with the names of
+//! core Events, except for the reporter. An event with an `eventTime` is of the newer form and has more required
+//! fields. An event written through `events.k8s.io` must be of the newer form, without values in the deprecated fields.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) const RULES: Table = &[
     ("events.v1.Event", &[Whole(|event, at, found| validate(event, &EVENTS, at, found))]),
 ];
 
-/// What a version calls the fields that have two names.
+/// The names of the fields that differ between the API groups.
 struct Names {
     about: &'static str,
     message: &'static str,
@@ -33,7 +33,7 @@ fn validate(event: &Value, names: &Names, at: &FieldPath<'_>, found: &mut FieldE
     let about = text(get(event, names.about), "namespace");
     let is_new = has(event, "eventTime");
     let agrees = match about {
-        // Of what has no namespace.
+        // The event is about a cluster-scoped object.
         "" => namespace == "default" || (is_new && namespace == "kube-system"),
         _ => is_new || namespace == about,
     };
@@ -60,14 +60,14 @@ fn validate_new(event: &Value, names: &Names, at: &FieldPath<'_>, found: &mut Fi
     at_most(1024, text(event, names.message), &at.field("message"), found);
 }
 
-/// The text itself is not repeated.
+/// Checks the length of a text, without repeating the text.
 fn at_most(bytes: usize, text: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if text.len() > bytes {
         found.invalid(at, "", format!("can have at most {bytes} characters"));
     }
 }
 
-/// What `events.k8s.io` wants of a new event.
+/// Validates a new event of `events.k8s.io`.
 pub(crate) fn validate_create(event: &Value, found: &mut FieldErrors) {
     let top = FieldPath::TOP;
     validate_series(event, found);
@@ -103,7 +103,7 @@ fn validate_series(event: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// Of an event in `events.k8s.io` only the series goes on.
+/// Checks that only the series of an event of `events.k8s.io` changes.
 pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     if !same(get(old, "series"), get(new, "series")) {
         validate_series(new, found);

@@ -1,4 +1,4 @@
-//! Whose requests wait for whose.
+//! Validation of API priority and fairness: FlowSchemas and PriorityLevelConfigurations.
 
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ fn any_rules(rules: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A subject's kind, and the field that says who it is.
+/// The kinds of subjects, and the field that names the subject.
 const SUBJECTS: [(&str, &str); 3] =
     [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 

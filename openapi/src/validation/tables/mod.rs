@@ -1,4 +1,4 @@
-//! The rules of the built-in types, a file per subject.
+//! The rules of the built-in types, one file per subject.
 
 pub(super) mod access;
 pub(super) mod batch;
@@ -45,7 +45,7 @@ const TABLES: &[Table] = &[
     workloads::RULES,
 ];
 
-/// All rows, by the whole name of the type.
+/// Returns all rules by full type name.
 pub(super) fn by_type() -> HashMap<String, &'static [Rule]> {
     let rows = TABLES.iter().copied().flatten();
     rows.map(|(name, rules)| (format!("io.k8s.api.{name}"), *rules)).collect()

@@ -1,4 +1,4 @@
-//! Ingresses, their classes, and network policies.
+//! Validation of Ingresses, IngressClasses and NetworkPolicies.
 
 use serde_json::Value;
 
@@ -228,7 +228,7 @@ fn ip_block(block: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
     let faults = net::cidr(range);
     if !faults.is_empty() {
-        // What would be left out of nothing is not looked at.
+        // The exceptions from an invalid CIDR are not validated.
         return found.faults(&at.field("cidr"), range, faults);
     }
     for (index, except) in items(block, "except").iter().filter_map(Value::as_str).enumerate() {
@@ -248,13 +248,13 @@ fn cidrs(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// Where an ingress can be reached. An address that was there before may be wrong.
+/// Validates the addresses of an Ingress. Invalid addresses of the old object may stay.
 pub(crate) fn validate_ingress_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let points = |object| items(path_in(object, "status.loadBalancer"), "ingress");
     reachable(points(old), points(new), found);
 }
 
-/// Addresses and names of what balances load.
+/// Validates addresses and host names of a load balancer.
 pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status.loadBalancer.ingress");
     for (index, point) in new.iter().enumerate() {
@@ -271,7 +271,7 @@ pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut FieldErrors) {
     }
 }
 
-/// The old and the new way to name a class say the same.
+/// Checks that the class annotation and `ingressClassName` agree.
 pub(crate) fn validate_create_ingress(ingress: &Value, found: &mut FieldErrors) {
     let annotation = get(path_in(ingress, "metadata.annotations"), CLASS_ANNOTATION).as_str();
     let class = path_in(ingress, "spec.ingressClassName").as_str();

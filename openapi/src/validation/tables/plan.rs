@@ -1,8 +1,8 @@
 //! Validates an object by the rules of its types.
 //!
-//! Rules are said per type, and a type stands in many places: a container in a pod, in a deployment's template, in a
-//! cron job's template's template. Once, on first use, schemas and tables become one plan per type that knows the way
-//! to everything that has rules and to nothing else; parts of objects without rules are never visited.
+//! Rules belong to types, and a type occurs in many places: a container in a pod, in the template of a Deployment, in
+//! the Job template of a CronJob. On first use, schemas and tables are combined into one plan per type, which contains
+//! only the paths to values with rules. Parts of objects without rules are never visited.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ use crate::validation::value::get;
 
 static PLANS: LazyLock<BTreeMap<&'static str, Arc<ValidationPlan>>> = LazyLock::new(plans);
 
-/// Checks a value by the rules of the type with this name, and of all types in it.
+/// Validates a value by the rules of the named type and of all types in it.
 pub(in crate::validation) fn validate(
     type_name: &str,
     value: &Value,
@@ -32,14 +32,14 @@ pub(in crate::validation) fn validate(
     }
 }
 
-/// The same, except for the status, which has its own endpoint.
+/// Validates an object without its status, which is written separately.
 pub(in crate::validation) fn validate_object(type_name: &str, object: &Value, found: &mut FieldErrors) {
     if let Some(plan) = PLANS.get(type_name) {
         plan.run(object, &FieldPath::TOP, found, Some("status"));
     }
 }
 
-/// Only the status.
+/// Validates only the status of an object.
 pub(in crate::validation) fn validate_status(type_name: &str, object: &Value, found: &mut FieldErrors) {
     let steps = PLANS.get(type_name).map(|plan| plan.steps.as_slice()).unwrap_or_default();
     for step in steps {
@@ -51,7 +51,7 @@ pub(in crate::validation) fn validate_status(type_name: &str, object: &Value, fo
     }
 }
 
-/// The rules of one type, and the ways on.
+/// The rules of one type, and the fields with further plans.
 struct ValidationPlan {
     steps: Vec<PlanStep>,
 }
@@ -63,7 +63,7 @@ enum PlanStep {
     One { of: Vec<(&'static str, Option<Descent>)>, many: &'static str, none: Option<&'static str> },
 }
 
-/// How the values of a field hold values of another type.
+/// How the values of a field contain values of another type.
 #[derive(Clone)]
 enum Descent {
     Object(Arc<ValidationPlan>),
@@ -135,12 +135,12 @@ fn plans() -> BTreeMap<&'static str, Arc<ValidationPlan>> {
 struct PlanBuilder {
     rules: HashMap<String, &'static [Rule]>,
     made: HashMap<Arc<str>, Option<Arc<ValidationPlan>>>,
-    /// Types being made. One that contains itself is not looked into again: none of those has rules.
+    /// Types whose plans are being built. A recursive type is not expanded again: none of those has rules.
     open: HashSet<Arc<str>>,
 }
 
 impl PlanBuilder {
-    /// None for a type that has no rules, and neither has anything in it.
+    /// Builds the plan of a type. Returns none if neither the type nor anything in it has rules.
     fn plan(&mut self, schema: &Schema) -> Option<Arc<ValidationPlan>> {
         let Some(name) = schema.name.clone() else { return self.make(schema) };
         if let Some(made) = self.made.get(&name) {

@@ -1,4 +1,4 @@
-//! How many pods of an application may be away at once.
+//! Validation of PodDisruptionBudgets.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! How much a namespace may use, and how much one thing in it.
+//! Validation of ResourceQuotas and LimitRanges.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ const OF_PODS: &[&str] =
     &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
 const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
 
-/// Scopes and what can be counted within each.
+/// Quota scopes, and the resources that can be counted in each.
 const SCOPES: &[(&str, &[&str])] = &[
     ("Terminating", OF_PODS),
     ("NotTerminating", OF_PODS),
@@ -41,7 +41,7 @@ const SCOPES: &[(&str, &[&str])] = &[
 
 const OPPOSITES: &[(&str, &str)] = &[("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
-/// How many of the limits cannot be counted within the scope; none for an unknown scope.
+/// Returns how many of the quota's resources cannot be counted in the scope; none for an unknown scope.
 fn uncountable(spec: &Value, scope: &str) -> Option<usize> {
     let (_, countable) = SCOPES.iter().find(|(name, _)| *name == scope)?;
     let names = entries(spec, "hard").map(|(name, _)| name.as_str());
@@ -64,7 +64,7 @@ fn scopes(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Reported at the list, whichever item it is.
+/// Validates the scope selector. Errors are reported at the list instead of the item.
 fn scope_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (selector, at) = (get(spec, "scopeSelector"), at.field("scopeSelector.matchExpressions"));
     for requirement in items(selector, "matchExpressions") {
@@ -101,7 +101,7 @@ fn scope_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A quota counts what it counted before.
+/// Checks that the scopes of a quota do not change.
 pub(crate) fn validate_update_quota(old: &Value, new: &Value, found: &mut FieldErrors) {
     let scopes = |quota: &Value| {
         let mut scopes = items(get(quota, "spec"), "scopes").to_vec();
@@ -169,7 +169,7 @@ fn names(limit: &Value) -> Vec<&str> {
     names
 }
 
-/// The least, what is given, and the most, in this order.
+/// Checks that minimum, default request, default limit and maximum are in this order.
 fn in_order(limit: &Value, name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let part = |part: &str| get(limit, part).get(name).map(quantity);
     let (min, max) = (part("min"), part("max"));

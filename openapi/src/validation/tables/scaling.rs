@@ -1,4 +1,4 @@
-//! Autoscalers.
+//! Validation of HorizontalPodAutoscalers.
 
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ fn bounds(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// What is not there cannot be measured; something else has to tell when to come back.
+/// Checks that an autoscaler that can scale to zero has a metric that does not come from its pods.
 fn to_zero(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let outside = |metric: &Value| ["Object", "External"].contains(&text(metric, "type"));
     if get(spec, "minReplicas").as_i64() == Some(0) && !items(spec, "metrics").iter().any(outside) {
@@ -134,7 +134,7 @@ fn to_zero(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// One source, and the one the type names.
+/// Checks that a metric has exactly the source that its type names.
 fn metric(metric: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(metric, "type");
     if kind.is_empty() {
@@ -142,7 +142,7 @@ fn metric(metric: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
     let expected = SOURCES.iter().find(|(name, _)| *name == kind).map(|(_, field)| *field);
     match expected {
-        // It says so twice, and so does Kubernetes.
+        // Like Kubernetes, reports this twice.
         None => {
             for _ in 0..2 {
                 found.not_supported(&at.field("type"), kind, SOURCE_TYPES);

@@ -1,4 +1,4 @@
-//! Volumes of a cluster: claims, what claims get, and the classes of both.
+//! Validation of PersistentVolumes, their claims, and storage classes.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const ACCESS: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "Rea
 const MODES: FieldRule = OneOf(&["Block", "Filesystem"]);
 const CLASS: &[FieldRule] = &[Text(dns1123_subdomain)];
 
-/// In the order in which the first one counts.
+/// Volume sources, in order of precedence.
 const SOURCES: &[&str] = &[
     "hostPath",
     "gcePersistentDisk",
@@ -179,7 +179,7 @@ fn data_source(source: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// The old and the new field say the same.
+/// Checks that `dataSource` and `dataSourceRef` agree.
 fn one_source(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (source, reference) = (get(spec, "dataSource"), get(spec, "dataSourceRef"));
     if source.is_null() || reference.is_null() {
@@ -309,7 +309,7 @@ fn attached_to(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     found.faults(&at.field("nodeName"), node, dns1123_subdomain(node));
 }
 
-/// A claim stays as it is, but for its size once it is bound.
+/// Checks that a claim is immutable, except for its requested size once it is bound.
 pub(crate) fn validate_update_claim(old: &Value, new: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("spec");
     let bound = path_in(new, "status.phase").as_str() == Some("Bound");
@@ -322,7 +322,7 @@ pub(crate) fn validate_update_claim(old: &Value, new: &Value, found: &mut FieldE
             }
         }
     };
-    // What was not said before can be said once: the volume, and the class.
+    // Volume and class can be set once if they were empty.
     for field in ["volumeName", "storageClassName"] {
         if text(before, field).is_empty() {
             keep(field);
@@ -359,7 +359,7 @@ const RESIZES: &[&str] = &[
     "NodeResizePending",
 ];
 
-/// What a claim has, and how far it is on its way to more.
+/// Validates the capacity of a claim and the progress of its expansion.
 pub(crate) fn validate_claim_status(_old: &Value, new: &Value, found: &mut FieldErrors) {
     let (status, at) = (get(new, "status"), FieldPath::TOP.field("status"));
     let capacity = at.field("capacity");
@@ -381,7 +381,7 @@ pub(crate) fn validate_claim_status(_old: &Value, new: &Value, found: &mut Field
     }
 }
 
-/// A negative amount, whole, as Kubernetes shows it here.
+/// Checks that a quantity is not negative. As in Kubernetes, the text shows it rounded to an integer.
 fn not_negative(amount: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let amount = quantity(amount);
     if amount.is_negative() {
@@ -389,7 +389,7 @@ fn not_negative(amount: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Whether a claim can have this. Of Kubernetes's own resources that is storage alone.
+/// Checks the name of a resource of a claim. Of Kubernetes' own resources only storage is valid.
 fn claimed(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let before = found.count();
     found.faults(at, name, qualified_name(name));
@@ -400,7 +400,7 @@ fn claimed(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     found.count() == before
 }
 
-/// A volume stays where it is.
+/// Checks that the source of a volume does not change.
 pub(crate) fn validate_update_volume(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new) = (get(old, "spec"), get(new, "spec"));
     if SOURCES.iter().any(|source| !same_source(get(old, source), get(new, source))) {
@@ -417,7 +417,7 @@ pub(crate) fn validate_update_volume(old: &Value, new: &Value, found: &mut Field
     }
 }
 
-/// A secret to grow with may be added.
+/// Reports whether two sources are the same, except that a secret for expansion may be added.
 fn same_source(old: &Value, new: &Value) -> bool {
     if has(old, "controllerExpandSecretRef") || !has(new, "controllerExpandSecretRef") {
         return same(old, new) && old.is_null() == new.is_null();

@@ -1,4 +1,4 @@
-//! Kinds that keep pods running: deployments, replica sets, stateful sets, daemon sets.
+//! Validation of Deployments, ReplicaSets, StatefulSets, DaemonSets and ReplicationControllers.
 
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ fn counts_of_set(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     in_proportion(status, &parts, "status.readyReplicas", at, found);
 }
 
-/// No part is more than the whole, and nothing is available that is not ready.
+/// Checks that no count exceeds `replicas`, and that no more pods are available than ready.
 fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for field in parts.iter().filter(|field| int(status, field) > int(status, "replicas")) {
         found.invalid(&at.field(field), int(status, field), "cannot be greater than status.replicas");
@@ -157,11 +157,11 @@ fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &FieldPath<'_>
     }
 }
 
-/// The selector has to be there, choose something, and choose the pods made.
+/// Checks that the selector exists, is not empty, and matches the labels of the template.
 fn validate_selector(spec: &Value, kind: &str, nonsense: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (selector, selector_at) = (get(spec, "selector"), at.field("selector"));
     if selector.is_null() {
-        // No selector chooses nothing; an empty one would choose everything.
+        // Without a selector, the template never matches.
         found.required(&selector_at, "");
         return not_selected(spec, at, found);
     }
@@ -179,7 +179,7 @@ fn validate_selector(spec: &Value, kind: &str, nonsense: &str, at: &FieldPath<'_
     }
 }
 
-/// As Kubernetes prints it, which is not in the order of the alphabet.
+/// Formats a selector in Kubernetes' order of fields, which is not alphabetical.
 fn shown_selector(selector: &Value) -> String {
     let parts = ["matchLabels", "matchExpressions"].into_iter().filter(|part| has(selector, part));
     let parts: Vec<_> = parts.map(|part| format!("\"{part}\":{}", get(selector, part))).collect();
@@ -218,7 +218,7 @@ fn daemon_selector(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Pods that are to run forever are restarted always and end never.
+/// Checks that pods are always restarted and have no deadline.
 fn runs_forever(spec: &Value, kind: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (pod, at) = (path_in(spec, "template.spec"), at.field("template.spec"));
     let policy = text(pod, "restartPolicy");
@@ -278,7 +278,7 @@ fn deployment_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors
     }
 }
 
-/// An unknown strategy; its rolling update parameters are not validated.
+/// Formats an unknown strategy as Go does. Its rolling update parameters are not validated.
 fn go_named(strategy: &Value) -> String {
     format!(
         "{{\"Type\":{},\"RollingUpdate\":{}}}",
@@ -295,7 +295,7 @@ fn rolling_named(rolling: &Value) -> String {
     });
     match rolling {
         Value::Null => "null".to_owned(),
-        // Ours are in order of name; Kubernetes's, it happens, in the opposite one.
+        // Our fields are in alphabetical order; Kubernetes happens to have them in reverse.
         _ => format!("{{{}}}", fields.rev().collect::<Vec<_>>().join(",")),
     }
 }
@@ -392,7 +392,7 @@ fn ordinals(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A set's pods have a volume for each claim the set makes, and names the set gives them.
+/// Validates the pod template of a StatefulSet, whose pods get names and volumes from the set.
 fn set_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let claims = items(spec, "volumeClaimTemplates");
     let mut template = get(spec, "template").clone();
@@ -416,7 +416,7 @@ fn set_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     runs_forever(spec, "StatefulSet", at, found);
 }
 
-/// What holds for a new set only: later neither changes.
+/// Rules for new StatefulSets only, about immutable fields.
 pub(crate) fn validate_create_set(set: &Value, found: &mut FieldErrors) {
     let (spec, at) = (get(set, "spec"), FieldPath::TOP.field("spec"));
     for (index, claim) in items(spec, "volumeClaimTemplates").iter().enumerate() {
@@ -445,7 +445,7 @@ const SET_MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-/// Everything else about a set is as it was made.
+/// Checks that the immutable fields of a StatefulSet do not change.
 pub(crate) fn validate_update_set(old: &Value, new: &Value, found: &mut FieldErrors) {
     let fixed = |set: &Value| {
         let mut spec = get(set, "spec").clone();

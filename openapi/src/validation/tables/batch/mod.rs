@@ -1,13 +1,13 @@
-//! Kinds whose pods end: jobs and cron jobs.
+//! Validation of Jobs and CronJobs.
 
 mod status;
 
+use api::meta::cron::Schedule;
 use serde_json::Value;
 
 use crate::meta::names::{dns1123_label, qualified_name};
 use crate::validation::common;
 use crate::validation::common::domain_prefixed_path;
-use crate::validation::cron;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{MaxItems, NonNegative, OneOf};
 use crate::validation::rule::Rule::{Field, Into, Whole};
@@ -66,7 +66,7 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-/// Unless `manualSelector` is set, a job's selector is generated from its uid.
+/// Checks the selector of a Job, which is generated from its uid unless `manualSelector` is set.
 fn generated_selector(job: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (spec, metadata) = (get(job, "spec"), get(job, "metadata"));
     if get(spec, "manualSelector").as_bool() == Some(true) || !has(spec, "selector") {
@@ -96,7 +96,7 @@ fn generated_selector(job: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) 
     }
 }
 
-/// What holds for a job itself, but not for the template of one.
+/// Validates a Job itself, as opposed to the template of one.
 fn job(job: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (spec, spec_at) = (get(job, "spec"), at.field("spec"));
     let selector = get(spec, "selector");
@@ -175,7 +175,7 @@ fn indexed(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Which failures count, and which do not.
+/// Validates the pod failure policy and the success policy.
 fn policies(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let rules = items(get(spec, "podFailurePolicy"), "rules");
     let rules_at = at.field("podFailurePolicy.rules");
@@ -273,7 +273,7 @@ fn replacement(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A pod that ends is not always restarted.
+/// Checks that the pods of a Job are not always restarted.
 fn ends(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let policy = path_in(spec, "template.spec.restartPolicy").as_str().unwrap_or_default();
     let at = at.field("template.spec.restartPolicy");
@@ -292,8 +292,8 @@ fn schedule(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if schedule.is_empty() {
         return;
     }
-    if let Some(fault) = cron::fault(schedule) {
-        found.invalid(&at, schedule, fault);
+    if let Err(error) = Schedule::parse(schedule) {
+        found.invalid(&at, schedule, error.to_string());
     }
     if schedule.contains("TZ") {
         let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
@@ -326,7 +326,7 @@ fn time_zone(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Selectors of the jobs made are made, too.
+/// Checks that a Job template has no selector, because it is generated for each Job.
 fn job_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (job, at) = (path_in(spec, "jobTemplate.spec"), at.field("jobTemplate.spec"));
     if has(job, "selector") {
@@ -340,7 +340,7 @@ fn job_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 
 const MAX_CRON_NAME: usize = 52;
 
-/// The names of jobs are made from the name of the cron job, and have to fit.
+/// Checks the length of a CronJob's name, from which the names of its Jobs are made.
 pub(crate) fn validate_create_cron(object: &Value, found: &mut FieldErrors) {
     let name = path_in(object, "metadata.name").as_str().unwrap_or_default();
     if name.len() > MAX_CRON_NAME {
@@ -349,10 +349,10 @@ pub(crate) fn validate_create_cron(object: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// What of a job's template may still change while it waits to start.
+/// Fields of a Job's pod template that may change while the Job is suspended.
 const TEMPLATE_MUTABLE: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
 
-/// A job is what it was made to be, but for how many pods run at once.
+/// Checks that only the mutable fields of a Job change, such as its parallelism.
 pub(crate) fn validate_update_job(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let mut fixed = |field: &str, old: &Value, new: &Value| {
@@ -383,7 +383,7 @@ pub(crate) fn validate_update_job(old: &Value, new: &Value, found: &mut FieldErr
     }
 }
 
-/// The old template with what may change taken from the new one.
+/// Returns the old template with the mutable fields of the new one.
 fn rescheduled(old: &Value, new: &Value) -> Value {
     let mut template = old.clone();
     let take = |into: &mut Value, from: &Value, field: &str| {

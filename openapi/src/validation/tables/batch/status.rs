@@ -1,9 +1,9 @@
-//! How far a job has come: what can be so at the same time.
+//! Validation of the status of a Job, without its history.
 //!
-//! Kubernetes refuses more: a job that ended without a condition which its versions before 1.31 do not set, a count that
-//! goes down, a time that changes. Here a status is the report of a cluster of any version, or of several, in which the
-//! job may have been made anew. A report that is refused would be refused for ever, so it is looked at by itself. Like
-//! Kubernetes this looks at what changed only: what was wrong before can be put right step by step.
+//! Kubernetes rejects more: a finished Job without a condition that its versions before 1.31 do not set, a decreasing
+//! count, a changed time. Here a status is the report of a cluster of any version, or of several, in which the Job may
+//! have been created again. A rejected report would be rejected forever, so it is not compared with the report before.
+//! As in Kubernetes, only changed fields are validated, so that earlier errors can be corrected one by one.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub(crate) fn validate_job_status(old: &Value, new: &Value, found: &mut FieldErr
     criteria(new, found);
 }
 
-/// A status, and what it was.
+/// The old and the new status.
 #[derive(Clone, Copy)]
 struct Change<'v> {
     old: &'v Value,
@@ -33,12 +33,12 @@ struct Change<'v> {
 }
 
 impl Change<'_> {
-    /// Whether this field is another now.
+    /// Reports whether a field changed.
     fn of(self, field: &str) -> bool {
         !same(get(self.old, field), get(self.new, field))
     }
 
-    /// Whether this condition is true now and was not, or the other way round.
+    /// Reports whether a condition became true or stopped being true.
     fn of_condition(self, kind: &str) -> bool {
         is_true(self.old, kind) != is_true(self.new, kind)
     }
@@ -53,7 +53,7 @@ fn not_possible(found: &mut FieldErrors, detail: &str) {
     found.invalid_unshown(&FieldPath::TOP.field("status.conditions"), detail);
 }
 
-/// Pods that ended and were not counted yet, by their uids.
+/// Validates the uids of pods that terminated and are not yet counted.
 fn uncounted(pods: &Value, found: &mut FieldErrors) {
     let mut seen = HashSet::new();
     let at = FieldPath::TOP.field("status.uncountedTerminatedPods");
@@ -69,7 +69,7 @@ fn uncounted(pods: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// What must be so of a job that has ended, one way or the other.
+/// Validates the fields of a Job that is complete or failed.
 fn ended(change: Change<'_>, found: &mut FieldErrors) {
     let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (complete, failed) = (is_true(new, "Complete"), is_true(new, "Failed"));
@@ -98,7 +98,7 @@ fn ended(change: Change<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Which parts of an indexed job succeeded and which failed: `0-2,5`.
+/// Validates the completed and failed indexes of an Indexed Job: `0-2,5`.
 fn indexes(change: Change<'_>, spec: &Value, found: &mut FieldErrors) {
     let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (completed, failed) = (text(new, "completedIndexes"), get(new, "failedIndexes"));
@@ -135,7 +135,7 @@ fn indexes(change: Change<'_>, spec: &Value, found: &mut FieldErrors) {
 
 type Interval = (i64, i64);
 
-/// Intervals in rising order, below `count`.
+/// Parses increasing intervals below `count`.
 fn parse(indexes: &str, count: i64) -> Result<(), String> {
     let mut last: Option<i64> = None;
     for interval in indexes.split(',').filter(|_| !indexes.is_empty()) {
@@ -172,12 +172,12 @@ fn parse_interval(interval: &str, count: i64) -> Result<Interval, String> {
     }
 }
 
-/// The intervals that can be read, whatever the others are.
+/// Returns the valid intervals, ignoring the others.
 fn known(indexes: &str, count: i64) -> Vec<Interval> {
     indexes.split(',').filter_map(|interval| parse_interval(interval, count).ok()).collect()
 }
 
-/// The first index two rising lists of intervals have in common.
+/// Returns the first index that two increasing lists of intervals have in common.
 fn overlap(one: &[Interval], other: &[Interval]) -> Option<i64> {
     let (mut left, mut right) = (one.iter().peekable(), other.iter().peekable());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
@@ -192,7 +192,7 @@ fn overlap(one: &[Interval], other: &[Interval]) -> Option<i64> {
     None
 }
 
-/// A job that has done what was asked has not failed, and the other way round.
+/// Checks that a Job with met success criteria has not failed, and vice versa.
 fn criteria(status: &Value, found: &mut FieldErrors) {
     let is_met = is_true(status, "SuccessCriteriaMet");
     if is_met && is_true(status, "Failed") {

@@ -1,4 +1,4 @@
-//! Containers: ports, environment, probes and hooks.
+//! Validation of containers: ports, environment, probes and hooks.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const HANDLERS: &str = "may not specify more than 1 handler type";
 const NO_HANDLER: &str = "must specify a handler type";
 pub(in crate::validation) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 
-/// All three sorts of containers. What depends on the rest of the pod is in `pods`.
+/// Rules for all three kinds of containers. Rules that depend on the rest of the pod are in `spec`.
 const CONTAINER: &[Rule] = &[
     Field("name", &[REQUIRED, Text(dns1123_label)]),
     Field("image", &[REQUIRED]),
@@ -109,7 +109,7 @@ fn headers(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Only a readiness probe may have to succeed more than once, and only the others end anything.
+/// Checks that only a readiness probe has a success threshold above one, and only the others have a grace period.
 fn thresholds(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let (probe, at) = (get(container, name), at.field(name));
@@ -133,7 +133,7 @@ fn thresholds(container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// The name of what a key is taken from may be empty only by being wrong.
+/// Validates the name of a referenced ConfigMap or Secret. An empty name is an invalid one, not a missing one.
 fn reference_name(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let name = text(value, "name");
     found.faults(&at.field("name"), name, dns1123_subdomain(name));
@@ -162,7 +162,7 @@ fn env_from(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// What a variable may say about its own pod.
+/// Fields of the pod that an environment variable can use.
 const ENV_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -201,7 +201,7 @@ fn value_from(variable: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A field of the pod itself, one of these or an entry of its labels or annotations.
+/// Validates a reference to a field of the pod: one of `allowed`, or a label or annotation.
 pub(in crate::validation) fn field_ref(
     value: &Value,
     allowed: &[&str],
@@ -235,7 +235,7 @@ pub(in crate::validation) fn field_ref(
     }
 }
 
-/// Fields that can be asked for somewhere.
+/// Fields of the pod that some reference can use.
 const KNOWN_FIELDS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",
@@ -262,7 +262,7 @@ const RESOURCE_FIELDS: &[&str] = &[
     "requests.memory",
 ];
 
-/// A resource of a container, in a variable or in a file.
+/// Validates a reference to a resource of a container, in a variable or in a file.
 pub(in crate::validation) fn resource_ref(
     value: &Value,
     in_file: bool,
@@ -301,7 +301,7 @@ fn divisor(resource: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldE
     }
 }
 
-/// Two containers of a pod cannot have one port of the machine.
+/// Checks that no two containers of a pod use the same host port.
 pub(in crate::validation) fn host_ports(containers: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut seen: Vec<(&str, &str, i64)> = Vec::new();
     for (index, container) in containers.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Pods, and the templates they are made from.
+//! Validation of pods and pod templates.
 //!
-//! A pod's spec is one type wherever it stands. What only holds for a pod itself is said of `Pod`, what only holds for
-//! a template of `PodTemplateSpec`.
+//! The spec of a pod is one type in both. Rules only for pods belong to `Pod`, rules only for templates to
+//! `PodTemplateSpec`.
 
 pub(super) mod containers;
 mod mounts;
@@ -153,7 +153,7 @@ fn dns(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Reported at the item, not at its name.
+/// Validates scheduling gates. Errors are reported at the item instead of its name.
 fn scheduling_gates(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let gates = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, gate) in gates.iter().enumerate() {
@@ -165,7 +165,7 @@ fn scheduling_gates(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) 
     }
 }
 
-/// What holds for a pod itself, whether it is new or not.
+/// Rules for a pod itself, new or not.
 fn pod(pod: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (metadata, spec) = (get(pod, "metadata"), get(pod, "spec"));
     annotations(get(metadata, "annotations"), spec, &at.field("metadata.annotations"), found);
@@ -200,7 +200,7 @@ fn tokens_without_account(volumes: &[Value], at: &FieldPath<'_>, found: &mut Fie
     }
 }
 
-/// What holds for a new pod only.
+/// Rules for new pods only.
 pub(crate) fn validate_create(pod: &Value, found: &mut FieldErrors) {
     let (spec, at) = (get(pod, "spec"), FieldPath::TOP.field("spec"));
     if !items(spec, "ephemeralContainers").is_empty() {
@@ -212,7 +212,7 @@ pub(crate) fn validate_create(pod: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// Kubernetes finds a template's labels at the template, not in its metadata.
+/// Validates the labels and annotations of a template. Kubernetes reports paths without `metadata` here.
 fn template_metadata(template: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let metadata = get(template, "metadata");
     common::labels(get(metadata, "labels"), &at.field("labels"), found);
@@ -230,7 +230,7 @@ fn template(template: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Annotations that mean something for pods.
+/// Validates annotations with a meaning for pods.
 fn annotations(annotations: &Value, spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if let Some(value) = get(annotations, MIRROR).as_str()
         && text(spec, "nodeName").is_empty()
@@ -246,7 +246,7 @@ fn annotations(annotations: &Value, spec: &Value, at: &FieldPath<'_>, found: &mu
     }
 }
 
-/// What may be said in annotations that mean something for pods, and what may not change about them.
+/// Validates the annotations with a meaning for pods after an update, and checks that the immutable one stays.
 fn validate_annotation_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (before, after) = (get(old, "metadata"), get(new, "metadata"));
     update::mirror(before, after, found);

@@ -1,4 +1,4 @@
-//! What a container mounts, as far as that can be said without its pod.
+//! Validation of the mounts of a container, as far as it does not depend on the pod.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn sub_paths(mount: &Value, list: &FieldPath<'_>, item: &FieldPath<'_>, found: &
     found.faults(&list.field("subPathExpr"), expression, descending_path(expression));
 }
 
-/// How mounts of the machine and of the container reach each other, and how read-only read-only is.
+/// Validates mount propagation and recursive read-only mounts.
 fn modes(mount: &Value, privileged: bool, list: &FieldPath<'_>, found: &mut FieldErrors) {
     let (propagation, at) = (text(mount, "mountPropagation"), list.field("mountPropagation"));
     match propagation {
@@ -102,7 +102,7 @@ fn devices_of(devices: &[Value], mounts: &[Value], list: &FieldPath<'_>, found: 
     }
 }
 
-/// What is mounted is a volume of the pod, and what is used as a device one that can be.
+/// Checks that mounts refer to volumes of the pod, and devices to volumes with a claim.
 pub(in crate::validation) fn are_volumes(
     container: &Value,
     volumes: &[&Value],

@@ -1,4 +1,4 @@
-//! Where pods go: affinity, tolerations, spreading.
+//! Validation of affinity, tolerations and topology spread constraints.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn term(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     validate_term(value, true, at, found);
 }
 
-/// It may name values no label has: nothing matches, and that is fine.
+/// Validates a preferred term. It may contain invalid label values, which never match.
 fn preference(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     validate_term(get(value, "preference"), false, &at.field("preference"), found);
 }
@@ -88,7 +88,7 @@ fn expression(requirement: &Value, with_values: bool, at: &FieldPath<'_>, found:
     }
 }
 
-/// Of a node's fields only its name can be asked for.
+/// Validates a requirement on a node's fields, of which only the name is selectable.
 fn field(requirement: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let values = items(requirement, "values");
     match text(requirement, "operator") {
@@ -115,7 +115,7 @@ fn namespaces(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Labels of the pod itself that a selector is to take over.
+/// Validates the keys of pod labels that a selector uses.
 fn label_keys(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
         let (keys, at) = (items(term, list), at.field(list));
@@ -189,7 +189,7 @@ fn toleration(toleration: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// How evenly pods spread over the machines, zones or whatever.
+/// Validates topology spread constraints.
 pub(in crate::validation) fn spread(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let constraints = value.as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, constraint) in constraints.iter().enumerate() {
@@ -244,7 +244,7 @@ fn topology_requirement(requirement: &Value, at: &FieldPath<'_>, found: &mut Fie
     found.faults(&at.field("key"), key, qualified_name(key));
 }
 
-/// Taints of a node.
+/// Validates the taints of a node.
 pub(in crate::validation) fn taints(taints: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, taint) in taints.iter().enumerate() {
         let item = at.index(index);

@@ -1,4 +1,4 @@
-//! Who a container is, and what it may do.
+//! Validation of security contexts.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::{FieldRule, Table};
 use crate::validation::value::{get, has, items, text};
 
-/// Numbers of users and groups.
+/// Valid ids of users and groups.
 const ID: &[FieldRule] = &[Between(0, i32::MAX as i64)];
 
 pub(in crate::validation) const RULES: Table = &[

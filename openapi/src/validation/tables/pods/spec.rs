@@ -1,4 +1,4 @@
-//! What the parts of a pod's spec have to do with each other.
+//! Rules about several parts of a pod's spec.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::validation::value::{at as path_in, get, has, int, is_empty, items, te
 
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Every container of the pod and where it is.
+/// Calls `visit` with every container of the pod and its path.
 fn each_container(spec: &Value, at: &FieldPath<'_>, mut visit: impl FnMut(&Value, &FieldPath<'_>)) {
     for list in LISTS {
         for (index, container) in items(spec, list).iter().enumerate() {
@@ -19,7 +19,7 @@ fn each_container(spec: &Value, at: &FieldPath<'_>, mut visit: impl FnMut(&Value
     }
 }
 
-/// A volume with something wrong about it is none that can be mounted.
+/// Returns the volumes without errors. Mounts of other volumes are reported as unknown.
 fn sound_volumes<'v>(spec: &'v Value, at: &FieldPath<'_>, found: &FieldErrors) -> Vec<&'v Value> {
     let list = at.field("volumes");
     let volumes = items(spec, "volumes").iter().enumerate();
@@ -43,7 +43,7 @@ pub(super) fn containers(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErro
     of_containers::host_ports(containers, &at, found);
 }
 
-/// What any container has to do with its pod.
+/// Rules for any container that depend on its pod.
 fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     mounts::are_volumes(container, volumes, at, found);
     amounts::claims(
@@ -60,7 +60,7 @@ fn common(spec: &Value, container: &Value, volumes: &[&Value], at: &FieldPath<'_
     }
 }
 
-/// Reported at the list, whichever item it is.
+/// Validates resize policies. Some errors are reported at the list instead of the item.
 fn resizing(container: &Value, restart_policy: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let policies = items(container, "resizePolicy");
     for (index, policy) in policies.iter().enumerate() {
@@ -81,7 +81,7 @@ fn resizing(container: &Value, restart_policy: &str, at: &FieldPath<'_>, found: 
     }
 }
 
-/// A hook that sleeps has to wake up before its pod is killed.
+/// Checks that a hook sleeps no longer than the grace period of the pod.
 fn hooks(spec: &Value, container: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (lifecycle, at) = (get(container, "lifecycle"), at.field("lifecycle"));
     for hook in ["postStart", "preStop"] {
@@ -143,7 +143,7 @@ pub(super) fn init_containers(spec: &Value, at: &FieldPath<'_>, found: &mut Fiel
     }
 }
 
-/// What a container that comes later cannot have, in the order Kubernetes goes through its fields.
+/// Fields that an ephemeral container cannot have, in the order in which Kubernetes checks them.
 const NOT_EPHEMERAL: [&str; 8] = [
     "ports",
     "resources",
@@ -199,7 +199,7 @@ fn image_is_trimmed(container: &Value, at: &FieldPath<'_>, found: &mut FieldErro
     }
 }
 
-/// Resources of the pod as a whole.
+/// Validates the resources of the whole pod.
 pub(super) fn resources(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(value, "claims") {
         found.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
@@ -215,7 +215,7 @@ pub(super) fn overhead(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors
     }
 }
 
-/// A pod on the machine's network has the ports it says it has.
+/// Checks that the host ports of a pod with `hostNetwork` equal its container ports.
 pub(super) fn host_network(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !truth(spec, "hostNetwork") {
         return;
@@ -234,7 +234,7 @@ pub(super) fn host_network(spec: &Value, at: &FieldPath<'_>, found: &mut FieldEr
     }
 }
 
-/// Which namespaces of the machine a pod shares, and which it cannot share at once.
+/// Checks which host namespaces a pod shares, and which exclude each other.
 pub(super) fn namespaces(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if truth(spec, "shareProcessNamespace") && truth(spec, "hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -267,7 +267,7 @@ pub(super) fn host_name(spec: &Value, at: &FieldPath<'_>, found: &mut FieldError
     found.faults(&at, name, dns1123_subdomain(name));
 }
 
-/// What makes no sense on the other system.
+/// Fields that a Windows pod cannot have.
 const NOT_ON_WINDOWS: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -333,7 +333,7 @@ pub(super) fn os(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Variables read from a file are read from a volume that is empty at first.
+/// Checks that variables from a file use a volume of type `emptyDir`.
 pub(super) fn files_of_variables(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     each_container(spec, at, |container, at| {
         for (index, variable) in items(container, "env").iter().enumerate() {

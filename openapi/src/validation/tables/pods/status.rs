@@ -1,9 +1,9 @@
-//! What a kubelet may say of a pod.
+//! Validation of the status of a pod, without its history.
 //!
-//! Kubernetes also refuses what a kubelet took back: another class of service, a container that ended and runs again, a
-//! nominated node after the real one. Here a status is a report from a cluster of any version, in which the pod may have
-//! been made anew or given limits of its own. A report that is refused would be refused for ever, so it is looked at by
-//! itself: not beside the one before, and not beside the spec.
+//! Kubernetes also rejects reports that contradict earlier ones: another QoS class, a terminated container that runs
+//! again, a nominated node after the real one. Here a status is a report from a cluster of any version, in which the
+//! pod may have been created again or have other limits. A rejected report would be rejected forever, so it is compared
+//! neither with the report before nor with the spec.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, int, items, text};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
-/// Conditions that need no domain in their name.
+/// Conditions whose names need no domain.
 const OF_THE_SYSTEM: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 const CONTAINERS: [&str; 2] = ["containerStatuses", "initContainerStatuses"];
 const EPHEMERAL: &str = "ephemeralContainerStatuses";
@@ -77,7 +77,7 @@ fn claims(statuses: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// One address, or one of each family. An address that was there before may be wrong.
+/// Checks for one address, or one of each family. Invalid addresses of the old object may stay.
 fn addresses(old: &Value, new: &Value, list: &str, found: &mut FieldErrors) {
     let path = FieldPath::TOP.field("status");
     let at = path.field(list);
@@ -129,7 +129,7 @@ fn users(statuses: &[Value], spec: &Value, at: &FieldPath<'_>, found: &mut Field
 const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const MAX_HEALTH_MESSAGE: usize = 1024;
 
-/// The health of the devices a container has.
+/// Validates the health of a container's devices.
 fn devices(statuses: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (index, status) in statuses.iter().enumerate() {
         let item = at.index(index);

@@ -1,5 +1,5 @@
-//! What a write to `resize` and to `ephemeralcontainers` may change. Everything else about the pod has been checked by
-//! then as for any other pod.
+//! Rules for writes to `resize` and `ephemeralcontainers`: which fields they may change. The pod itself has been
+//! validated before, like any other pod.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use crate::validation::value::{at, get, has, items, same, text};
 
 use super::update::MIRROR;
 
-/// What a resize changes; everything else is as it was, or is wrong.
+/// The resources that a resize can change; a change of any other field is an error.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 const AMOUNTS: [&str; 2] = ["requests", "limits"];
 
-/// Ephemeral containers can be added, not taken away or exchanged.
+/// Checks that ephemeral containers are only added, neither removed nor changed.
 pub(crate) fn validate_ephemeral_containers(old: &Value, new: &Value, found: &mut FieldErrors) {
     super::validate_annotation_update(old, new, found);
     if is_static(old) {
@@ -24,7 +24,7 @@ pub(crate) fn validate_ephemeral_containers(old: &Value, new: &Value, found: &mu
     let news = items(get(new, "spec"), "ephemeralContainers");
     for container in items(get(old, "spec"), "ephemeralContainers") {
         let name = text(container, "name");
-        // Of two with one name the last one counts, as in Kubernetes; that there are two is a fault of its own.
+        // Of two with the same name the last one counts, as in Kubernetes. The duplicate is reported separately.
         let what = match news.iter().rfind(|new| text(new, "name") == name) {
             None => "removed",
             Some(now) if !same(now, container) => "changed",
@@ -34,7 +34,7 @@ pub(crate) fn validate_ephemeral_containers(old: &Value, new: &Value, found: &mu
     }
 }
 
-/// A resize changes how much cpu and memory containers ask for, and not what kind of pod it is.
+/// Checks that a resize changes only cpu and memory of containers, and not the QoS class of the pod.
 pub(crate) fn validate_resize(old: &Value, new: &Value, found: &mut FieldErrors) {
     if is_static(old) {
         return refuse(found, "static pods cannot be resized");
@@ -89,19 +89,20 @@ fn is_static(pod: &Value) -> bool {
     has(at(pod, "metadata.annotations"), MIRROR)
 }
 
-/// Kubernetes says this and nothing else, and of no field in particular.
+/// Replaces all errors by this one. As in Kubernetes, it has no field.
 fn refuse(found: &mut FieldErrors, detail: &str) {
     found.errors = vec![FieldError::forbidden("[]", detail)];
 }
 
-/// A kubelet that can resize says how much a running container has. Without a running container it is unknown.
+/// Reports whether the kubelet supports resizing: then it reports the resources of a running container. Without a
+/// running container that is unknown, and allowed.
 fn is_resize_supported(pod: &Value) -> bool {
     let mut statuses = items(get(pod, "status"), "containerStatuses").iter();
     let running = statuses.find(|status| has(get(status, "state"), "running"));
     running.is_none_or(|status| has(status, "resources"))
 }
 
-/// What the pod as a whole asks for.
+/// Validates a change of the resources of the whole pod.
 fn pod_level(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (old, new, field) = (get(old, "resources"), get(new, "resources"), at.field("resources"));
     let is_set = |resources: &Value| {
@@ -125,7 +126,7 @@ fn pod_level(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErro
     }
 }
 
-/// Containers are neither added nor removed, nor renamed, nor in another order.
+/// Checks that containers are neither added, removed, renamed nor reordered.
 fn same_containers(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let before = found.count();
     for list in ["containers", "initContainers"] {
@@ -157,7 +158,7 @@ fn is_removed(old: &Value, new: &Value) -> bool {
     old.as_object().into_iter().flatten().any(|(name, _)| !has(new, name))
 }
 
-/// The new amounts, with as much cpu and memory as before.
+/// Returns the new quantities with the old cpu and memory.
 fn restore(old: &Value, new: &Value) -> Value {
     let mut amounts = new.as_object().cloned().unwrap_or_default();
     for name in RESIZABLE {
@@ -167,8 +168,8 @@ fn restore(old: &Value, new: &Value) -> Value {
     amounts.into()
 }
 
-/// The new container as it was before its cpu and memory changed. Devices it claims are not kept: as in Kubernetes, a
-/// container that claims some cannot be resized.
+/// Returns the new container with its old cpu and memory. Its device claims are dropped: as in Kubernetes, a container
+/// with claims cannot be resized.
 fn unresized(old: &Value, new: &Value) -> Value {
     let (before, after) = (get(old, "resources"), get(new, "resources"));
     let mut container = new.clone();
@@ -226,7 +227,7 @@ mod tests {
         errors.iter().map(|error| format!("{}: {}", error.field, error.body())).collect()
     }
 
-    /// Each of these was accepted, and the pod then had a spec that no later write to it was allowed to have.
+    /// Regression: each of these was accepted and left the pod with a spec that every later write was rejected for.
     #[test]
     fn a_resize_is_checked_as_the_pod_itself() {
         let amounts = "/spec/containers/0/resources";
@@ -261,8 +262,8 @@ mod tests {
         validate("/spec/schedulerName", json!("other"), &[other]);
     }
 
-    /// A container without an image, or with the name of another, was accepted. Every write to the pod after that was
-    /// refused, because an ephemeral container cannot be removed.
+    /// Regression: a container without an image, or with a duplicate name, was accepted. Every later write to the pod
+    /// was rejected, because an ephemeral container cannot be removed.
     #[test]
     fn ephemeral_containers_are_checked_and_only_added() {
         let validate = |containers: Value, expected: &[&str]| {

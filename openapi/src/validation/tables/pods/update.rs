@@ -1,4 +1,4 @@
-//! What may change about a pod that exists: hardly anything.
+//! Validation of pod updates: which fields may change.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub(crate) fn validate(old: &Value, new: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// Says that a pod is the image of one that a kubelet started from a file.
+/// Marks a pod that mirrors a static pod, which a kubelet started from a file.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn mirror(old: &Value, new: &Value, found: &mut FieldErrors) {
@@ -52,7 +52,7 @@ pub(super) fn mirror(old: &Value, new: &Value, found: &mut FieldErrors) {
     }
 }
 
-/// It may come nearer. False where Kubernetes looks no further.
+/// Checks that the deadline only decreases. Returns false if Kubernetes stops validating here.
 fn deadline(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) -> bool {
     let (old, new) = (get(old, "activeDeadlineSeconds"), get(new, "activeDeadlineSeconds"));
     match (old.as_i64(), new.as_i64()) {
@@ -72,7 +72,7 @@ fn deadline(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldError
     }
 }
 
-/// They may be added, and last longer or shorter.
+/// Checks that tolerations are only added, or change their seconds.
 fn tolerations(old: &[Value], new: &[Value], at: &FieldPath<'_>, found: &mut FieldErrors) {
     let untimed = |toleration: &Value| {
         let mut toleration = toleration.clone();
@@ -85,7 +85,7 @@ fn tolerations(old: &[Value], new: &[Value], at: &FieldPath<'_>, found: &mut Fie
     }
 }
 
-/// Undoes what is allowed; what is left is not.
+/// Reverts the allowed changes; any remaining difference is an error.
 fn restore(old: &Value, new: &mut Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for list in ["containers", "initContainers"] {
         let olds = items(old, list);
@@ -100,7 +100,7 @@ fn restore(old: &Value, new: &mut Value, at: &FieldPath<'_>, found: &mut FieldEr
     if int(old, "terminationGracePeriodSeconds") < 0 && int(new, "terminationGracePeriodSeconds") == 1 {
         set(new, "terminationGracePeriodSeconds", get(old, "terminationGracePeriodSeconds"));
     }
-    // A pod that waits at a gate may still be told where to go, more narrowly than before.
+    // The scheduling constraints of a gated pod may become narrower.
     if !items(old, "schedulingGates").is_empty() {
         let (before, after) = (get(old, "nodeSelector"), get(new, "nodeSelector"));
         let widened = |(key, value): (&String, &Value)| get(after, key) != value;
@@ -124,7 +124,7 @@ fn set(object: &mut Value, field: &str, value: &Value) {
     }
 }
 
-/// A line for each value that is gone, and for each that came.
+/// Formats the differences: one line for each removed and each added value.
 fn differences(old: &Value, new: &Value) -> String {
     let mut lines = String::new();
     differ(old, new, &FieldPath::TOP, &mut lines);

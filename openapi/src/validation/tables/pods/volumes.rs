@@ -1,4 +1,4 @@
-//! Volumes of pods, and where they come from.
+//! Validation of the volumes of pods.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(in crate::validation) const NO_SOURCE: &str = "must specify a volume type";
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// In the order in which the first one counts.
+/// Volume sources, in order of precedence.
 const SOURCES: &[&str] = &[
     "emptyDir",
     "hostPath",
@@ -131,7 +131,7 @@ fn empty_dir(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// An empty path is missing, and not absolute either.
+/// Checks an NFS path. As in Kubernetes, an empty path is reported as missing and as not absolute.
 fn nfs_path(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let path = text(value, "path");
     if path.is_empty() {
@@ -150,7 +150,7 @@ fn csi(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// A template has no name or place: only labels and annotations.
+/// Checks that the metadata of a claim template has only labels and annotations.
 fn template_metadata(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     annotations(get(value, "annotations"), &at.field("annotations"), found);
     common::labels(get(value, "labels"), &at.field("labels"), found);
@@ -161,11 +161,11 @@ fn template_metadata(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors)
     }
 }
 
-/// What a file may say about its own pod.
+/// Fields of the pod that a file can use.
 const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Reported at the volume, whichever file it is.
+/// Validates the paths of files. Errors are reported at the volume instead of the file.
 fn own_files(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for file in items(value, "items") {
         let path = text(file, "path");
@@ -195,7 +195,7 @@ fn file_mode(value: &Value, field: &str, at: &FieldPath<'_>, found: &mut FieldEr
     }
 }
 
-/// Several sources in one directory: no two files at one path.
+/// Checks that no two sources of a projected volume use the same path.
 fn projected(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut taken: Vec<&str> = Vec::new();
     for (index, source) in items(value, "sources").iter().enumerate() {
@@ -266,7 +266,7 @@ fn token(token: &Value, at: &FieldPath<'_>, volume: &FieldPath<'_>, found: &mut 
     }
 }
 
-/// Volumes of a pod by the names of the claims made for them; no other volume may use those.
+/// Checks that no other volume uses a claim that is created for an ephemeral volume of the pod.
 pub(in crate::validation) fn ephemeral_claims(
     pod: &str,
     volumes: &[Value],

@@ -1,4 +1,4 @@
-//! A service's own addresses: how many, of which families, and that they stay.
+//! Validation of a Service's addresses: number, families and immutability.
 
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ fn of_families(spec: &Value, ips: &[Value], at: &FieldPath<'_>, found: &mut Fiel
 
 const FIXED: &str = "may not change once set";
 
-/// A service keeps the addresses it has; one that becomes a mere name gives them up.
+/// Checks that a Service keeps its addresses, unless it becomes or was an ExternalName.
 pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new, at) = (get(old, "spec"), get(new, "spec"), FieldPath::TOP.field("spec"));
     let named = |spec: &Value| text(spec, "type") == "ExternalName";

@@ -1,4 +1,4 @@
-//! Services.
+//! Validation of Services.
 
 mod addresses;
 
@@ -61,7 +61,7 @@ pub(super) fn is_headless(spec: &Value) -> bool {
     matches!(items(spec, "clusterIPs"), [only] if only == "None")
 }
 
-/// What each type of service has to have, and cannot have.
+/// Checks the fields that each type of Service requires or forbids.
 fn of_type(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(spec, "type");
     if items(spec, "ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
@@ -92,7 +92,7 @@ fn of_type(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// With more than one port, each has a name.
+/// Checks that every port has a name if there are several.
 fn port_names(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let ports = items(spec, "ports");
     for (index, port) in ports.iter().enumerate() {
@@ -148,7 +148,7 @@ fn external_ips(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// No port twice, neither inside nor outside.
+/// Checks that ports and node ports are unique.
 fn ports(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (ports, list) = (items(spec, "ports"), at.field("ports"));
     let key = |port: &Value, number| (text(port, "protocol").to_owned(), int(port, number));
@@ -171,7 +171,7 @@ fn ports(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// All that was not compared is left empty.
+/// Formats a port as Go does, with the fields that were not compared left empty.
 fn go_named(port: &Value) -> String {
     let (protocol, number) = (get(port, "protocol"), int(port, "port"));
     format!(
@@ -218,7 +218,7 @@ fn traffic(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
     let (port, port_at) = (int(spec, "healthCheckNodePort"), at.field("healthCheckNodePort"));
     match kind == "LoadBalancer" && external == "Local" {
-        // The server chooses one where there is none.
+        // Zero means that the server allocates a port.
         true if port != 0 => common::between(&port.into(), 1, 65535, &port_at, found),
         false if port != 0 => {
             let detail =
@@ -233,7 +233,7 @@ fn traffic(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-/// Only what is balanced has an address for it.
+/// Checks that only a Service of type LoadBalancer has load balancer addresses.
 pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let points = |service| items(at(service, "status.loadBalancer"), "ingress");
     let path = FieldPath::TOP.field("status.loadBalancer.ingress");
@@ -254,5 +254,5 @@ pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors)
     }
 }
 
-/// What becomes of packets to the address of what balances load.
+/// Valid IP modes of load balancer addresses.
 const MODES: &[&str] = &["Proxy", "VIP"];
