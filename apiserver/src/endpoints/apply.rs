@@ -1,4 +1,4 @@
-//! Server-side apply, of an object that exists or not.
+//! Server-side apply, for existing and for new objects.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -21,7 +21,7 @@ use crate::endpoints::update::Version;
 use crate::endpoints::{create, get};
 use crate::http::body::Body;
 use crate::objects::metadata;
-use crate::registry::call::Call;
+use crate::registry::call::{Call, CurrentObject};
 use crate::registry::decode;
 use crate::registry::managed_fields;
 use crate::registry::managed_fields::ManagedFields;
@@ -38,7 +38,7 @@ pub(crate) async fn apply(
     let (config, odd) = config(call, bytes)?;
     for _ in 0..ATTEMPTS {
         let mut said = odd.clone();
-        let (code, written) = match get::find(store, call).await {
+        let (code, written) = match get::find_current(store, call).await {
             Err(status) if status.code == 404 && call.subresource.is_none() => {
                 (StatusCode::CREATED, make(store, call, name, &config, &mut said).await?)
             }
@@ -51,7 +51,7 @@ pub(crate) async fn apply(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// The body: YAML, or JSON which is YAML too. And what is odd about it.
+/// Decodes the body, which is YAML or JSON, and returns it with warnings about it.
 pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let undecoded = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
     let unread = |error: DecodeError| undecoded(&format!("error converting YAML to JSON: {error}"));
@@ -65,7 +65,7 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
         Value::Bool(_) => return Err(undecoded(&mismatch("bool"))),
     };
     let mut config = found.unwrap_or(value);
-    managed_fields::forget_home(&mut config);
+    managed_fields::remove_cluster_annotation(&mut config);
     of_kind(call, &config)?;
     let strict = |why: String| {
         let why = why.trim_start_matches("strict decoding error: ");
@@ -75,7 +75,8 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
     Ok((config, warnings))
 }
 
-/// Most clients write JSON, which is read faster as what it is. If anything is odd about it, it is YAML.
+/// Decodes JSON as JSON, because that is faster and most clients send it. Anything else is decoded as YAML, also JSON
+/// with strict errors.
 fn read(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     match codec::decode(bytes, Syntax::Json) {
         Ok(decoded) if decoded.strict_errors.is_empty() => Ok(decoded),
@@ -88,7 +89,7 @@ fn mismatch(found: &str) -> String {
     format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into {into}")
 }
 
-/// Who applies says what they apply.
+/// Checks that the body has the `apiVersion` and `kind` of the path.
 fn of_kind(call: &Call, config: &Value) -> Result<(), Status> {
     let said = |field: &str| config[field].as_str().unwrap_or_default();
     let (version, kind) = (said("apiVersion"), said("kind"));
@@ -99,7 +100,7 @@ fn of_kind(call: &Call, config: &Value) -> Result<(), Status> {
     Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
 }
 
-/// Makes what is not there. None if it is by now.
+/// Creates a missing object. Returns None if another client creates it first.
 async fn make(
     store: &dyn Store,
     call: &Call,
@@ -123,25 +124,25 @@ async fn make(
     Ok(create::attempt(store, call, object, owners).await?.ok())
 }
 
-/// Changes the live object. None on a conflict.
+/// Updates an existing object. Returns None on a conflict.
 async fn change(
     store: &dyn Store,
     call: &Call,
     name: &str,
     config: &Value,
-    entry: &Entry,
+    current: &CurrentObject,
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
-    let old = call.tree(entry)?;
-    let (new, owners) = settled(call, &old, config, &defaulting::empty_object(&call.resource))?;
+    let old = &current.object;
+    let (new, owners) = settled(call, old, config, &defaulting::empty_object(&call.resource))?;
     update::named(call, name, &new)?;
-    same_uid(call, name, &old, &new)?;
-    update::expected(call, name, &new, entry, Version::May)?;
-    said.extend(update::about(call, Some(&old), &new));
-    update::replace(store, call, entry, new, owners).await
+    same_uid(call, name, old, &new)?;
+    update::expected(call, name, &new, current, Version::May)?;
+    said.extend(update::about(call, Some(old), &new));
+    update::replace(store, call, current, new, owners).await
 }
 
-/// No patch makes an object another one.
+/// Refuses a patch that changes the uid.
 pub(crate) fn same_uid(call: &Call, name: &str, old: &Value, new: &Value) -> Result<(), Status> {
     let (uid, is) = (metadata::text(new, "uid"), metadata::text(old, "uid"));
     if uid.is_empty() || uid == is {
@@ -151,7 +152,7 @@ pub(crate) fn same_uid(call: &Call, name: &str, old: &Value, new: &Value) -> Res
     Err(Status::invalid(call.group_kind(), name, &[error]))
 }
 
-/// What comes out, read as an object of its kind, and who owns it.
+/// Returns the merged object, decoded as its kind, and its managed fields.
 pub(crate) fn settled(
     call: &Call,
     live: &Value,

@@ -25,7 +25,7 @@ use crate::registry::strategy::KindStrategy;
 use crate::registry::warnings;
 use crate::response::render::Style;
 
-/// A generated name that is taken is drawn again this often.
+/// Number of generated names to try.
 const ATTEMPTS: usize = 8;
 
 pub(crate) async fn create(
@@ -47,7 +47,7 @@ pub(crate) async fn create(
     Ok(warned(style.answer(StatusCode::CREATED, &made)?, &said))
 }
 
-/// Makes an object whose name the server draws, until one is free.
+/// Creates an object with a generated name. Tries again if a name is taken.
 async fn generated(
     store: &dyn Store,
     call: &Call,
@@ -64,7 +64,7 @@ async fn generated(
     Err(Status::no_free_name(call.grouped(), &taken))
 }
 
-/// The error for a name that is taken.
+/// Returns the error for a name that is taken.
 async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
     let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
     match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_leaving(&tree)) {
@@ -73,7 +73,7 @@ async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
     }
 }
 
-/// Makes an object once: it, or the name that is taken.
+/// Tries to create an object. Returns its name if that is taken.
 pub(crate) async fn attempt(
     store: &dyn Store,
     call: &Call,
@@ -96,7 +96,7 @@ pub(crate) async fn attempt(
     Ok(made?.ok_or(name))
 }
 
-/// Stores a new object in what holds it, if that is still there then. None if the name is taken.
+/// Stores a new object and checks its parents again afterwards. Returns None if the name is taken.
 async fn commit_among(
     store: &dyn Store,
     call: &Call,
@@ -106,14 +106,14 @@ async fn commit_among(
 ) -> Result<Option<Entry>, Status> {
     let Some(entry) = commit(store, call, name, object).await? else { return Ok(None) };
     if let Err(status) = namespace_lifecycle::recheck(store, call, name, before).await {
-        // If this fails, another client has changed or deleted it, and may delete it.
+        // If this fails, another client has already changed or deleted the object.
         let _ = store.commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Delete).await;
         return Err(status);
     }
     Ok(Some(entry))
 }
 
-/// Stores a new object. None if the name is taken.
+/// Stores a new object. Returns None if the name is taken.
 async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> Result<Option<Entry>, Status> {
     let (key, value) = (call.key(name), call.encode(object));
     let id = logical_cluster::id(object)
@@ -129,14 +129,14 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
-    // The record of a logical cluster is written before its path leads there.
+    // The record of a logical cluster is written before the object that makes its path resolvable.
     if let Some(id) = id {
         let record = LogicalClusterRecord::new(call.cluster, name);
         records::write(store, id, &record).await.map_err(|error| unwritten(call, name, error))?;
     }
     let outcome = store.commit(key, Expect::Absent, Change::Put(value)).await;
     if let (Some(id), Err(error)) = (id, &outcome) {
-        unborn(store, id, error).await;
+        roll_back_record(store, id, error).await;
     }
     match outcome {
         Ok(event) => {
@@ -148,18 +148,23 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     }
 }
 
-/// Deletes the record of a logical cluster whose object was not written: no path leads there. If the
-/// object was perhaps written, the record stays.
-async fn unborn(store: &dyn Store, id: Id, error: &CommitError) {
+/// Deletes the record of a logical cluster whose object was not written, so that no path leads to it. Keeps the record
+/// if the object may have been written.
+async fn roll_back_record(store: &dyn Store, id: Id, error: &CommitError) {
     if matches!(error, CommitError::Unknown { .. }) {
         return;
     }
     if let Err(error) = records::end(store, id).await {
-        tracing::warn!(%id, %error, "cannot delete the record of a logical cluster that was not created; the cluster_records controller will");
+        tracing::warn!(
+            %id,
+            %error,
+            "cannot delete the record of a logical cluster that was not created; the cluster_records \
+             controller retries"
+        );
     }
 }
 
-/// Adds what clients print but do not fail on.
+/// Adds `Warning` headers to a response.
 pub(crate) fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
@@ -181,7 +186,7 @@ mod tests {
     use storage::memory::Memory;
     use storage::{At, Boxed, Key, Listing, Page, Range, ReadError, Watch};
 
-    /// Shows every reader the moment before anything was written, as a slow one would have seen it.
+    /// A store whose reads return the state before any write, like a reader that is too slow.
     #[derive(Debug)]
     struct Late(Memory);
 
@@ -212,8 +217,8 @@ mod tests {
         }
     }
 
-    /// Two clients create a logical cluster of the same name, and both find the name free. The one that loses used
-    /// to leave behind the bootstrap objects of its logical cluster, under an unknown id.
+    /// Two clients create a logical cluster of the same name, and both find the name free. Regression: the client that
+    /// lost left the record of its logical cluster behind.
     #[tokio::test]
     async fn whoever_loses_the_race_for_a_name_leaves_no_birth() {
         let store = Late(Memory::new());

@@ -1,4 +1,4 @@
-//! Deletes an object, or marks it as deleted.
+//! Deletes an object, or marks it as terminating.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -29,7 +29,7 @@ use crate::request::negotiation::Written;
 use crate::response::render::Style;
 
 const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
-/// Deletions of one collection under way at once: enough for the store to make one batch of many.
+/// Concurrent deletions of one collection: enough for the store to commit many in one batch.
 const TOGETHER: usize = 64;
 
 pub(crate) async fn delete(
@@ -53,7 +53,7 @@ pub(crate) async fn delete(
             let tree = stored::tree(&entry).unwrap_or_default();
             style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
         }
-        // An old way to ask for the dependents to go first; who uses it expects to be told that it takes time.
+        // A legacy way to request foreground deletion. Its clients expect 202 Accepted.
         Deleted::Going(entry) if body["orphanDependents"] == json!(false) => {
             style.answer(StatusCode::ACCEPTED, &entry)?
         }
@@ -62,7 +62,7 @@ pub(crate) async fn delete(
     Ok(warned(response, &warnings(call, &options)))
 }
 
-/// Who deletes a job often expects its pods to go with it, and they do not unless that is said.
+/// Warns when a Job is deleted without a propagation policy: users often expect its pods to be deleted too.
 fn warnings(call: &Call, options: &DeleteOptions) -> Vec<String> {
     match (&*call.resource.group, &*call.resource.plural, options.propagation) {
         ("batch", "jobs", None) => vec![
@@ -74,7 +74,7 @@ fn warnings(call: &Call, options: &DeleteOptions) -> Vec<String> {
     }
 }
 
-/// Removes everything a list with the same selectors would show.
+/// Deletes all objects that a list with the same selectors returns.
 pub(crate) async fn delete_collection(
     store: &dyn Store,
     call: &Call,
@@ -85,7 +85,8 @@ pub(crate) async fn delete_collection(
     let selection = Selection::parse(&call.query, &call.resource)?;
     let listed = list::read(store, call, &selection).await?;
     let removals = stream::iter(listed.entries.iter().cloned()).map(async |entry| {
-        let place = ObjectKey::of(entry.key()).ok_or_else(|| Status::internal("a key without a name"))?;
+        let place =
+            ObjectKey::of(entry.key()).ok_or_else(|| Status::internal("invalid object key in the store"))?;
         let namespace = place.namespace.map(str::to_owned);
         let one = Call { namespace, name: Some(place.name.to_owned()), ..call.clone() };
         settle(store, &one, place.name, entry.clone(), &options).await.map(drop)
@@ -94,7 +95,7 @@ pub(crate) async fn delete_collection(
     list::list_of(&listed, style).await
 }
 
-/// Deletes an object, and decides again as often as another client changes it meanwhile. None if it is gone already.
+/// Deletes an object. Decides again if another client changes it meanwhile. Returns None if it no longer exists.
 async fn settle(
     store: &dyn Store,
     call: &Call,
@@ -118,8 +119,8 @@ async fn settle(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// The allocations of a Service are released as soon as it is deleted: its replacement may want the same. Its Endpoints go
-/// with it, so that a new Service of its name does not begin by leading where the old one did.
+/// Releases the allocations of a deleted Service at once, because its replacement may request the same ones. Also
+/// deletes its Endpoints, so that a new Service of the same name does not start with the addresses of the old one.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &DeleteOptions) {
     let Deleted::Gone(entry, at) = deleted else { return };
     if options.dry_run || !allocation::concern(&call.resource) {
@@ -137,8 +138,8 @@ async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &De
     }
 }
 
-/// The options of a deletion, from the body, or from the query if there is none. `dryRun` counts wherever it stands:
-/// it must never turn into a real deletion.
+/// Returns the options of a deletion: from the body, or from the query if there is no body. `dryRun` in the query
+/// always counts: a dry run must never become a real deletion.
 fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
     let mut options = match (bytes.is_empty(), negotiation::body(&call.headers)) {
         (true, _) => asked(call)?,
@@ -147,7 +148,7 @@ fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
             protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
         }
         (false, Ok(Written::Text(syntax))) => {
-            // Read by its schema: an option of the wrong type must not be taken for one that was not given.
+            // Decoded with the schema, so that an option of the wrong type is an error and is not ignored.
             let schema = builtin::schema(OPTIONS).expect("the built-in types have the options of a deletion");
             codec::decode_as(bytes, syntax, schema).map_err(unreadable)?.value
         }

@@ -1,7 +1,7 @@
 //! Discovery and OpenAPI endpoints.
 //!
-//! They are large and change only with the set of kinds, so each is made once and shared by every logical
-//! cluster with the same set.
+//! These documents are large and depend only on the set of kinds. So each is built once and shared by all logical
+//! clusters with the same set.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use crate::response::render;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers for everything that is not a resource or a probe.
+/// Answers discovery and OpenAPI requests.
 pub(crate) fn answer(
     kinds: &Kinds,
     target: &Target,
@@ -53,8 +53,8 @@ pub(crate) fn answer(
         Target::OpenApiV3 { group_version: Some(path) } => {
             let made = openapi_v3(kinds).get(path).ok_or_else(unknown)?;
             let mut response = made.answer(headers);
-            // An address with the hash of what it leads to always leads to the same. With any other hash it leads to
-            // what there is now: to send a client elsewhere would be to send it out of its logical cluster.
+            // A URL with the hash of the document can be cached forever. A URL with any other hash gets the current
+            // document: a redirect would lead the client out of its logical cluster.
             if query.text("hash") == made.hash {
                 lasts(response.headers_mut());
             }
@@ -66,7 +66,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Every address that is not a resource's own.
+/// Returns all paths except those of resources.
 fn paths(kinds: &Kinds) -> Vec<String> {
     let fixed = ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version"];
     let probes = ["/healthz", "/livez", "/readyz"];
@@ -82,7 +82,7 @@ fn paths(kinds: &Kinds) -> Vec<String> {
     paths.into_iter().collect()
 }
 
-/// The older document, for clients that have not learned the newer one. Some take it only in its own protobuf.
+/// Returns the OpenAPI v2 document, for clients without v3. Some clients accept only its protobuf encoding.
 fn version_two(kinds: &Kinds, headers: &HeaderMap) -> Response<Body> {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let made = match accept.contains("com.github.proto-openapi.spec.v2") {
@@ -103,7 +103,7 @@ impl CachedDocument {
         let mut response =
             cached(headers, &self.hash, render::typed(StatusCode::OK, self.content_type, body));
         response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
-        // What is not sent is not packed either: a client would note that about what it holds.
+        // A 304 has no body and no Content-Encoding: a client would apply that to its cached copy.
         if is_packed && response.status() == StatusCode::OK {
             response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
         }
@@ -111,7 +111,7 @@ impl CachedDocument {
     }
 }
 
-/// Says that what was sent stays true for as long as caches can remember.
+/// Marks a response as valid forever.
 fn lasts(headers: &mut HeaderMap) {
     let year = jiff::SignedDuration::from_hours(365 * 24);
     let then = (jiff::Timestamp::now() + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
@@ -138,11 +138,11 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
     Ok(render::value(StatusCode::OK, &value))
 }
 
-/// Says what the document is called, and nothing more if the client has it already.
+/// Sets the entity tag. Responds with 304 if the client has this version already.
 fn cached(headers: &HeaderMap, hash: &str, mut response: Response<Body>) -> Response<Body> {
     let tag = format!("\"{hash}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == tag.as_bytes());
-    // The headers stay: a client keeps them with what it has, the media type above all.
+    // A 304 keeps the headers, above all the media type: clients store them with the cached body.
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = render::nothing();

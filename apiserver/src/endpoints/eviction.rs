@@ -1,7 +1,7 @@
-//! Whether disruption budgets allow an eviction.
+//! The disruption budget check of evictions.
 //!
-//! The disruption controller keeps a budget; here it is only spent. Spending is a write with the version the
-//! decision was made on, so two evictions never spend the same allowance.
+//! The disruption controller computes a budget; evictions only spend from it. Spending is a write with the resource
+//! version that the decision was made on, so two evictions never spend the same allowance.
 
 use openapi::meta::selector::LabelSelector;
 use openapi::meta::status::{Cause, GroupResource, Status};
@@ -15,13 +15,13 @@ use crate::objects::metadata;
 use crate::objects::store_errors::unreadable;
 use crate::registry::call::Call;
 
-/// So many pods may be evicted before the disruption controller has to count. As in Kubernetes.
+/// The maximum number of evicted pods that the disruption controller has not counted yet. As in Kubernetes.
 const DISRUPTED_MAX: usize = 2000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const SEVERAL: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
-/// Spends from the budget of a pod, if it has one; an error says that it must stay.
+/// Spends from the budget of a pod, if it has one. Returns an error if the pod must not be evicted.
 pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool) -> Result<(), Status> {
     if is_over(tree) {
         return Ok(());
@@ -45,13 +45,13 @@ pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool
     Err(Status::too_many_requests(REFUSED, 10))
 }
 
-/// A pod that does not run, or is deleted already, needs no budget.
+/// Reports whether a pod needs no budget: it does not run, or is terminating.
 fn is_over(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     metadata::is_leaving(pod) || matches!(phase, "Succeeded" | "Failed" | "Pending" | "")
 }
 
-/// The one budget that covers a pod.
+/// Returns the budget that covers a pod. More than one is an error.
 async fn budget_of(store: &dyn Store, budgets: &Call, pod: &Value) -> Result<Option<(Entry, Value)>, Status> {
     let listed = store.list(budgets.range(), Page::default()).await.map_err(unreadable)?;
     let mut covering = Vec::new();
@@ -73,7 +73,7 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.is_some_and(|selector| selector.matches(|label| labels.get(label).and_then(Value::as_str)))
 }
 
-/// The budget less one pod; none if the pod costs nothing, because it is not well and the others are.
+/// Returns the budget less one pod. None if the pod is not ready and the budget allows its eviction for free.
 fn spent(budget: &Value, pod: &Value) -> Result<Option<Value>, Status> {
     let name = metadata::text(budget, "name");
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::http::body::Body;
 use crate::objects::store_errors::unreadable;
-use crate::registry::call::Call;
+use crate::registry::call::{Call, CurrentObject};
 use crate::response::render::Style;
 
-/// How long a reader waits for a version it has heard of elsewhere.
+/// How long a read waits for a resource version that the store has not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -23,15 +23,20 @@ pub(crate) async fn get(store: &dyn Store, call: &Call, style: &Style) -> Result
     style.answer(StatusCode::OK, &found.value.ok_or_else(|| call.not_found(name))?)
 }
 
-/// The object named in the path, as it is now.
+/// Returns the current object of the path.
 pub(crate) async fn find(store: &dyn Store, call: &Call) -> Result<Entry, Status> {
     let (name, key) = call.named()?;
     let found = store.get(&key).await.map_err(unreadable)?;
     found.value.ok_or_else(|| call.not_found(name))
 }
 
-/// What is under a key, in a state no older than a version. A client that has seen a version must not be shown an
-/// older one; the store may be about to learn of it.
+/// Returns the current object of the path, for a write that replaces it.
+pub(crate) async fn find_current(store: &dyn Store, call: &Call) -> Result<CurrentObject, Status> {
+    call.current(find(store, call).await?)
+}
+
+/// Reads a key at a revision no older than `version`. The client may have read that version from another server, and
+/// must not see an older one; the store may be about to receive it.
 pub(crate) async fn not_older(
     store: &dyn Store,
     key: &Key,

@@ -6,8 +6,8 @@
 //! | store    | yes     |       | yes    | the store cannot be read                       |
 //! | shutdown |         |       | yes    | the server is stopping                         |
 //!
-//! Liveness does not include the store: restarting the process does not heal an etcd elsewhere. Any client may
-//! read it, so the response does not say why a check failed; the log does.
+//! Liveness does not include the store, because restarting this process does not repair a remote etcd. Any client may
+//! read these endpoints, so the response does not contain the reason of a failure; the log does.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::request::path::Health;
 use crate::request::query::Query;
 use crate::response::render;
 
-/// A store that takes longer to read one key is as good as none.
+/// A store that takes longer to read one key counts as unreadable.
 const STORE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The state that the checks read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patient<'a> {
+pub(crate) struct HealthState<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) stopping: bool,
 }
@@ -53,40 +53,38 @@ impl Check {
         }
     }
 
-    async fn run(self, patient: Patient<'_>) -> Result<(), String> {
+    async fn run(self, state: HealthState<'_>) -> Result<(), String> {
         match self {
             Check::Ping => Ok(()),
-            Check::Store => {
-                match tokio::time::timeout(STORE_LIMIT, patient.store.get(&Key::from(""))).await {
-                    Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("no answer within {STORE_LIMIT:?}")),
-                }
-            }
-            Check::Shutdown if patient.stopping => Err("the server is stopping".to_owned()),
+            Check::Store => match tokio::time::timeout(STORE_LIMIT, state.store.get(&Key::from(""))).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer within {STORE_LIMIT:?}")),
+            },
+            Check::Shutdown if state.stopping => Err("the server is stopping".to_owned()),
             Check::Shutdown => Ok(()),
         }
     }
 }
 
-/// Answers a probe: all checks of an endpoint, or the one it names.
+/// Answers a probe: with all checks of an endpoint, or with the one in the path.
 pub(crate) async fn answer(
-    patient: Patient<'_>,
+    state: HealthState<'_>,
     endpoint: Health,
     check: Option<&str>,
     query: &Query,
 ) -> Response<Body> {
     match check {
-        None => everything(patient, endpoint, query).await,
+        None => everything(state, endpoint, query).await,
         Some(name) => match Check::all(endpoint).iter().find(|check| check.name() == name) {
-            Some(check) => one(patient, *check).await,
+            Some(check) => one(state, *check).await,
             None => render::text(StatusCode::NOT_FOUND, "404 page not found\n"),
         },
     }
 }
 
-async fn one(patient: Patient<'_>, check: Check) -> Response<Body> {
-    match check.run(patient).await {
+async fn one(state: HealthState<'_>, check: Check) -> Response<Body> {
+    match check.run(state).await {
         Ok(()) => render::text(StatusCode::OK, "ok"),
         Err(reason) => {
             tracing::info!(check = check.name(), reason, "health check failed");
@@ -96,7 +94,7 @@ async fn one(patient: Patient<'_>, check: Check) -> Response<Body> {
     }
 }
 
-async fn everything(patient: Patient<'_>, endpoint: Health, query: &Query) -> Response<Body> {
+async fn everything(state: HealthState<'_>, endpoint: Health, query: &Query) -> Response<Body> {
     let word = match endpoint {
         Health::Healthz => "healthz",
         Health::Livez => "livez",
@@ -112,7 +110,7 @@ async fn everything(patient: Patient<'_>, endpoint: Health, query: &Query) -> Re
             lines += &format!("[+]{name} excluded: ok\n");
             continue;
         }
-        match check.run(patient).await {
+        match check.run(state).await {
             Ok(()) => lines += &format!("[+]{name} ok\n"),
             Err(reason) => {
                 tracing::info!(check = name, reason, "health check failed");
@@ -147,8 +145,8 @@ mod tests {
         let info = RequestInfo::line(&format!("GET {path}"));
         let Some(Target::Health { endpoint, check }) = info.target() else { panic!("{path} is no probe") };
         let store = Memory::new();
-        let patient = Patient { store: &store, stopping };
-        let response = answer(patient, *endpoint, check.as_deref(), &info.query).await;
+        let state = HealthState { store: &store, stopping };
+        let response = answer(state, *endpoint, check.as_deref(), &info.query).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, String::from_utf8(body.to_vec()).unwrap())
@@ -176,7 +174,7 @@ mod tests {
             "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"etcd\", \"log\"\nlivez check passed\n",
         )
         .await;
-        // A server that stops is alive, but takes no new requests.
+        // A stopping server is alive but not ready.
         check(true, "/livez", 200, "ok").await;
         check(true, "/healthz", 200, "ok").await;
         let failed = "[+]ping ok\n[+]store ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n";

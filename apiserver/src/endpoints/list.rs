@@ -1,13 +1,13 @@
-//! Lists a collection, all of it at one revision.
+//! Lists a collection at one revision.
 //!
 //! ```text
-//!   query ─► a page of handles to shared bytes ─► pieces of at most 4 KB, each made when the client takes it
-//!                       ▲ read on at the same revision when they are used up ─┘
+//!   query ─► one page of references to stored bytes ─► chunks of at most 4 KB, each rendered when the client takes it
+//!                       ▲ the next page is read, at the same revision, when these are sent ─┘
 //! ```
 //!
-//! What is held for a client that reads slowly, or not at all, are the handles of one page: eight bytes an object. A
-//! list of several pages needs the history of its revision until the last one is read. A client that takes so long that this
-//! is compacted gets an answer that breaks off, and lists again.
+//! For a client that reads slowly or not at all, the server holds only the references of one page: eight bytes an
+//! object. A list of several pages needs the history of its revision until the last page is read. If that is compacted
+//! before, the response breaks off and the client lists again.
 
 use std::sync::Arc;
 
@@ -36,17 +36,17 @@ use crate::response::list_stream;
 use crate::response::list_stream::Interruption;
 use crate::response::render::Style;
 
-/// Entries read from the store at a time while looking for those selected.
+/// Page size while reading the store for matching objects.
 const PAGE_ENTRIES: usize = 1000;
-/// A page that a client asks for has at most so many entries, because all of it is read before the first is sent. A client that
-/// asks for more gets a token to go on with.
+/// Maximum for `limit`, because the server reads a whole page before it sends the first object. A client that asks for
+/// more gets a continue token.
 const LIMIT_MAX: usize = 4096;
 
-/// A continue token: opaque to clients, verified when it comes back.
+/// A continue token. It is opaque to clients and validated when it comes back.
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
-    /// The version all pages are of. Below zero: whatever is newest, for lists that waited too long to go on.
+    /// The revision of all pages. Negative: the newest revision, for a list whose revision was compacted.
     rv: i64,
     start: String,
 }
@@ -57,7 +57,7 @@ const NEWEST: i64 = -1;
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const TOKEN_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A page of entries, and where the list continues.
+/// The entries of one page, and the key to continue from.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) revision: Revision,
@@ -93,7 +93,7 @@ pub(crate) async fn list(
     if listed.entries.len() <= SENT_ENTRIES {
         return list_of(&listed, style).await;
     }
-    // The end of the page had to be computed first. Then it is read again as it is sent.
+    // The first read only determined the end of the page. The page is read again while it is sent.
     let page = Page { at: Some(listed.revision), ..page };
     let reader = ListReader::start(store, range(call, &selection), call.resource.clone(), &selection, page)
         .await
@@ -102,7 +102,7 @@ pub(crate) async fn list(
     send(style, shown_metadata(&listed, style), reader).await
 }
 
-/// A list in the form asked for.
+/// Responds with a list in the requested form.
 pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
     send(style, shown_metadata(listed, style), ListReader::of(listed.entries.clone())).await
@@ -112,14 +112,14 @@ async fn send(style: &Style, metadata: Value, reader: ListReader) -> Result<Resp
     let sent = list_stream::list(style.clone(), &metadata, reader).await;
     sent.map_err(|interruption| match interruption {
         Interruption::Read(error) => unreadable(error),
-        // What has no form in protobuf is not offered in it.
+        // A kind without protobuf is not offered in protobuf.
         other => Status::internal(&other.to_string()),
     })
 }
 
 fn shown_metadata(listed: &Listed, style: &Style) -> Value {
     let mut metadata = metadata(listed);
-    // Kubernetes has no type for lists of custom kinds that would leave out what is empty.
+    // Kubernetes has no type for lists of custom kinds, so it does not omit an empty `continue`.
     let is_whole = style.form.shape == Shape::Whole && style.resource.origin == Origin::Custom;
     if is_whole && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
@@ -127,25 +127,25 @@ fn shown_metadata(listed: &Listed, style: &Style) -> Value {
     metadata
 }
 
-/// The selectors of a list.
+/// Returns the selectors of a list.
 pub(crate) fn selection(call: &Call) -> Result<Selection, Status> {
     let selection = Selection::parse(&call.query, &call.resource)?;
     Ok(match call.reach {
         Reach::One => selection,
-        // Namespaces of the same name are no neighbours among the keys of all logical clusters.
+        // Across all logical clusters, the keys of one namespace are not contiguous, so the namespace is a selector.
         Reach::Every => selection.within(call.namespace.clone()),
     })
 }
 
-/// Reads what a list shows, all of it.
+/// Reads all entries of a list.
 pub(crate) async fn read(store: &dyn Store, call: &Call, selection: &Selection) -> Result<Listed, Status> {
     ListPlan::new(store, call, selection).await?.read(store, call, selection).await
 }
 
-/// The start and the limit of a list.
+/// Where a list begins and how many entries it returns.
 struct ListPlan {
     page: Page,
-    /// Zero for all.
+    /// 0 for all.
     limit: usize,
     token: Option<Continue>,
 }
@@ -153,9 +153,9 @@ struct ListPlan {
 impl ListPlan {
     async fn new(store: &dyn Store, call: &Call, selection: &Selection) -> Result<ListPlan, Status> {
         check(&call.query)?;
-        // Less than nothing is no limit either.
+        // A negative limit is no limit.
         let limit = usize::try_from(call.query.number("limit")?).unwrap_or(0);
-        // A list is over when it is; but what is no number is refused here as for a watch.
+        // A list has no timeout, but an invalid number is refused as for a watch.
         call.query.number("timeoutSeconds")?;
         let version = call.query.version().map_err(|bad| bad.of_list())?;
         let token = match call.query.text("continue") {
@@ -199,7 +199,7 @@ impl ListPlan {
     }
 }
 
-/// Reads up to `limit` entries; all of them if it is zero.
+/// Reads up to `limit` entries, or all if it is 0.
 async fn pages(
     store: &dyn Store,
     call: &Call,
@@ -212,7 +212,7 @@ async fn pages(
     loop {
         let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
         page.limit = Some(wanted);
-        // The remaining objects can only be counted without selectors; and not across logical clusters.
+        // Remaining objects can be counted only without selectors, and only within one logical cluster.
         page.count = limit > 0 && selection.is_everything() && call.reach == Reach::One;
         let read = store.list(range.clone(), page.clone()).await?;
         page.at = Some(read.revision);
@@ -226,9 +226,9 @@ async fn pages(
     }
 }
 
-/// The stretch of keys in which everything selected lies.
+/// Returns the range of keys that contains all selected objects.
 pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
-    // A single object is often asked for this way, to watch it.
+    // Clients often watch a single object this way.
     match (selection.name(), call.resource.namespaced, &call.namespace) {
         (Some(name), true, Some(_)) | (Some(name), false, None) if call.reach == Reach::One => {
             Range::key(call.key(name))
@@ -237,14 +237,15 @@ pub(crate) fn range(call: &Call, selection: &Selection) -> Range {
     }
 }
 
-/// The revision to read at, if the client insists on one: by saying so, or, as of old, by asking for pages of it.
+/// Returns the exact revision to read at, if the client requires one: by `resourceVersionMatch=Exact`, or by a resource
+/// version with a limit, as before that parameter existed.
 fn exact(query: &Query, version: Revision, limit: usize) -> Option<Revision> {
     let rule = query.text("resourceVersionMatch");
     let insists = rule == "Exact" || rule.is_empty() && limit > 0;
     (version > Revision::ZERO && insists).then_some(version)
 }
 
-/// Refuses what contradicts itself, in Kubernetes's words.
+/// Refuses contradictory parameters, with Kubernetes' messages.
 fn check(query: &Query) -> Result<(), Status> {
     let rule = query.text("resourceVersionMatch");
     let forbidden = |why: &str| FieldError::forbidden("resourceVersionMatch", why);
@@ -273,7 +274,7 @@ fn parse(token: &str, range: &Range) -> Result<Continue, Status> {
     if token.v != TOKEN_VERSION {
         return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
     }
-    // A token only ever leads back into the list it came from, whatever the client wrote into it.
+    // A client may have changed the token; it must not lead out of the list.
     if !range.contains(token.start.as_bytes()) {
         return Err(bad(&token.start));
     }
@@ -288,7 +289,7 @@ fn metadata(listed: &Listed) -> Value {
     let mut metadata = json!({ "resourceVersion": listed.revision.to_string() });
     if let Some(next) = &listed.next {
         let start = String::from_utf8_lossy(next.as_bytes()).into_owned();
-        // Revisions are counted one by one; no store lives to see 2^63 of them.
+        // Revisions increase by one; no store reaches 2^63.
         let rv = i64::try_from(listed.revision.0).unwrap_or(i64::MAX);
         metadata["continue"] = written(&Continue { v: TOKEN_VERSION.to_owned(), rv, start }).into();
         if let Some(remaining) = listed.remaining {
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The end of a long list must not be lost to a client that reads slowly.
+    /// A client that reads slowly must not lose the end of a long list.
     #[tokio::test]
     async fn a_list_that_waited_too_long_goes_on_with_what_is_there_now() {
         let store = storage::memory::Memory::new();
@@ -383,7 +384,7 @@ mod tests {
         assert_eq!(both.message, "specifying resource version is not allowed when using continue");
     }
 
-    /// A list of several pages whose client waited until its revision was compacted must not look complete.
+    /// A list of several pages must not look complete if its revision was compacted before the last page was read.
     #[tokio::test]
     async fn what_was_compacted_before_it_was_sent_is_missed() {
         let store: Arc<dyn Store> = Arc::new(storage::memory::Memory::new());

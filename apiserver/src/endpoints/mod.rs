@@ -30,11 +30,11 @@ use crate::http::body::Body;
 use crate::registry::call::Call;
 use crate::response::render::Style;
 
-/// How often to decide again when another client changes the object meanwhile. A client that names no version does not want to
-/// hear of conflicts.
+/// Number of attempts if other clients change the object meanwhile. A client that sends no resource version expects no
+/// conflicts.
 const ATTEMPTS: usize = 5;
 
-/// Answers where the path leads to something other than a stored object or a part of it.
+/// Answers requests that are not about a stored object or its fields: scale, binding, eviction. None for all others.
 pub(crate) async fn apart(
     store: &dyn Store,
     verb: Verb,
@@ -42,7 +42,7 @@ pub(crate) async fn apart(
     style: &Style,
     bytes: &Bytes,
 ) -> Option<Result<Response<Body>, Status>> {
-    // With the group: a tenant may define `bindings` or `pods` in one of its own.
+    // The group matters: a tenant may define `bindings` or `pods` in another group.
     Some(match (call.subresource.as_deref(), &*call.resource.group, &*call.resource.plural) {
         (Some("scale"), _, _) => scale::scale(store, verb, call, style, bytes).await,
         (Some("binding"), "", "pods") | (None, "", "bindings") => {

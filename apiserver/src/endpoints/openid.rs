@@ -1,4 +1,4 @@
-//! The OpenID documents with which others verify the service account tokens of a logical cluster.
+//! The OpenID documents with which other systems verify the service account tokens of a logical cluster.
 
 use api::cluster::Id;
 use http::{Method, Response, StatusCode};
@@ -13,7 +13,7 @@ pub(crate) fn configuration(accounts: &Accounts, cluster: Id) -> Response<Body> 
     render::value(StatusCode::OK, &accounts.configuration(cluster))
 }
 
-/// `/openid/v1/jwks`: the public keys, after having made or removed some if the method says so.
+/// `/openid/v1/jwks`: the public keys. POST and DELETE first create or remove keys.
 pub(crate) async fn keys(
     accounts: &Accounts,
     cluster: Id,

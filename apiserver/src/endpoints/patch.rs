@@ -33,7 +33,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const PATCHES_OF_CUSTOM: &[&str] = &[JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml"];
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// What Kubernetes says of a list where it looks for an object's kind.
+/// The message of Kubernetes for a list where it expects an object.
 const KIND_OF_A_LIST: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value \
     of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
     \"json:\\\"kind,omitempty\\\"\" }";
@@ -49,22 +49,21 @@ pub(crate) async fn patch(
     }
     let (name, _) = call.named()?;
     for _ in 0..ATTEMPTS {
-        let entry = get::find(store, call).await?;
-        let old = call.tree(&entry)?;
-        let (mut new, mut said) = patched(call, old.clone(), bytes)?;
+        let current = get::find_current(store, call).await?;
+        let (mut new, mut said) = patched(call, current.object.clone(), bytes)?;
         update::named(call, name, &new)?;
-        apply::same_uid(call, name, &old, &new)?;
-        update::expected(call, name, &new, &entry, Version::May)?;
-        said.extend(update::about(call, Some(&old), &new));
+        apply::same_uid(call, name, &current.object, &new)?;
+        update::expected(call, name, &new, &current, Version::May)?;
+        said.extend(update::about(call, Some(&current.object), &new));
         let owners = ManagedFields::said(&mut new);
-        if let Some(entry) = update::replace(store, call, &entry, new, owners).await? {
+        if let Some(entry) = update::replace(store, call, &current, new, owners).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
-/// A patched object, and warnings about it.
+/// Returns a patched object and the warnings about it.
 pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     understood(call, apply(call, Media::of(call)?, old, bytes)?)
 }
@@ -86,7 +85,7 @@ impl Media {
             JSON_PATCH => Ok(Media::Json),
             MERGE_PATCH => Ok(Media::Merge),
             STRATEGIC_PATCH if call.resource.origin == Origin::BuiltIn => Ok(Media::Strategic),
-            // Kubernetes has two ways to say this, depending on who describes the kind.
+            // Kubernetes has two messages for this, one for built-in and one for custom kinds.
             _ if call.resource.origin == Origin::Custom => {
                 Err(Status::unsupported_media_type(PATCHES_OF_CUSTOM))
             }
@@ -95,13 +94,13 @@ impl Media {
     }
 }
 
-/// The patched object, and the original as an error message shows it.
+/// The patched object, and the text that an error message shows.
 struct Patched {
     object: Value,
     shown: String,
     /// Warnings about the patch itself.
     strict_errors: Vec<StrictDecodingError>,
-    /// Which of Kubernetes' two ways to read the object has the words for what is wrong with it.
+    /// The way of decoding whose errors match those of Kubernetes for this patch type.
     read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
 }
 
@@ -121,7 +120,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
             let shown = patch.shown();
             object = patch.apply(object, schema).map_err(refused)?;
-            // Whatever it says of its kind, it is converted to the kind it had.
+            // A strategic merge patch cannot change the kind.
             object["apiVersion"] = call.resource.api_version().into();
             object["kind"] = call.resource.kind.to_string().into();
             return Ok(Patched { object, shown, strict_errors, read: typed::convert_tree });
@@ -141,7 +140,7 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
     Ok(Patched { shown: object.to_string(), object, strict_errors, read: typed::decode_tree })
 }
 
-/// What came out must still be an object of its kind, with fields it knows; and what is odd about it.
+/// Checks that the result is still an object of its kind, and returns it with warnings.
 fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Status> {
     let Patched { object, shown, mut strict_errors, read } = patched;
     if object.is_array() {
@@ -156,7 +155,7 @@ fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Sta
     let Some(schema) = call.resource.schema() else { return Ok((object, Vec::new())) };
     let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
     if call.resource.origin == Origin::BuiltIn && !has_version {
-        // Kubernetes reads an object of no version as one of its own making, whose metadata has another name.
+        // Kubernetes decodes an object without a version as an internal type, whose metadata has another name.
         return Err(update::nameless(call.named()?.0));
     }
     let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;

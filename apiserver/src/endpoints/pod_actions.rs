@@ -23,7 +23,7 @@ use crate::registry::metadata::set_namespace;
 use crate::request::negotiation::JSON;
 use crate::response::render::Style;
 
-/// `POST …/pods/NAME/binding`, and `POST …/bindings` as of old.
+/// `POST …/pods/NAME/binding`, and the legacy `POST …/bindings`.
 pub(crate) async fn bind(
     store: &dyn Store,
     call: &Call,
@@ -38,22 +38,22 @@ pub(crate) async fn bind(
     bindable(&binding)?;
     let pod = pod(call, name)?;
     for _ in 0..ATTEMPTS {
-        let entry = get::find(store, &pod).await?;
-        // A decision about a deleted pod must not bind another one of the same name.
-        update::expected(&pod, name, &binding, &entry, Version::May)?;
-        let old = pod.tree(&entry)?;
+        let current = get::find_current(store, &pod).await?;
+        // A binding with a uid must not bind another pod of the same name.
+        update::expected(&pod, name, &binding, &current, Version::May)?;
+        let old = &current.object;
         let new = bound(old.clone(), &binding)
             .map_err(|why| Status::conflict(GroupResource::new("", "pods/binding"), name, &why))?;
-        pod.check_guard(name, Some(&old), Some(&new)).await?;
+        pod.check_guard(name, Some(old), Some(&new)).await?;
         let change = Change::Put(pod.encode(&new));
-        if update::commit(store, &pod, &entry, change).await?.is_some() {
+        if update::commit(store, &pod, &current.entry, change).await?.is_some() {
             return Ok(style.status(&Status::done(201)));
         }
     }
     Err(Status::modified(pod.grouped(), name))
 }
 
-/// `POST …/pods/NAME/eviction`: a deletion that asks first whether the pod can be spared.
+/// `POST …/pods/NAME/eviction`: a deletion that first checks the disruption budget.
 pub(crate) async fn evict(
     store: &dyn Store,
     call: &Call,
@@ -73,14 +73,14 @@ pub(crate) async fn evict(
     let asked = Call { subresource: call.subresource.clone(), ..pod.clone() };
     asked.check_guard(name, Some(&tree), None).await?;
     eviction::spare(store, &pod, &tree, dry).await?;
-    // What is left is a deletion as any other.
+    // The rest is an ordinary deletion.
     pod.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     let options = if options.is_null() { Bytes::new() } else { options.to_string().into() };
     delete::delete(store, &pod, style, &options).await?;
     Ok(style.status(&Status::done(201)))
 }
 
-/// The body, as an object of a kind that is not stored.
+/// Decodes the body as an object of a kind that is not stored.
 pub(crate) fn sent(
     call: &Call,
     group: &str,
@@ -101,13 +101,13 @@ pub(crate) fn sent(
     Ok(object)
 }
 
-/// The same request, about the pod itself.
+/// Returns the same request for the pod itself.
 fn pod(call: &Call, name: &str) -> Result<Call, Status> {
     let resource = Kinds::built_in().find("", "v1", "pods").ok_or_else(Status::unknown_path)?;
     Ok(Call { resource: resource.clone(), name: Some(name.to_owned()), subresource: None, ..call.clone() })
 }
 
-/// Kubernetes tells this as a failure of its own; here it is the client's.
+/// Validates a binding. Kubernetes answers 500 to an invalid one, but the client made the error.
 fn bindable(binding: &Value) -> Result<(), Status> {
     let target = |field: &str| binding["target"][field].as_str().unwrap_or_default();
     let mut errors = Vec::new();
@@ -123,7 +123,7 @@ fn bindable(binding: &Value) -> Result<(), Status> {
     Err(Status::bad_request(field::summary(&errors)))
 }
 
-/// The pod on its node, or why it cannot be there.
+/// Returns the pod assigned to its node, or the reason of the refusal.
 fn bound(mut pod: Value, binding: &Value) -> Result<Value, String> {
     let name = metadata::text(&pod, "name");
     if metadata::is_leaving(&pod) {

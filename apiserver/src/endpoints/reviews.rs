@@ -1,7 +1,7 @@
-//! Reviews: who am I, what may I do, whose token is this.
+//! Reviews: SelfSubjectReview, access reviews, TokenReview.
 //!
-//! They are created and never kept: the answer is the object that was sent, with its status filled in. What may be done
-//! is decided by the [authorization](crate::authz::authorization); this file only translates.
+//! Reviews are created but not stored: the response is the sent object with its status.
+//! [Authorization](crate::authz::authorization) decides; this file only translates.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::request::negotiation;
 use crate::response::render::Style;
 
 impl Review {
-    /// Answers a question.
+    /// Answers a review.
     pub(crate) async fn answer(
         self,
         call: &Call,
@@ -76,7 +76,7 @@ impl Review {
         Ok(create::warned(style.answer_tree(StatusCode::CREATED, &object, &[])?, &warnings))
     }
 
-    /// What an access review asks about, if it is a proper one.
+    /// Returns the attributes that an access review asks about, or its validation errors.
     fn wanted(self, call: &Call, object: &mut Value) -> Result<Attributes, Status> {
         let namespace = call.namespace.as_deref();
         if let Some(namespace) = namespace {
@@ -107,7 +107,7 @@ impl Review {
     }
 }
 
-/// The attributes that a review is about: of a resource or of a path.
+/// Parses the attributes of a resource or a path.
 fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
     match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
         (Value::Null, Value::Null) => Err(FieldError::invalid(
@@ -133,7 +133,7 @@ fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
     }
 }
 
-/// A path and a verb as upstream prints them in errors.
+/// Formats a path and a verb as Kubernetes prints them in errors.
 fn shown(path: &str, verb: &str) -> Value {
     json!({ "Path": path, "Verb": verb })
 }
@@ -145,7 +145,7 @@ fn missing_subject(spec: &Value) -> Option<FieldError> {
         .then(|| FieldError::invalid("spec.user", "", "at least one of user or group must be specified"))
 }
 
-/// Complains about names and labels on what is never kept.
+/// Refuses metadata: reviews are not stored.
 fn named(object: &Value) -> Option<FieldError> {
     let mut metadata = object["metadata"].as_object().cloned().unwrap_or_default();
     metadata.remove("namespace");
@@ -154,7 +154,7 @@ fn named(object: &Value) -> Option<FieldError> {
     (!metadata.is_empty()).then(|| FieldError::invalid("metadata", Value::Object(metadata), "must be empty"))
 }
 
-/// Complains if a question for one namespace is about anything else.
+/// Refuses a LocalSubjectAccessReview for another namespace or for a path.
 fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
     match wanted {
         Attributes::Path { path, verb } => Some(FieldError::invalid(
@@ -169,7 +169,7 @@ fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
     }
 }
 
-/// The user that a review is about, which need not be the client.
+/// Returns the user of a review, who need not be the client.
 fn subject(spec: &Value) -> Identity {
     let name = text(spec, "user");
     if name == ANONYMOUS.0 {
@@ -193,7 +193,7 @@ fn access(decision: &Decision) -> Value {
     status
 }
 
-/// All rules of the user in a namespace: those about resources, and those about paths.
+/// Returns all rules of the user in a namespace, for resources and for paths.
 fn rules(authorization: &Authorization, namespace: &str) -> Value {
     let (rules, missing) = authorization.rules(namespace);
     let mut status = json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
@@ -217,8 +217,8 @@ fn rules(authorization: &Authorization, namespace: &str) -> Value {
     status
 }
 
-/// Whose a token is. The operator's are for this server and for no other audience; those of service accounts are
-/// valid in its own logical cluster only.
+/// Answers a TokenReview. Tokens of the static token file are valid for this server only, not for other audiences.
+/// Service account tokens are valid in their own logical cluster only.
 async fn token(call: &Call, spec: &Value, authenticators: &Authenticators) -> Result<Value, Status> {
     let Authenticators { tokens, accounts } = authenticators;
     let token = text(spec, "token");
@@ -231,7 +231,7 @@ async fn token(call: &Call, spec: &Value, authenticators: &Authenticators) -> Re
     }
     let unauthenticated = |error: String| Ok(json!({ "user": {}, "error": error }));
     let invalid = "invalid bearer token";
-    // Of the accounts of another logical cluster nothing is said here, not even why a token is not theirs any more.
+    // A token of another logical cluster gets no specific error, not even that it has expired.
     if Accounts::home(&token) != Some(call.cluster) {
         return unauthenticated(invalid.to_owned());
     }

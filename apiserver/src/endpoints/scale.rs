@@ -28,29 +28,28 @@ pub(crate) async fn scale(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let (name, _) = call.named()?;
-    // The scale is an object like any other; what is stored is the object it is a view of.
+    // `view` is the request for the Scale, `whole` for the stored object that the Scale is a view of.
     let whole = &Call { subresource: None, ..call.clone() };
     let view = &Call { resource: scale::resource(&call.resource), ..call.clone() };
     if verb == Verb::Get {
         return shown(whole, style, &get::find(store, whole).await?);
     }
     for _ in 0..ATTEMPTS {
-        let entry = get::find(store, whole).await?;
-        let old = whole.tree(&entry)?;
-        let (sent, warnings, owners) = self::sent(verb, whole, view, &old, bytes)?;
+        let current = get::find_current(store, whole).await?;
+        let (sent, warnings, owners) = self::sent(verb, whole, view, &current.object, bytes)?;
         update::named(view, name, &sent)?;
-        // Who names a version or a uid means those of the object.
-        update::expected(whole, name, &sent, &entry, update::Version::May)?;
-        let owners = scale::owned(whole, &old, owners);
-        let new = scale::applied(&call.resource, old, &sent)?;
-        if let Some(entry) = update::replace(store, whole, &entry, new, owners).await? {
+        // A resourceVersion or uid in the Scale is that of the stored object.
+        update::expected(whole, name, &sent, &current, update::Version::May)?;
+        let owners = scale::owned(whole, &current.object, owners);
+        let new = scale::applied(&call.resource, current.object.clone(), &sent)?;
+        if let Some(entry) = update::replace(store, whole, &current, new, owners).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
-/// The scale as it is to be, what is odd about it, and who owns it then.
+/// Returns the new scale, the warnings about it, and its managed fields.
 fn sent(
     verb: Verb,
     whole: &Call,

@@ -19,12 +19,12 @@ use crate::response::render::Style;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: GroupResource<'static> = GroupResource { group: GROUP, name: "TokenRequest" };
-/// The default: an hour.
+/// The default is one hour.
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
-/// Whether a call is a TokenRequest.
+/// Reports whether a call is a TokenRequest.
 pub(crate) fn is_one(call: &Call) -> bool {
     call.subresource.as_deref() == Some("token")
         && (&*call.resource.group, &*call.resource.plural) == ("", "serviceaccounts")
@@ -81,7 +81,7 @@ impl Accounts {
         style.answer_tree(StatusCode::CREATED, &request, &[])
     }
 
-    /// Binds a token to the object a request names, if it names one.
+    /// Binds the token to the object that the request names, if any.
     async fn bind(
         &self,
         call: &Call,
@@ -144,7 +144,7 @@ impl Accounts {
         object.ok_or_else(|| Status::not_found(GroupResource::new(collection.group, collection.plural), name))
     }
 
-    /// The node a pod is on: its name, and its uid if it is known here.
+    /// Returns the node of a pod: its name, and its uid if the Node exists here.
     async fn node(&self, call: &Call, pod: &Value) -> Result<Option<Named>, Status> {
         let Some(name) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Updates an object; patches end here too.
+//! Updates an object. Patches are committed here too.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -15,18 +15,18 @@ use crate::http::body::Body;
 use crate::objects::metadata;
 use crate::objects::stored;
 use crate::quota::Size;
-use crate::registry::call::{Call, unwritten};
+use crate::registry::call::{Call, CurrentObject, unwritten};
 use crate::registry::decode;
 use crate::registry::deletion;
 use crate::registry::managed_fields;
 use crate::registry::managed_fields::ManagedFields;
-use crate::registry::metadata::set_namespace;
+use crate::registry::metadata::{check_namespace, set_namespace};
 use crate::registry::prepare;
 use crate::registry::subresources;
 use crate::registry::warnings;
 use crate::response::render::Style;
 
-/// Whether a write names the version it replaces.
+/// Whether a write may or must name the version it replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Version {
     May,
@@ -45,18 +45,18 @@ pub(crate) async fn update(
     named(call, name, &sent.object)?;
     let creates = call.resource.create_on_update && call.subresource.is_none();
     let version = if call.resource.update_needs_version { Version::Must } else { Version::May };
-    // An update with a version fails if the object has another by now; one without a version replaces any.
+    // With a resource version, an update fails if the object has changed. Without one it replaces any version.
     for _ in 0..ATTEMPTS {
-        let (code, replaced, written) = match get::find(store, call).await {
+        let (code, replaced, written) = match get::find_current(store, call).await {
             Err(status) if status.code == 404 && creates => {
                 let made = create_in_place(store, call, name, &sent.object, owners.clone()).await?;
                 (StatusCode::CREATED, None, made)
             }
             found => {
-                let entry = found?;
-                expected(call, name, &sent.object, &entry, version)?;
-                let written = replace(store, call, &entry, sent.object.clone(), owners.clone()).await?;
-                (StatusCode::OK, Some(call.tree(&entry)?), written)
+                let current = found?;
+                expected(call, name, &sent.object, &current, version)?;
+                let written = replace(store, call, &current, sent.object.clone(), owners.clone()).await?;
+                (StatusCode::OK, Some(current.object), written)
             }
         };
         if let Some(entry) = written {
@@ -68,12 +68,13 @@ pub(crate) async fn update(
     Err(Status::modified(call.grouped(), name))
 }
 
-/// What is said about an object that is written as a whole, in the place of another or as a new one.
+/// Returns the warnings about an object, unless the write is to a subresource.
 pub(crate) fn about(call: &Call, old: Option<&Value>, object: &Value) -> Vec<String> {
     if call.subresource.is_some() { Vec::new() } else { warnings::about(&call.resource, old, object) }
 }
 
-/// An update creates objects of some kinds. The version does not matter then, the uid does.
+/// Creates the object, for kinds that allow this with an update. The sent resource version is ignored, a sent uid is
+/// refused.
 async fn create_in_place(
     store: &dyn Store,
     call: &Call,
@@ -88,41 +89,42 @@ async fn create_in_place(
     Ok(create::attempt(store, call, object, owners).await?.ok())
 }
 
-/// The body and the path must mean the same object.
+/// Checks that name and namespace of the body are those of the path.
 pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
     match metadata::text(object, "name") {
         "" => Err(nameless(name)),
         said if said != name => Err(Status::bad_request(format!(
             "the name of the object ({said}) does not match the name on the URL ({name})"
         ))),
-        _ => set_namespace(call, &mut object.clone()),
+        _ => check_namespace(call, object),
     }
 }
 
-/// What is told about an object that does not say its name.
+/// Returns the error for an object without a name.
 pub(crate) fn nameless(name: &str) -> Status {
     Status::bad_request(format!(
         "the name of the object ({name} based on URL) was undeterminable: name must be provided"
     ))
 }
 
-/// The client may say which version it replaces, and which object; some kinds insist on the version. Zero is any.
+/// Checks the resource version and the uid of the sent object, if it has them. Some kinds require the resource version;
+/// 0 counts as missing.
 pub(crate) fn expected(
     call: &Call,
     name: &str,
     object: &Value,
-    entry: &Entry,
+    current: &CurrentObject,
     version: Version,
 ) -> Result<(), Status> {
-    same_uid(call, name, metadata::text(object, "uid"), metadata::text(&call.tree(entry)?, "uid"))?;
+    same_uid(call, name, metadata::text(object, "uid"), metadata::text(&current.object, "uid"))?;
     match metadata::text(object, "resourceVersion") {
         "" | "0" if version == Version::Must => {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-            // Kubernetes names the resource here, where it otherwise names the kind.
+            // Kubernetes names the resource here, and the kind in all other errors.
             Err(Status::invalid(call.grouped(), name, &[error]))
         }
         "" | "0" => Ok(()),
-        said if said != entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
+        said if said != current.entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
         _ => Ok(()),
     }
 }
@@ -135,23 +137,23 @@ fn same_uid(call: &Call, name: &str, said: &str, is: &str) -> Result<(), Status>
     Err(Status::conflict(call.grouped(), name, &why))
 }
 
-/// Replaces `entry` by `new`, less the fields that this request may not change. None on a conflict.
+/// Replaces `current` by `new`, restricted to the fields that this request may change. Returns None on a conflict.
 pub(crate) async fn replace(
     store: &dyn Store,
     call: &Call,
-    entry: &Entry,
+    current: &CurrentObject,
     mut new: Value,
     owners: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
-    let old = call.tree(entry)?;
+    let CurrentObject { entry, object: old } = current;
     set_namespace(call, &mut new)?;
     defaulting::apply_defaults(&call.resource, &mut new);
-    let owners = owners.after(call, &old, &new);
-    confine(call, &old, &mut new);
-    let allocations = prepare::update(store, call, &old, &mut new).await?;
+    let owners = owners.after(call, old, &new);
+    confine(call, old, &mut new);
+    let allocations = prepare::update(store, call, old, &mut new).await?;
     managed_fields::put(&mut new, owners);
-    managed_fields::settle(&old, &mut new);
-    let replaced = write(store, call, entry, &old, &new).await;
+    managed_fields::settle(old, &mut new);
+    let replaced = write(store, call, entry, old, &new).await;
     match &replaced {
         Ok(Some(entry)) => allocations.done(store, entry.revision()).await,
         Ok(None) | Err(_) => allocations.undo(store).await,
@@ -168,11 +170,11 @@ async fn write(
 ) -> Result<Option<Entry>, Status> {
     let (_, key) = call.named()?;
     let value = call.encode(new);
-    // What changes nothing is no write: no revision, no event.
+    // An update without a change is not written: no revision, no event.
     if stored::is_same(&value, entry.value()) {
         return Ok(Some(entry.clone()));
     }
-    // An object that waits for its finalizers goes with the last of them.
+    // Removing the last finalizer of a terminating object deletes it.
     let finished = is_finished(call, old, new);
     let change = if finished { Change::Delete } else { Change::Put(value.clone()) };
     let growth = match finished {
@@ -187,7 +189,7 @@ async fn write(
     Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
 }
 
-/// Writes, unless it is a dry run. None on a conflict.
+/// Commits a change, unless it is a dry run. Returns None on a conflict.
 pub(crate) async fn commit(
     store: &dyn Store,
     call: &Call,
@@ -208,8 +210,8 @@ pub(crate) async fn commit(
     }
 }
 
-/// Whether an object that is marked as deleted has nothing left to wait for. A namespace waits until a controller that
-/// has seen it empty says so.
+/// Reports whether this update removes a terminating object. A namespace is removed by its controller, through
+/// `finalize`, once it is empty.
 fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
     let is_emptied = call.subresource.as_deref() == Some("finalize")
         && new["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
@@ -219,7 +221,8 @@ fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
     }
 }
 
-/// A part changes itself and leaves everything else alone; the main path leaves the status alone.
+/// Keeps the fields that this request may not change. A subresource writes only its own fields; the main resource does
+/// not write the status.
 fn confine(call: &Call, old: &Value, new: &mut Value) {
     match (call.subresource.as_deref(), old.get("status")) {
         (Some(part), _) => *new = subresources::restrict_to(&call.resource, part, old, new),

@@ -1,22 +1,22 @@
-//! `/version`: the version of Kubernetes we are compatible with, and the build of Holon.
+//! `/version`: the version of Kubernetes that the API is compatible with, and the build of Holon.
 //!
-//! The program that serves says which commit it was built from. A release build may set `HOLON_BUILD_DATE` and
-//! `HOLON_GIT_TREE_STATE`; a build without them reports that they are not known.
+//! The program passes the commit it was built from. A release build may set `HOLON_BUILD_DATE` and
+//! `HOLON_GIT_TREE_STATE`; other builds report placeholders.
 
 use serde_json::{Value, json};
 
-/// The Kubernetes whose API this is. Charts compare it, and kubectl warns when it is too far from its own.
+/// The version of the Kubernetes API. Charts compare it, and kubectl warns if it differs too much from its own.
 const KUBERNETES: [&str; 2] = ["1", "36"];
-/// The oldest that clients may take us for.
+/// The oldest version that clients may assume.
 const COMPATIBLE: [&str; 2] = ["1", "35"];
 const GIT_VERSION: &str = concat!("v1.36.4+holon-", env!("CARGO_PKG_VERSION"));
-/// Of Holon.
+/// The version of Holon.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The beginning of time stands for "not known": clients parse it.
+/// The epoch stands for an unknown date, because clients parse the field.
 const BUILD_DATE: &str = or(option_env!("HOLON_BUILD_DATE"), "1970-01-01T00:00:00Z");
 const TREE_STATE: &str = or(option_env!("HOLON_GIT_TREE_STATE"), "");
-/// Where others name their Go.
+/// The compiler, where Kubernetes reports its Go version.
 pub(crate) const LANGUAGE: &str = concat!("rust", env!("HOLON_RUSTC_VERSION"));
 
 const fn or(known: Option<&'static str>, otherwise: &'static str) -> &'static str {
@@ -26,7 +26,7 @@ const fn or(known: Option<&'static str>, otherwise: &'static str) -> &'static st
     }
 }
 
-/// What `/version` says.
+/// Returns the document of `/version`.
 pub(crate) fn document(commit: &str) -> Value {
     json!({
         "major": KUBERNETES[0],
@@ -45,7 +45,7 @@ pub(crate) fn document(commit: &str) -> Value {
     })
 }
 
-/// The processor, in the words clients know.
+/// Returns the processor architecture in Go's terms.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

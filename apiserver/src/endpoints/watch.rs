@@ -4,11 +4,11 @@
 //!   current objects (if requested) ─► initial-events-end (if requested) ─► changes … bookmarks … ─► timeout
 //! ```
 //!
-//! The stream pulls: nothing is read from the store before the client has taken what came before, so a slow
-//! client waits in the store's history and holds nothing here but handles to what it is about to be sent. That is true
-//! for the initial objects, too: they are read a page at a time, at one revision.
+//! The stream pulls: it reads from the store only after the client has taken the previous bytes. So a slow client holds
+//! nothing here but references to the next events; everything else waits in the store's history. The same holds for the
+//! initial objects, which are read page by page at one revision.
 //!
-//! A client that asks for a WebSocket gets each event as a message; all others get one event after the other.
+//! A client that asks for a WebSocket gets each event as a message. All others get the events as one stream.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -51,12 +51,12 @@ use crate::response::list_reader::ListReader;
 use crate::response::render;
 use crate::response::render::Style;
 
-/// About once a minute, so that an idle client can resume close to now; not all at once, so that a thousand watches
-/// that began together do not all speak together.
+/// About once a minute, so that an idle client can resume from a recent revision. The interval is random, so that
+/// watches that began together do not send their bookmarks together.
 const BOOKMARK_SECONDS: std::ops::Range<f64> = 60.0..75.0;
-/// What stands around an object in an event, and what is put into it.
+/// The bytes around an object in an event, and those inserted into it.
 const FRAME_BYTES: usize = 256;
-/// As for Kubernetes; clients connect again by themselves, and not all in the same moment.
+/// The duration of a watch, as in Kubernetes. It is random, so that clients do not all reconnect at the same moment.
 const LASTS_SECONDS: std::ops::Range<f64> = 1800.0..3600.0;
 
 pub(crate) async fn watch(
@@ -98,8 +98,8 @@ pub(crate) async fn watch(
     let range = list::range(call, &following.selection);
     match begun(&**store, call, range, after).await {
         Ok((watch, resumed)) => (following.watch, following.resumed) = (Some(watch), resumed),
-        // That the past is gone is said in the stream, as upstream says it: kube's watcher lists again when it
-        // hears it there, and asks the same question forever when the request itself fails.
+        // The event stream reports a compacted revision, as in Kubernetes. kube's watcher lists again when it gets the
+        // 410 as an event; if the request itself fails with 410, it repeats that request forever.
         Err(error @ ReadError::Compacted { .. }) => following.fail(error),
         Err(error) => return Err(unreadable(error)),
     }
@@ -116,9 +116,9 @@ pub(crate) async fn watch(
     Ok(response)
 }
 
-/// All bootstrap objects of a logical cluster appear at one revision. A watch of all logical clusters that was cut off in the middle of
-/// that comes back with its version, having seen only some of it. So for them a watch begins one earlier, and what is
-/// there at that version is shown once more if it is more than one event.
+/// Starts a watch. All bootstrap objects of a logical cluster appear at one revision. A watch of all logical clusters
+/// that broke off in the middle of these resumes with their revision, although it has seen only some of them. So such a
+/// watch starts one revision earlier, and sends the events of the resumed revision again if there are several.
 async fn begun(
     store: &dyn Store,
     call: &Call,
@@ -134,15 +134,15 @@ async fn begun(
     store.watch(range, after).await.map(|watch| (watch, None))
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
-    /// With the current objects, in a state no older than this, and then changes.
+    /// With the current objects at a revision no older than this, then with changes.
     Existing {
         at_least: Revision,
         marked: bool,
     },
-    /// With what changes now.
+    /// With changes from now on.
     Now,
     After(Revision),
 }
@@ -162,7 +162,7 @@ impl Begin {
             _ if rule != "NotOlderThan" => {
                 Err(refused(rule, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
-            // Who does not take bookmarks cannot be told where the beginning ends, and gets the rest all the same.
+            // Without bookmarks the client cannot be told where the initial objects end, but it gets them all the same.
             _ if query.flag("sendInitialEvents") => {
                 Ok(Begin::Existing { at_least: version, marked: query.flag("allowWatchBookmarks") })
             }
@@ -194,40 +194,40 @@ fn lasts(call: &Call) -> Result<Duration, Status> {
     Ok(match u64::try_from(info) {
         Ok(0) => drawn(LASTS_SECONDS),
         Ok(seconds) => Duration::from_secs(seconds).min(longest),
-        // Over before it begins.
+        // A negative timeout ends the watch at once.
         Err(_) => Duration::ZERO,
     })
 }
 
-/// One event that has not been written out.
+/// One event that is not rendered yet.
 enum Pending {
     Object(&'static str, Entry, Revision),
     Bookmark(Revision),
-    /// All initial objects have been sent.
+    /// Bookmark after the last initial object.
     InitialEnd(Revision),
-    /// Boxed, so that not every event takes the room of a status.
+    /// Boxed, because a Status is much larger than the other variants.
     Error(Box<Status>),
 }
 
 impl Pending {
-    /// How many bytes it takes, about.
+    /// Estimates the size of the event.
     fn guess(&self) -> usize {
         let object = if let Pending::Object(_, entry, _) = self { entry.value().len() } else { 0 };
         object + FRAME_BYTES
     }
 }
 
-/// The initial objects that have not been sent.
+/// The initial objects that are not sent yet.
 struct Initial {
     reader: ListReader,
-    /// Whether the client is told where it ends.
+    /// Whether a bookmark marks the end of the initial objects.
     is_marked: bool,
 }
 
-/// For how long what is watched is served as it was when the watch began: a client of a custom kind that has changed
-/// begins anew, with the kind as it is then.
+/// How long the watched kind is served unchanged. When a custom kind changes, its watches end, so that clients start
+/// again with the new kind.
 enum Served {
-    /// As long as the server runs, or somewhere.
+    /// Until the server stops: a built-in kind, or a watch of all logical clusters.
     Always,
     WhileIn(Arc<Registry>, Arc<ResourceInfo>, sync::watch::Receiver<Arc<Kinds>>),
     NoMore(Revision),
@@ -244,13 +244,13 @@ impl Served {
         }
     }
 
-    /// Returns when it is over, and a revision at or after which that was. Cancel-safe.
+    /// Returns when the kind has changed or is no longer served, with a revision at or after that change. Cancel-safe.
     async fn ended(&mut self) -> Revision {
         match self {
             Served::Always => std::future::pending().await,
             Served::NoMore(newest) => *newest,
             Served::WhileIn(kinds, resource, changes) => {
-                // If the sender is gone, the logical cluster defines nothing.
+                // If the sender is dropped, the logical cluster has no custom kinds any more.
                 while changes.borrow_and_update().has(resource) && changes.changed().await.is_ok() {}
                 kinds.newest()
             }
@@ -258,32 +258,32 @@ impl Served {
     }
 }
 
-/// A watch on its way to a client.
+/// The state of one watch.
 struct Following {
     style: Style,
-    /// Whether every event is a piece, whose length the connection says.
+    /// Whether each event is a message of its own (WebSocket).
     is_each_alone: bool,
-    /// Whether a table of this watch has said what its columns are.
+    /// Whether a table with column definitions has been sent.
     is_headed: bool,
     selection: Selection,
     served: Served,
-    /// What happened until then is the last that is told.
+    /// The last revision to send, once the kind has changed.
     ending: Option<Revision>,
     revalidation: Revalidation,
-    /// It counts as one of its logical cluster.
+    /// Counts the watch against the limits of its logical cluster.
     _watching: WatchReservation,
     initial: Option<Initial>,
-    /// What did not fit into the last piece.
+    /// The event that did not fit into the last chunk.
     held_back: Option<Pending>,
-    /// What the client has not taken yet: handles to shared bytes, written out when it does.
+    /// Events that are not sent yet: references to stored bytes, rendered when the client reads.
     pending: VecDeque<Pending>,
     watch: Option<Watch>,
-    /// The version the client has seen, if the watch begins before it.
+    /// The revision that the client has seen, if the watch starts before it.
     resumed: Option<Revision>,
-    /// Until the next one is due, if the client wants any. It waits on, whatever happens meanwhile: most events would
-    /// cost less than to set a clock for each.
+    /// The timer of the next bookmark, if the client accepts bookmarks. Events do not reset it: for most events that
+    /// would cost more than sending them.
     bookmark: Option<Pin<Box<Sleep>>>,
-    /// Until its time is up or the server stops.
+    /// Ready when the timeout has passed or the server stops.
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_done: bool,
 }
@@ -318,10 +318,11 @@ impl Following {
         Ok(revision)
     }
 
-    /// The next bytes to send: as many events as make up a piece, or one if each is sent alone. None when the watch is over.
+    /// Returns the next bytes to send: as many events as fit into a chunk, or a single event for a WebSocket. None when
+    /// the watch is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // A client that is no longer authorized gets no more events, not even those that wait already.
+            // A client that is no longer authorized gets no more events, not even those that are pending already.
             if self.revalidation.lost().now_or_never().is_some() {
                 return None;
             }
@@ -335,9 +336,9 @@ impl Following {
         }
     }
 
-    /// As much of what is at hand as makes up a piece.
+    /// Renders the available events, up to one chunk.
     async fn piece(&mut self) -> Option<Bytes> {
-        // An idle watch has no buffer, and a single event one of its size.
+        // An idle watch has no buffer, and a single event gets one of its own size.
         let mut out = BytesMut::new();
         while let Some(pending) = self.pending().await {
             if !out.is_empty() {
@@ -358,7 +359,7 @@ impl Following {
         (!out.is_empty()).then(|| out.freeze())
     }
 
-    /// The next event: first the initial objects, then events since.
+    /// Returns the next event: the initial objects first, then changes.
     async fn pending(&mut self) -> Option<Pending> {
         if let Some(held_back) = self.held_back.take() {
             return Some(held_back);
@@ -387,7 +388,7 @@ impl Following {
         self.pending.pop_front()
     }
 
-    /// Waits for something to send.
+    /// Waits until there is something to send.
     async fn wait(&mut self) -> Option<()> {
         if let Some(newest) = self.ending {
             return self.last(newest).await;
@@ -400,7 +401,7 @@ impl Following {
             }
         };
         tokio::select! {
-            // In this order: a client that is no longer authorized gets nothing, however many events wait.
+            // The order matters: a client that is no longer authorized gets nothing, no matter how many events wait.
             biased;
             () = self.revalidation.lost() => self.is_done = true,
             () = &mut self.over => self.end(),
@@ -417,8 +418,8 @@ impl Following {
         Some(())
     }
 
-    /// The kind is another now, or gone. What happened to its objects before is still told, as fast as the client takes
-    /// it.
+    /// Sends the changes up to `newest`, as fast as the client reads, and then ends the watch: the kind has changed
+    /// since.
     async fn last(&mut self, newest: Revision) -> Option<()> {
         match self.watch.as_mut()?.until(newest).await {
             Ok(Some(batch)) => self.tell(&batch).await,
@@ -428,8 +429,8 @@ impl Following {
         Some(())
     }
 
-    /// Takes up events, if policies as of then still allow it: an event from after the client lost access is not
-    /// for them, however soon after.
+    /// Queues events if the client is authorized as of their revision. A client must not see an event from after it
+    /// lost access, no matter how shortly after.
     async fn tell(&mut self, batch: &Batch) {
         match self.revalidation.holds_at(batch.through).await {
             Ok(true) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
@@ -438,7 +439,7 @@ impl Following {
         }
     }
 
-    /// Ends well: with a bookmark, so that the client goes on from here and not from long ago.
+    /// Ends the watch with a bookmark, so that the client can resume from here.
     fn end(&mut self) {
         if let (Some(_), Some(watch)) = (&self.bookmark, &mut self.watch) {
             self.pending.push_back(Pending::Bookmark(watch.through()));
@@ -451,7 +452,8 @@ impl Following {
         self.is_done = true;
     }
 
-    /// Leaves out the one event of the version the client has seen; if there is more than one, it may have missed some.
+    /// Drops the event of the revision that the client has seen, if it is the only one. If there are several, the
+    /// client may have missed some.
     fn news<'e>(&mut self, events: &'e [Event]) -> &'e [Event] {
         let seen = self.resumed.take();
         match events {
@@ -463,7 +465,7 @@ impl Following {
         }
     }
 
-    /// The event that a client with a selector sees.
+    /// Queues an event as a client with a selector sees it.
     fn event(&mut self, event: &Event) {
         let selected = |entry: &Option<Entry>| {
             entry.as_ref().filter(|entry| self.selection.holds(&self.style.resource, entry)).cloned()
@@ -472,7 +474,7 @@ impl Following {
             (None, None) => return,
             (None, Some(current)) => ("ADDED", current),
             (Some(_), Some(current)) => ("MODIFIED", current),
-            // Gone, or no longer selected. Either way the last state that was selected is shown, as of now.
+            // Deleted, or no longer selected: DELETED with the last selected state.
             (Some(previous), None) => ("DELETED", previous),
         };
         self.pending.push_back(Pending::Object(kind, entry, event.revision));
@@ -513,8 +515,8 @@ impl Following {
         self.frame(kind, 0, |out| render::encode(self.style.form.encoding, tree, out), out);
     }
 
-    /// One event: a line of JSON, or in protobuf a length, unless the connection says it, and a message. What cannot be read, and so is not written, is
-    /// no event either. The size is a guess.
+    /// Writes one event: a line of JSON, or a protobuf message with its length in front (without it for a WebSocket).
+    /// An object that cannot be decoded makes no event. `size` is an estimate. Returns whether the event was written.
     fn frame(&self, kind: &str, size: usize, write: impl FnOnce(&mut BytesMut), out: &mut BytesMut) -> bool {
         if self.style.form.encoding == Encoding::Protobuf {
             let mut object = BytesMut::new();
@@ -559,8 +561,8 @@ mod tests {
     use crate::clusters::records::LogicalClusterRecord;
     use crate::stack::Stack;
 
-    /// kube's watcher asked for the same forgotten version for ever: the request failed with 410, and it lists
-    /// again only when an event says so.
+    /// Regression: the request failed with 410, and kube's watcher, which lists again only after an error event,
+    /// repeated it forever.
     #[tokio::test]
     async fn that_the_past_is_gone_is_an_event() {
         let store = Arc::new(Memory::new());

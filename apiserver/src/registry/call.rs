@@ -32,22 +32,31 @@ pub(crate) struct Call {
     pub(crate) subresource: Option<String>,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
-    /// Who asks.
+    /// The user or service account that sends the request.
     pub(crate) identity: Identity,
-    /// The decision that let the request in.
+    /// The authorization decision that allowed the request.
     pub(crate) authorization: Authorization,
-    /// Decides about writes to guarded objects.
+    /// Checks writes to guarded objects.
     pub(crate) guard: Guarded,
 }
 
+/// The object that a write replaces.
+#[derive(Debug)]
+pub(crate) struct CurrentObject {
+    /// As it is stored.
+    pub(crate) entry: Entry,
+    /// Decoded, in the version of the request.
+    pub(crate) object: Value,
+}
+
 impl Call {
-    /// The collection of the stored objects, which may be in another group than the request's.
+    /// Returns the collection of the stored objects, which may be in another group than the request's.
     pub(crate) fn collection(&self) -> Collection<'_> {
         let group = self.resource.stored_as.as_ref().map_or(&self.resource.group, |(group, _)| group);
         Collection { group, plural: &self.resource.plural }
     }
 
-    /// A stored object, as this resource shows it.
+    /// Decodes a stored object and converts it to the version of this resource.
     pub(crate) fn tree(&self, entry: &Entry) -> Result<Value, Status> {
         let tree = stored::tree(entry).map_err(|error| Status::internal(&error.to_string()))?;
         Ok(if is_as_stored(&self.resource, entry) {
@@ -57,10 +66,15 @@ impl Call {
         })
     }
 
-    /// An object of this resource, as it is stored.
+    /// Decodes the stored object that a write replaces, once for all steps of the write.
+    pub(crate) fn current(&self, entry: Entry) -> Result<CurrentObject, Status> {
+        Ok(CurrentObject { object: self.tree(&entry)?, entry })
+    }
+
+    /// Encodes an object of this resource in its stored version.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
         match self.resource.stored_as {
-            // In the version it is stored in, it has just been pruned and filled.
+            // This is the stored version, and the object has just been pruned and defaulted.
             None => {
                 stored::encode_with(object, self.resource.custom.as_ref().map(|custom| custom.schema_hash))
             }
@@ -68,17 +82,17 @@ impl Call {
         }
     }
 
-    /// How errors name the resource.
+    /// Names the resource in errors.
     pub(crate) fn grouped(&self) -> GroupResource<'_> {
         GroupResource::new(&self.resource.group, &self.resource.plural)
     }
 
-    /// How errors name the kind.
+    /// Names the kind in errors.
     pub(crate) fn group_kind(&self) -> GroupResource<'_> {
         self.resource.group_kind()
     }
 
-    /// The kind of the response: that of the resource, or of a subresource with a kind of its own.
+    /// Returns the kind of the response: that of the resource, or of a subresource with a kind of its own.
     pub(crate) fn shown_kind(&self) -> (String, Arc<str>) {
         let part = self.subresource.as_deref().and_then(|part| self.resource.subresource(part));
         match part.and_then(|part| Some((part, part.foreign.as_ref()?))) {
@@ -87,7 +101,7 @@ impl Call {
         }
     }
 
-    /// The object named in the path.
+    /// Returns name and key of the object in the path.
     pub(crate) fn named(&self) -> Result<(&str, Key), Status> {
         let name = self.name.as_deref().ok_or_else(|| Status::bad_request("name is required"))?;
         Ok((name, self.key(name)))
@@ -104,7 +118,7 @@ impl Call {
         }
     }
 
-    /// Asks the guard about a write.
+    /// Checks a write with the guard.
     pub(crate) async fn check_guard(
         &self,
         name: &str,
@@ -126,7 +140,7 @@ impl Call {
             .await
     }
 
-    /// Asks the guard about a deletion. An object that cannot be read is not guarded.
+    /// Checks a deletion with the guard. An object that cannot be decoded is not guarded.
     pub(crate) async fn check_guard_of_deletion(&self, name: &str, entry: &Entry) -> Result<(), Status> {
         if !self.guard.concerns(&self.resource, entry) {
             return Ok(());
@@ -142,7 +156,7 @@ impl Call {
     }
 }
 
-/// The Status for a failed commit.
+/// Converts a failed commit into a Status.
 pub(crate) fn unwritten(call: &Call, name: &str, error: CommitError) -> Status {
     unwritten_in(call.grouped(), name, error)
 }

@@ -12,13 +12,13 @@ use crate::registry::call::Call;
 use crate::request::negotiation;
 use crate::request::negotiation::Written;
 
-/// A decoded object, and warnings about it.
+/// A decoded object and the warnings about it.
 pub(crate) struct Sent {
     pub(crate) object: Value,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Decodes a body as an object of the kind the path names.
+/// Decodes a body as an object of the kind that the path names.
 pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
     let kind = (&*call.resource.kind, &*call.resource.version);
     let (value, strict_errors) = match negotiation::body(&call.headers)? {
@@ -46,12 +46,12 @@ pub(crate) fn object(call: &Call, body: &[u8]) -> Result<Sent, Status> {
     Ok(Sent { object: value, warnings })
 }
 
-/// The `fieldValidation` of the query; [`options`](crate::request::options) has validated it.
+/// Returns the `fieldValidation` of the query, which [`options`](crate::request::options) has validated.
 pub(crate) fn validation(call: &Call) -> FieldValidation {
     FieldValidation::parse(call.query.text("fieldValidation")).unwrap_or_default()
 }
 
-/// Kind and version of the body must be those of the path, or missing.
+/// Checks that `kind` and `apiVersion` of the body are those of the path, or missing.
 pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
     let said = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (said("apiVersion"), said("kind"));
@@ -66,7 +66,7 @@ pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
     )))
 }
 
-/// The same for objects of custom kinds, which have to say what they are.
+/// Checks `kind` and `apiVersion` of a custom object, which must have both.
 fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
     let said = |field: &str| object[field].as_str().unwrap_or_default();
     let (kind, meant) = (&*call.resource.kind, call.resource.api_version());
@@ -83,7 +83,7 @@ fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
     same_kind(call, object)
 }
 
-/// A custom object that was changed is still of its kind.
+/// Checks that a patch has not changed `kind` or `apiVersion` of a custom object.
 pub(crate) fn same_kind(call: &Call, object: &Value) -> Result<(), Status> {
     let said = |field: &str| object[field].as_str().unwrap_or_default();
     let (kind, version) = (&*call.resource.kind, call.resource.api_version());

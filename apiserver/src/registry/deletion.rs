@@ -1,15 +1,16 @@
 //! Deletion of an object: at once, or marked first and deleted later.
 //!
 //! ```text
-//!   delete ─► nothing to wait for ────────────────────────────► gone
-//!          └► a grace period, finalizers, or what it holds ─► marked ─► … ─► gone
+//!   delete ─► nothing to wait for ──────────────────────────────► removed
+//!          └► grace period, finalizers, or contained objects ─► marked ─► … ─► removed
 //! ```
 //!
-//! What is to become of the object's dependents is asked for with finalizers: `orphan` lets them go their own way
-//! first, `foregroundDeletion` waits until they are gone. With neither, they are collected once their owner is gone.
-//! Acting on these is for the [garbage collector](crate::controllers); here they are only put on and taken off.
+//! Finalizers record the propagation policy: with `orphan` the garbage collector first removes the owner references of
+//! the dependents, with `foregroundDeletion` it deletes the dependents first. With neither, it deletes them after the
+//! owner. This module only sets and removes the two finalizers; the [garbage collector](crate::controllers) acts on
+//! them.
 //!
-//! The decision is pure ([`decide`]). The verb and the controllers delete alike, through [`delete`].
+//! The decision is a pure function, [`decide`]. The verb and the controllers both delete through [`delete`].
 
 use jiff::{SignedDuration, Timestamp};
 use openapi::catalog::resource_info::ResourceInfo;
@@ -23,12 +24,12 @@ use crate::objects::stored;
 use crate::registry::strategy;
 use crate::registry::strategy::KindStrategy;
 
-/// Holds an object until its dependents no longer name it.
+/// Finalizer that keeps an object until its dependents no longer refer to it.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Holds an object until the dependents that block it are gone.
+/// Finalizer that keeps an object until the dependents with `blockOwnerDeletion` are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Kinds whose dependents stay unless the client says otherwise. Everywhere else they are collected.
+/// Kinds whose default propagation policy is Orphan. The default of all others is Background.
 const LEAVES_DEPENDENTS: &[(&str, &str)] = &[("", "replicationcontrollers"), ("batch", "jobs")];
 
 /// The propagation policy for dependents.
@@ -44,15 +45,15 @@ pub(crate) enum Propagation {
 pub(crate) struct DeleteOptions {
     pub(crate) grace_seconds: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
-    /// Empty: whichever it is.
+    /// Precondition; empty if there is none.
     pub(crate) uid: String,
-    /// The same for the resourceVersion.
+    /// Precondition; empty if there is none.
     pub(crate) version: String,
     pub(crate) dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// Reads `DeleteOptions`, however they came.
+    /// Parses `DeleteOptions`, from a body or made from a query.
     pub(crate) fn parse(body: &Value) -> Result<DeleteOptions, Status> {
         let propagation = match (body["propagationPolicy"].as_str(), body["orphanDependents"].as_bool()) {
             (Some(policy), Some(_)) => {
@@ -91,15 +92,15 @@ fn invalid(error: FieldError) -> Status {
 /// The next step of a deletion.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum DeletionStep {
-    /// It goes, and looked like this.
+    /// Remove the object. The value is its last state.
     Remove(Value),
-    /// It stays for now, and looks like this.
+    /// Store this state, with a deletion timestamp.
     Mark(Value),
-    /// It is on its way already.
+    /// Change nothing: the object is terminating already.
     Wait,
 }
 
-/// What deleting an object means now.
+/// Decides the next step of a deletion.
 pub(crate) fn decide(
     resource: &ResourceInfo,
     object: Value,
@@ -129,16 +130,16 @@ pub(crate) fn decide(
     }
 }
 
-/// How long an object may take to end what it is doing.
+/// The grace period of an object.
 enum Grace {
-    /// It does nothing that could be ended.
+    /// No grace period: only running pods have one.
     None,
     Seconds(i64),
-    /// It has been told already, and is not to be hurried.
+    /// The object is terminating, and the request does not shorten its grace period.
     Pending,
 }
 
-/// Only pods run, so only pods have time to stop.
+/// Returns the grace period. Only pods have one, because only pods run.
 fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Grace {
     if (&*resource.group, &*resource.plural) != ("", "pods") {
         return Grace::None;
@@ -186,7 +187,7 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
     }
 }
 
-/// Puts on the finalizer that stands for what was asked for, and takes off the one that does not.
+/// Sets the finalizer of the requested propagation policy and removes that of the other one.
 fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteOptions) {
     let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
@@ -208,34 +209,35 @@ fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteO
     }
 }
 
-/// Whether an object that was marked goes with this update: nothing holds it any longer.
+/// Reports whether this update removes a terminating object, because nothing holds it any longer.
 pub(crate) fn ends_with(resource: &ResourceInfo, old: &Value, new: &Value) -> bool {
     let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    // What holds others goes when it is empty, not when its last finalizer does; unless that is a finalizer.
+    // A namespace or logical cluster is removed by its controller once it is empty. A definition waits for its
+    // finalizer.
     let is_held = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
     metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
 }
 
-/// What became of an object.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// As it was, and at which revision it went.
+    /// The last state of the object, and the revision of its removal.
     Gone(Entry, Revision),
-    /// It waits for something, and says now that it is to go.
+    /// The object is terminating and waits for its grace period, finalizers or contained objects.
     Going(Entry),
 }
 
 /// Why an object was not deleted.
 #[derive(Debug)]
 pub(crate) enum NotDeleted {
-    /// Another write came first. Decide again on the current object, if there is one.
+    /// Another write came first. The caller decides again on the current object, if it still exists.
     Changed(Option<Entry>),
-    /// It is not the one that was meant, or must not be deleted.
+    /// A precondition failed, or the object must not be deleted.
     Refused(Box<Status>),
     Failed(CommitError),
 }
 
-/// Deletes one object, or begins to.
+/// Deletes one object, or marks it as terminating.
 pub(crate) async fn delete(
     store: &dyn Store,
     resource: &ResourceInfo,
@@ -243,7 +245,7 @@ pub(crate) async fn delete(
     entry: &Entry,
     options: &DeleteOptions,
 ) -> Result<Deleted, NotDeleted> {
-    // What cannot be read can still be removed.
+    // An object that cannot be decoded can still be removed.
     let read = stored::tree(entry);
     let is_read = read.is_ok();
     let tree = read.unwrap_or_default();
@@ -331,7 +333,7 @@ mod tests {
             step(MAPS, object.clone(), &DeleteOptions::default()),
             DeletionStep::Remove(object.clone())
         );
-        // A grace period is for what runs.
+        // A grace period is ignored for anything but a pod.
         let hurried = DeleteOptions { grace_seconds: Some(20), ..DeleteOptions::default() };
         assert_eq!(step(MAPS, object.clone(), &hurried), DeletionStep::Remove(object));
     }
@@ -359,7 +361,7 @@ mod tests {
             DeletionStep::Mark(held(json!(["orphan"])))
         );
         assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), DeletionStep::Remove(plain));
-        // RequestInfo again, otherwise: the last word counts, and what was marked stays marked since then.
+        // A second request with another policy replaces the finalizer; the deletion timestamp stays.
         let marked = held(json!(["a.b/c", "orphan"]));
         let changed = step(MAPS, marked.clone(), &asking(Propagation::Background));
         assert_eq!(changed, DeletionStep::Mark(held(json!(["a.b/c"]))));

@@ -1,7 +1,8 @@
 //! Prevention of privilege escalation: a user grants only the rights that they hold.
 //!
-//! A user who writes a role must hold its rules, and a user who binds one must hold the rules of the role; unless they may
-//! `escalate` the one or `bind` the other. Without this, a user who may write roles may do everything.
+//! A user who writes a role must hold all its rules, or may `escalate` the role. A user who writes a binding must hold
+//! all rules of the bound role, or may `bind` the role. Without these checks the right to write roles would be the
+//! right to do everything.
 
 use openapi::meta::status::Status;
 use serde_json::Value;
@@ -11,10 +12,10 @@ use crate::rbac::{GROUP, Rule, cover};
 use crate::registry::call::Call;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
-/// Length of the list of missing rules in an error. Some hundred rules fit.
+/// Limit for the list of missing rules in an error. Some hundred rules fit.
 const TOLD_BYTES_MAX: usize = 32 << 10;
 
-/// Refuses a role or a binding that gives away too much. `old` is what it replaces.
+/// Refuses a role or binding that grants rights which the user does not hold. `old` is the replaced object.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     let concerned = &*call.resource.group == GROUP && call.subresource.is_none();
     if !concerned || call.identity.is_administrator() || old.is_some_and(|old| only_on_its_way(old, new)) {
@@ -35,7 +36,7 @@ fn role(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     let gathers = |role: &Value| {
         role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
     };
-    // The rules that it will aggregate are not known yet.
+    // The aggregated rules are not known yet, so the user must hold everything.
     if gathers(new) || old.is_some_and(gathers) {
         let any = || vec!["*".to_owned()];
         let everything = [
@@ -54,7 +55,7 @@ fn binding(call: &Call, new: &Value) -> Result<(), Status> {
     let plural = match kind {
         "ClusterRole" => "clusterroles",
         "Role" => "roles",
-        // Validation has the words for it.
+        // Validation reports the unknown kind.
         _ => return Ok(()),
     };
     if may(call, "bind", plural, name) {
@@ -70,7 +71,8 @@ fn binding(call: &Call, new: &Value) -> Result<(), Status> {
 fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     let (held, lost) = call.authorization.rules(call.namespace.as_deref().unwrap_or_default());
     let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted).map_err(|_| {
-        let why = "its rules have too many combinations to be compared with those held; say the same in fewer words";
+        let why = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
+                   resources or names";
         forbidden(call, object, why)
     })?;
     if missing.is_empty() {
@@ -92,7 +94,7 @@ fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     Err(forbidden(call, object, shortened(&why)))
 }
 
-/// Clients choose the length of names, which are part of the text.
+/// Limits the length of an error: it contains names that clients choose.
 fn shortened(text: &str) -> &str {
     let ends = (0..=TOLD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..ends.unwrap_or_default()]
@@ -125,7 +127,8 @@ fn rules(role: &Value) -> Result<Vec<Rule>, Status> {
     }
 }
 
-/// Whether nothing changed but what garbage collection changes. Who may delete a role need not hold it.
+/// Reports whether only fields changed that garbage collection changes. A user who may delete a role need not hold its
+/// rules.
 fn only_on_its_way(old: &Value, new: &Value) -> bool {
     let bare = |object: &Value| {
         let mut object = object.clone();

@@ -1,13 +1,13 @@
 //! Managed fields: which manager owns which field of an object, updated with every write.
 //!
 //! ```text
-//!   create, update, patch   decoded, defaulted ─► the manager owns the fields it changed ─┐
-//!   apply                   merged with the live object; the manager owns the fields it applied ─┴─► metadata.managedFields
+//!   create, update, patch   decoded, defaulted ─► the manager owns the fields it changed ───────────┐
+//!   apply                   merged with the live object ─► the manager owns the fields it applied ──┴─► managedFields
 //! ```
 //!
-//! What follows from two versions of an object is decided in [`openapi::patch::apply`]; here is the manager's name, and the
-//! subresource. It is decided before a request is restricted to the fields it may change and before the server
-//! adds any, so that no manager owns fields that the server sets.
+//! [`openapi::patch::apply`] computes the managed fields from two versions of an object; this module supplies the field
+//! manager and the subresource. The computation comes before a request is restricted to the fields it may change and
+//! before the server sets fields of its own, so no manager owns fields that the server sets.
 
 use api::names::LOGICAL_CLUSTER;
 use http::header::USER_AGENT;
@@ -23,30 +23,31 @@ use crate::registry::call::Call;
 use crate::request::options::MANAGER_BYTES_MAX;
 
 const FIELD: &str = "managedFields";
-/// How deep in an object they are.
+/// Depth of `metadata.managedFields` in an object.
 const ABOVE: usize = 2;
 
 /// The managed fields of an object that is about to be written.
 #[derive(Clone, Debug)]
 pub(crate) enum ManagedFields {
-    /// The manager owns the fields it changes. The client may send managed fields of others; and a field that it sends
-    /// empty is not the same as a field that it omits, though both are stored alike.
+    /// The manager owns the fields it changes. `said` are the managed fields that the client sent. `empty` are the
+    /// top-level fields that it sent as empty lists: a sent empty field is owned, an omitted one is not, although both
+    /// are stored alike.
     Asking { said: Option<Value>, empty: Vec<String> },
-    /// They have been computed already.
+    /// The managed fields are computed already.
     Known(Option<Value>),
 }
 
 impl ManagedFields {
-    /// Takes what the client says out of what it sent.
+    /// Removes the managed fields from a sent object and returns them.
     pub(crate) fn said(object: &mut Value) -> ManagedFields {
-        forget_home(object);
+        remove_cluster_annotation(object);
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let fields = object.as_object().into_iter().flatten();
         let empty = fields.filter(|(_, value)| is_empty(value)).map(|(name, _)| name.clone()).collect();
         ManagedFields::Asking { said: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
     }
 
-    /// Those of `new`, which is filled, and made from nothing.
+    /// Returns the managed fields of a new object. `new` has its defaults.
     pub(crate) fn of_new(self, call: &Call, new: &Value) -> Option<Value> {
         match self {
             ManagedFields::Known(owners) => owners,
@@ -54,7 +55,7 @@ impl ManagedFields {
         }
     }
 
-    /// Those of `new`, which is filled, and takes the place of `old`.
+    /// Returns the managed fields of `new`, which replaces `old`. `new` has its defaults.
     pub(crate) fn after(self, call: &Call, old: &Value, new: &Value) -> Option<Value> {
         match self {
             ManagedFields::Known(owners) => owners,
@@ -70,9 +71,9 @@ impl ManagedFields {
     }
 }
 
-/// A client that reads all logical clusters gets an annotation with each object's logical cluster. No manager owns it, and a client that writes the object
-/// back has not changed it.
-pub(crate) fn forget_home(object: &mut Value) {
+/// Removes the annotation with the object's logical cluster. Clients that read all logical clusters get it with each
+/// object. No manager owns it, and sending it back changes nothing.
+pub(crate) fn remove_cluster_annotation(object: &mut Value) {
     let Some(metadata) = metadata_of(object) else { return };
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
         && annotations.remove(LOGICAL_CLUSTER).is_some()
@@ -82,7 +83,7 @@ pub(crate) fn forget_home(object: &mut Value) {
     }
 }
 
-/// Sets the managed fields of an object. An object so deep that its managed fields would exceed the depth limit has none.
+/// Sets the managed fields of an object, or removes them if they would exceed the depth limit.
 pub(crate) fn put(object: &mut Value, owners: Option<Value>) {
     let Some(metadata) = metadata_of(object) else { return };
     match owners.filter(|owners| height(owners) + ABOVE <= MAX_DEPTH) {
@@ -103,7 +104,7 @@ fn metadata_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
 
-/// What `live` becomes when `config` is applied to it.
+/// Applies `config` to `live` (server-side apply).
 pub(crate) fn applied(call: &Call, live: &Value, config: &Value, blank: &Value) -> Result<Applied, Status> {
     let force = call.query.flag("force");
     let manager = call.query.text("fieldManager");
@@ -111,7 +112,7 @@ pub(crate) fn applied(call: &Call, live: &Value, config: &Value, blank: &Value) 
     applied.ok_or_else(Status::unknown_patch_type)?.map_err(|error| error.status())
 }
 
-/// Runs with the field manager of a request. None if the kind has no schema.
+/// Runs `run` with the field manager of a request. Returns None if the kind has no schema.
 fn writing<R>(
     call: &Call,
     manager: &str,
@@ -132,7 +133,7 @@ fn writing<R>(
     }))
 }
 
-/// Whether there is, or may be, such a version of the kind.
+/// Reports whether this version of the kind exists. Every version in the group of a custom kind counts.
 pub(crate) fn knows(call: &Call, api_version: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     match call.resource.origin {
@@ -141,7 +142,7 @@ pub(crate) fn knows(call: &Call, api_version: &str) -> bool {
     }
 }
 
-/// Who asks, as they call themselves: in so many words, or else by the name of their program.
+/// Returns the field manager of a request: `fieldManager` of the query, or else the program name of the user agent.
 fn manager(call: &Call) -> String {
     match call.query.text("fieldManager") {
         "" => {
@@ -152,7 +153,7 @@ fn manager(call: &Call) -> String {
     }
 }
 
-/// As much of a name as may be stored.
+/// Returns the printable characters of a name, up to the maximum length.
 fn named(agent: &str) -> String {
     let mut name = String::new();
     for c in agent.chars().filter(|c| !c.is_control() && (!c.is_whitespace() || *c == ' ')) {
@@ -164,8 +165,8 @@ fn named(agent: &str) -> String {
     name
 }
 
-/// Time does not pass for who changes nothing: if owners differ in their times alone, and the objects not at all, the
-/// old times stand.
+/// Keeps the old managed fields if they differ only in their times and the objects do not differ otherwise: an update
+/// that changes nothing does not change a time.
 pub(crate) fn settle(old: &Value, new: &mut Value) {
     let entries = |object: &Value| object["metadata"].get(FIELD).cloned().unwrap_or_default();
     if differ_in_time(&old["metadata"][FIELD], &new["metadata"][FIELD]) && same_otherwise(old, new) {
@@ -207,14 +208,14 @@ mod tests {
     #[test]
     fn where_an_object_lives_is_not_part_of_it() {
         let mut object = json!({ "metadata": { "annotations": { LOGICAL_CLUSTER: "x" } } });
-        forget_home(&mut object);
+        remove_cluster_annotation(&mut object);
         assert_eq!(object, json!({ "metadata": {} }));
         let mut object = json!({ "metadata": { "annotations": { LOGICAL_CLUSTER: "x", "a": "b" } } });
-        forget_home(&mut object);
+        remove_cluster_annotation(&mut object);
         assert_eq!(object, json!({ "metadata": { "annotations": { "a": "b" } } }));
     }
 
-    /// Such an object could be stored, and never be read again.
+    /// Such an object could be stored, but never decoded again.
     #[test]
     fn owners_are_never_too_deep_to_read() {
         let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));

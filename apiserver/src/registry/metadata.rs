@@ -1,4 +1,4 @@
-//! The metadata that the server sets on an object, whatever the client sends.
+//! The metadata that the server sets, regardless of the request.
 
 use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
@@ -9,13 +9,13 @@ use crate::objects::metadata::{now, of, text};
 use crate::registry::call::Call;
 use crate::registry::strategy;
 
-/// Letters and digits of generated names: none that look alike, no vowels to make words of.
+/// Characters of generated names: no look-alikes, and no vowels, so that no words occur.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_CHARS: usize = 5;
-/// A generated name is a label at most: 63 characters with its suffix.
+/// A generated name fits a DNS label: 63 characters with its suffix.
 const PREFIX_CHARS_MAX: usize = 58;
 
-/// Fills in what a new object gets from the server, and returns its name.
+/// Sets the metadata that a new object gets from the server. Returns the name of the object.
 pub(crate) fn prepare_for_create(call: &Call, object: &mut Value) -> Result<String, Status> {
     let resource = &call.resource;
     object["apiVersion"] = resource.api_version().into();
@@ -39,7 +39,7 @@ pub(crate) fn prepare_for_create(call: &Call, object: &mut Value) -> Result<Stri
     for never in ["selfLink", "resourceVersion"] {
         metadata.remove(never);
     }
-    // A kind without generations keeps the one that was sent.
+    // A kind without generations keeps the generation that the client sent.
     if let Some(first) = resource.generation.first() {
         metadata.insert("generation".to_owned(), first.into());
     }
@@ -51,24 +51,26 @@ pub(crate) fn prepare_for_create(call: &Call, object: &mut Value) -> Result<Stri
     Ok(name)
 }
 
-/// The namespace of the path and that of the body must be one and the same.
+/// Sets the namespace of the path. Refuses another namespace in the body.
 pub(crate) fn set_namespace(call: &Call, object: &mut Value) -> Result<(), Status> {
+    check_namespace(call, object)?;
     let metadata = of(object)?;
-    let said = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &call.namespace {
-        Some(namespace) if said.is_empty() || said == namespace => {
-            metadata.insert("namespace".to_owned(), namespace.as_str().into());
-            Ok(())
-        }
-        // What is in no namespace cannot be in a wrong one.
-        None => {
-            metadata.remove("namespace");
-            Ok(())
-        }
-        Some(_) => Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )),
+        Some(namespace) => drop(metadata.insert("namespace".to_owned(), namespace.as_str().into())),
+        // A cluster-scoped object: the namespace of the body is dropped.
+        None => drop(metadata.remove("namespace")),
     }
+    Ok(())
+}
+
+/// Refuses an object of another namespace than that of the path.
+pub(crate) fn check_namespace(call: &Call, object: &Value) -> Result<(), Status> {
+    let said = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if call.namespace.as_ref().is_none_or(|namespace| said.is_empty() || said == namespace) {
+        return Ok(());
+    }
+    let why = "the namespace of the provided object does not match the namespace sent on the request";
+    Err(Status::bad_request(why))
 }
 
 fn generated(prefix: &str) -> String {
@@ -77,7 +79,7 @@ fn generated(prefix: &str) -> String {
     prefix.chars().take(PREFIX_CHARS_MAX).chain(suffix).collect()
 }
 
-/// A new object is not on its way out, whatever it says.
+/// Removes the deletion fields of a new object: it is not terminating, whatever the client sent.
 pub(crate) fn remove_deletion_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("deletionTimestamp");
@@ -85,10 +87,11 @@ pub(crate) fn remove_deletion_fields(object: &mut Value) {
     }
 }
 
-/// What clients are told about a field that no update changes.
+/// The error message for a change of an immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// Only the server marks an object as deleted. A mark that is set stays, whatever is sent.
+/// Refuses deletion fields that the client adds: only the server marks an object as terminating. A set deletion
+/// timestamp stays, whatever the client sends.
 pub(crate) fn validate_deletion_fields(old: &Value, new: &Value) -> Vec<FieldError> {
     let fields = ["deletionTimestamp", "deletionGracePeriodSeconds"].into_iter();
     let said = fields.filter(|field| old["metadata"][field].is_null() && !new["metadata"][field].is_null());
@@ -98,7 +101,7 @@ pub(crate) fn validate_deletion_fields(old: &Value, new: &Value) -> Vec<FieldErr
     .collect()
 }
 
-/// Carries over what an update cannot change, and counts the generation.
+/// Carries over the metadata that an update cannot change, and increments the generation.
 pub(crate) fn prepare_for_update(call: &Call, old: &Value, new: &mut Value) -> Result<(), Status> {
     let resource = &call.resource;
     new["apiVersion"] = resource.api_version().into();
@@ -122,11 +125,11 @@ pub(crate) fn prepare_for_update(call: &Call, old: &Value, new: &mut Value) -> R
     }
     metadata.remove("selfLink");
     metadata.remove("resourceVersion");
-    // The finalizers in a spec change only through `finalize`.
+    // The finalizers of a namespace's spec change only through `finalize`.
     if call.subresource.as_deref() != Some("finalize") {
         strategy::prepare_for_update(resource, old, new);
     }
-    // A write of the status does not make another generation.
+    // A status update does not increment the generation.
     if call.subresource.as_deref() != Some("status") && resource.generation.grows(old, new) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = generation.into();

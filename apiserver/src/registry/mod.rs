@@ -1,11 +1,11 @@
-//! What happens to an object before it is stored.
+//! The steps between a decoded request and the store.
 //!
 //! ```text
 //!   decode ─► defaults ─► managed fields ─► strategy ─► validation ─► admission ─► allocation ─► commit
 //! ```
 //!
-//! [`prepare`] takes these steps in order. A [`strategy`] is the code for the few kinds that need some;
-//! [`namespace_lifecycle`] keeps objects out of namespaces that are being deleted; [`deletion`] is the other way out.
+//! [`prepare`] takes these steps in order. A [`strategy`] is the code of the few kinds that need some.
+//! [`namespace_lifecycle`] refuses creates in terminating namespaces. [`deletion`] removes objects.
 
 pub(crate) mod allocation;
 pub(crate) mod call;

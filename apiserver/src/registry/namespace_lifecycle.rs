@@ -1,8 +1,8 @@
-//! Lets objects be created only while their logical cluster, their namespace and the definition of their kind are live.
+//! Refuses creates unless the logical cluster, the namespace and the definition of the kind are live.
 //!
-//! Each of these may be deleted while the object is written, and the controller that empties it may have listed before. One of the
-//! two sees the other: a namespace is marked first and emptied then; an object is written first, and its namespace
-//! is read again then.
+//! A parent may be deleted while an object is being created, and the controller that empties the parent may have listed
+//! its objects before. The order of the steps makes sure that one of the two sees the other: the controller marks a
+//! namespace as terminating before it lists; a create reads the namespace again after it wrote the object.
 
 use api::names::GROUP;
 use openapi::meta::status::{GroupResource, Status};
@@ -15,14 +15,15 @@ use crate::objects::store_errors::unreadable;
 use crate::objects::stored;
 use crate::registry::call::Call;
 
-/// The uids of the namespace and the definition of an object when it was about to be written, where it has them.
+/// The uids of an object's namespace and definition, read before the object is written. None for a parent that the
+/// object does not have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ParentUids {
     pub(crate) namespace: Option<String>,
     pub(crate) definition: Option<String>,
 }
 
-/// The namespace, if something can be created in it.
+/// Returns the uid of the namespace if it is live.
 pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<String>, Status> {
     match &call.namespace {
         Some(namespace) => logical_cluster::live_namespace(store, call.cluster, namespace).await.map(Some),
@@ -30,7 +31,7 @@ pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<S
     }
 }
 
-/// The definition of a custom kind, if objects of the kind can be created.
+/// Returns the uid of the definition of a custom kind if it is live.
 pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Result<Option<String>, Status> {
     let Some(key) = definition_key(call) else { return Ok(None) };
     let found = store.get(&key).await.map_err(unreadable)?.value.ok_or_else(Status::unknown_path)?;
@@ -43,14 +44,14 @@ pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Re
     }
 }
 
-/// The key of the definition of a custom kind.
+/// Returns the key of the definition of a custom kind.
 fn definition_key(call: &Call) -> Option<Key> {
-    // What is in our own group comes with the server.
+    // Kinds of the group `holon.dev` are built in and have no definition.
     let is_defined = call.resource.origin == Origin::Custom && &*call.resource.group != GROUP;
     is_defined.then(|| DEFINITIONS.key(call.cluster, None, &call.resource.qualified()))
 }
 
-/// Checks after a write that the parents of the object are still those from before it; otherwise returns the error for the client.
+/// Checks after a create that the object still has the same parents. Otherwise returns the error for the client.
 pub(crate) async fn recheck(
     store: &dyn Store,
     call: &Call,

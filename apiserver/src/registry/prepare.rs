@@ -4,8 +4,8 @@
 //!   decoded ─► defaults ─► managed fields ─► strategy, metadata ─► validation ─► admission ─► allocation ─► commit
 //! ```
 //!
-//! Steps that depend on the object alone are in `openapi`; this is their order, for creates and for updates.
-//! Allocation comes last, because allocations have to be released if the write fails.
+//! Steps that depend only on the object are in `openapi`; this module puts them in order, for creates and for updates.
+//! Allocation comes last, because a write that fails must release its allocations.
 
 use jiff::Timestamp;
 use openapi::meta::field::FieldError;

@@ -1,6 +1,7 @@
 //! The scale subresource: replicas as an object of its own, `autoscaling/v1` Scale.
 //!
-//! It is a view of three fields of another object. Reading makes it of that object; writing puts one number back.
+//! A Scale is a view of three fields of another object. A read builds it from the object; a write sets the replicas of
+//! the object.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,7 +27,7 @@ const KIND: &str = "Scale";
 /// The default number of replicas, as in Kubernetes.
 const REPLICAS: i64 = 1;
 
-/// The resource of scales, with which they are read and patched like any other object.
+/// Returns the resource of scales, so that they are read and patched like other objects.
 pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
     static ROW: LazyLock<ResourceInfo> = LazyLock::new(|| {
         let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
@@ -44,12 +45,13 @@ pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
             ..ResourceInfo::clone(pattern)
         }
     });
-    // Who may not send a strategic merge patch for an object may not send one for its scale either.
+    // A custom object takes no strategic merge patch, so its scale takes none either.
     let schema = ROW.schema().cloned();
     Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
 }
 
-/// The scale of an object. A definition says where it is in objects of its kind, and it is missing before it was set.
+/// Returns the scale of an object. The definition of a custom kind names its fields; replicas that were never set are
+/// an error.
 pub(crate) fn of(resource: &ResourceInfo, object: &Value) -> Result<Value, Status> {
     let Some(scale) = defined(resource) else { return Ok(built_in(object)) };
     match object.pointer(&scale.replicas).and_then(Value::as_i64) {
@@ -61,7 +63,7 @@ pub(crate) fn of(resource: &ResourceInfo, object: &Value) -> Result<Value, Statu
     }
 }
 
-/// The same for a write that is about to set it.
+/// Returns the scale of an object that a write is about to change. Replicas that were never set count as 0.
 pub(crate) fn before(resource: &ResourceInfo, object: &Value) -> Value {
     match defined(resource) {
         Some(scale) => {
@@ -100,13 +102,13 @@ fn view(object: &Value, wanted: i64, there: i64, selector: &str) -> Value {
         "kind": KIND,
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "metadata": metadata.collect::<serde_json::Map<_, _>>(),
-        // Kubernetes shows no zero here.
+        // Kubernetes omits a zero here.
         "spec": if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) },
         "status": status,
     })
 }
 
-/// A selector as clients write it in a query. Old kinds have bare labels instead of a selector.
+/// Formats a selector as in a query. ReplicationControllers have plain labels instead of a selector.
 fn selector(value: &Value) -> String {
     let is_bare = |value: &Value| value.as_object().is_some_and(|map| map.values().all(Value::is_string));
     let labels = match is_bare(value) {
@@ -116,14 +118,14 @@ fn selector(value: &Value) -> String {
     labels.map(|labels| labels.to_string()).unwrap_or_default()
 }
 
-/// The owners of the scale of an object.
+/// Returns the managed fields of an object's scale.
 pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
     in_place(&call.resource, |place| apply::to_scale(entries, place, &knows))
 }
 
-/// The owners of an object whose scale has these.
+/// Returns the managed fields of an object whose scale has the managed fields `owners`.
 pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> ManagedFields {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
@@ -132,23 +134,23 @@ pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> Manag
     ManagedFields::Known(in_place(&call.resource, owned))
 }
 
-/// Runs with where in the object it says how many.
+/// Runs `run` with the path of the replicas in the object.
 fn in_place<R>(resource: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
     let Some(scale) = defined(resource) else { return run(&["spec", "replicas"]) };
     let steps: Vec<String> = steps(&scale.replicas).collect();
     run(&steps.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What a JSON pointer leads through.
+/// Returns the fields that a JSON pointer names, from the outermost.
 fn steps(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
 }
 
-/// The object with as many as the scale says.
+/// Sets the replicas of an object to those of the scale.
 pub(crate) fn applied(resource: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
     let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if let Some(defined) = defined(resource) {
-        // What may be there is for the kind to say.
+        // The schema of the custom kind validates the number.
         set(&mut object, &defined.replicas, wanted);
         return Ok(object);
     }
@@ -164,7 +166,7 @@ pub(crate) fn applied(resource: &ResourceInfo, mut object: Value, scale: &Value)
     Ok(object)
 }
 
-/// Puts a number where a JSON pointer leads, making what leads there.
+/// Sets a number at a JSON pointer. Creates missing objects on the way.
 fn set(object: &mut Value, pointer: &str, number: i64) {
     let mut place = object;
     for step in steps(pointer) {

@@ -1,8 +1,8 @@
-//! Checks on certificate signing requests: who may approve, and who may sign.
+//! Authorization of certificate signing requests by signer.
 //!
-//! A request for a certificate names a signer. Who approves it must be allowed to `approve` for that signer, who puts the
-//! certificate there to `sign` for it; both are rights on `signers`, by the signer's name or by `domain/*`. And no
-//! certificate of the server's own signer is asked for that would make its holder an administrator.
+//! A request for a certificate names a signer. Approving it takes the right to `approve` for that signer, setting the
+//! certificate the right to `sign` for it. Both are rights on `signers`, by the signer's name or by `domain/*`. A
+//! request to the server's own signer must not ask for the administrators' group.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,10 +18,10 @@ use crate::request::attributes::{Attributes, ResourceAttributes};
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
-/// Whose certificates the server itself believes.
+/// The signer whose certificates the server accepts from clients.
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Refuses what takes a right on the signer. `old` is what it replaces.
+/// Checks the rights on the signer that a write needs. `old` is the replaced object.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     if (&*call.resource.group, &*call.resource.plural) != (GROUP, REQUESTS) {
         return Ok(());
@@ -34,7 +34,7 @@ pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(),
     }
 }
 
-/// Whether the certificate or what was decided about it changes.
+/// Reports whether the certificate or the conditions change.
 fn signs(old: &Value, new: &Value) -> bool {
     ["certificate", "conditions"].iter().any(|field| old["status"][*field] != new["status"][*field])
 }
@@ -67,7 +67,7 @@ fn ask(call: &Call, request: &Value) -> Result<(), Status> {
         return Ok(());
     }
     match organizations(&request["spec"]["request"]) {
-        // What is wrong with it validation says.
+        // Validation reports a malformed request.
         None => Ok(()),
         Some(groups) if groups.iter().any(|group| group == ADMINISTRATORS) => {
             let why = format!("use of {CLIENTS} signer with {ADMINISTRATORS} group is not allowed");
@@ -77,7 +77,7 @@ fn ask(call: &Call, request: &Value) -> Result<(), Status> {
     }
 }
 
-/// The groups a certificate would put its holder in. None if this is no request for one.
+/// Returns the groups (organizations) that the certificate would contain. None if the request cannot be parsed.
 fn organizations(request: &Value) -> Option<Vec<String>> {
     let pem = STANDARD.decode(request.as_str()?).ok()?;
     let (_, pem) = parse_x509_pem(&pem).ok()?;

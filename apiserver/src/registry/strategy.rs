@@ -1,8 +1,7 @@
-//! Strategies of the few kinds that need code: namespaces and logical clusters hold other objects, and a signing
-//! request names its requester.
+//! Strategies of the few kinds that need code: namespaces, logical clusters and definitions contain other objects, and
+//! a certificate signing request records its requester.
 //!
-//! Everything else about kinds is data. These functions are pure; the
-//! [controllers](crate::controllers) act.
+//! Everything else about a kind is data. These functions are pure; the [controllers](crate::controllers) act.
 
 use api::names::GROUP;
 use openapi::catalog::resource_info::ResourceInfo;
@@ -22,12 +21,12 @@ use crate::registry::call::Call;
 /// Namespaces that cannot be deleted, as in Kubernetes.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
 
-/// A kind whose objects hold other objects, and go only when those are gone.
+/// A kind whose objects contain other objects and are removed only after those.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KindStrategy {
     Namespace,
     LogicalCluster,
-    /// A custom resource definition holds the objects of its kind.
+    /// A custom resource definition contains the objects of its kind.
     Definition,
 }
 
@@ -43,14 +42,14 @@ impl KindStrategy {
         }
     }
 
-    /// Whether it waits for a finalizer, which clients may remove.
+    /// Reports whether a finalizer delays the deletion. Clients may remove a finalizer.
     pub(crate) fn has_finalizer(self) -> bool {
         self == KindStrategy::Definition
     }
 }
 
-/// Errors in a name, beyond the rules for every kind: names of logical clusters become parts of paths, and
-/// those of definitions say what they define.
+/// Validates a name beyond the rules for every kind: the name of a logical cluster becomes part of paths, and that of a
+/// definition contains its group.
 pub(crate) fn validate_name(resource: &ResourceInfo, name: &str) -> Vec<FieldError> {
     match KindStrategy::of(resource) {
         Some(KindStrategy::LogicalCluster) if !name.is_empty() => {
@@ -58,16 +57,13 @@ pub(crate) fn validate_name(resource: &ResourceInfo, name: &str) -> Vec<FieldErr
             wrong.map(|why| FieldError::invalid("metadata.name", name, why)).collect()
         }
         Some(KindStrategy::Definition) if kinds::group(name) == GROUP => {
-            vec![FieldError::forbidden(
-                "spec.group",
-                format!("kinds of the group {GROUP} come with the server"),
-            )]
+            vec![FieldError::forbidden("spec.group", format!("kinds of the group {GROUP} are built in"))]
         }
         _ => Vec::new(),
     }
 }
 
-/// Errors in an object of such a kind, beyond those its schema finds.
+/// Validates an object beyond its schema.
 pub(crate) fn validate(resource: &ResourceInfo, object: &Value) -> Vec<FieldError> {
     match KindStrategy::of(resource) {
         Some(KindStrategy::LogicalCluster) => quota::check(&object["spec"]["limits"]),
@@ -75,7 +71,7 @@ pub(crate) fn validate(resource: &ResourceInfo, object: &Value) -> Vec<FieldErro
     }
 }
 
-/// Sets the fields that a new object of such a kind gets beside its metadata.
+/// Sets the fields other than metadata that a new object gets from the server.
 pub(crate) fn prepare_for_create(resource: &ResourceInfo, name: &str, object: &mut Value) {
     match KindStrategy::of(resource) {
         Some(KindStrategy::Namespace) => {
@@ -88,10 +84,10 @@ pub(crate) fn prepare_for_create(resource: &ResourceInfo, name: &str, object: &m
     }
 }
 
-/// Kinds whose spec names the requester. The server sets it, whatever the client sends.
+/// Kinds whose spec records the requester. The server sets these fields, whatever the client sends.
 const SIGNED: &[(&str, &str)] = &[("certificates.k8s.io", "certificatesigningrequests")];
 
-/// Writes the requester into a new object of such a kind.
+/// Sets the requester in the spec of a new object.
 pub(crate) fn set_requester(call: &Call, object: &mut Value) {
     if !SIGNED.contains(&(&*call.resource.group, &*call.resource.plural)) {
         return;
@@ -103,7 +99,8 @@ pub(crate) fn set_requester(call: &Call, object: &mut Value) {
     spec.extend(call.identity.info());
 }
 
-/// Keeps the fields that no update of such a kind changes. A logical cluster's id above all: it selects the objects that are read.
+/// Keeps the fields that no update changes. The id of a logical cluster matters most: it selects the objects that are
+/// read.
 pub(crate) fn prepare_for_update(resource: &ResourceInfo, old: &Value, new: &mut Value) {
     match KindStrategy::of(resource) {
         Some(KindStrategy::Namespace) => new["spec"] = old["spec"].clone(),
@@ -117,12 +114,12 @@ pub(crate) fn prepare_for_update(resource: &ResourceInfo, old: &Value, new: &mut
     }
 }
 
-/// Holds a definition until the last object of its kind is gone.
+/// Finalizer that keeps a definition until the last object of its kind is deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// The condition that says how far that is.
+/// The condition that reports the progress of that deletion.
 pub(crate) const TERMINATING: &str = "Terminating";
 
-/// Marks an object of such a kind as terminating.
+/// Marks a namespace, logical cluster or definition as terminating.
 pub(crate) fn mark_terminating(resource: &ResourceInfo, object: &mut Value) {
     match KindStrategy::of(resource) {
         Some(KindStrategy::Namespace | KindStrategy::LogicalCluster) => {

@@ -1,17 +1,18 @@
-//! Subresources: the fields that each of them may change.
+//! Subresources: which fields each of them may change.
 //!
 //! ```text
 //!   PUT …/pods/web/resize     old object + the subresource's fields of the sent object = new object
 //! ```
 //!
-//! Everything here is pure. Subresources that act, rather than change fields, are in
-//! [`verbs::act`](crate::endpoints::pod_actions); the one that is an object of another kind is [`scale`](crate::registry::scale).
+//! Everything here is pure. Subresources that act instead of changing fields are in
+//! [`pod_actions`](crate::endpoints::pod_actions). The one that is an object of another kind is
+//! [`scale`](crate::registry::scale).
 
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::patch::apply::ResetFields;
 use serde_json::{Value, json};
 
-/// Where in the object a part is.
+/// The fields of each subresource.
 const PLACES: &[(&str, &[&str])] = &[
     ("approval", &["/status/conditions"]),
     ("ephemeralcontainers", &["/spec/ephemeralContainers"]),
@@ -19,10 +20,10 @@ const PLACES: &[(&str, &[&str])] = &[
     ("status", &["/status"]),
 ];
 
-/// Parts through which metadata can be written, too; the table of what each resets says how much of it.
+/// Subresources that also write metadata, except the fields that [`ResetFields`] lists for them.
 const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
 
-/// The old object with the fields of subresource `part` taken from the sent one. Validation comes later.
+/// Returns the old object with the fields of subresource `part` from the sent one. The caller validates the result.
 pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
     if DESCRIBED.contains(&part) {
@@ -38,7 +39,7 @@ pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent
     new
 }
 
-/// A write of the status may also change labels and the like, for most kinds.
+/// Merges the metadata: fields in `reset` from the old object, all others from the sent one.
 fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
     let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
     let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
@@ -46,10 +47,10 @@ fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
     both.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Puts a value where a pointer of one or two steps leads; none removes what is there.
+/// Sets the field at a pointer of one or two steps, or removes it if the value is None.
 fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
     let (within, field) = pointer.rsplit_once('/').unwrap_or_default();
-    // Asking for what is not there must not make it.
+    // Removing a field must not create its parent.
     if let (Some(outer), Some(_)) = (within.strip_prefix('/'), &value)
         && object[outer].is_null()
     {
@@ -65,8 +66,8 @@ fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 const RESIZED: [&str; 2] = ["/resizePolicy", "/resources"];
 
-/// Gives the pod and each container the resources that were sent for it. A list of other containers than those that
-/// are there is taken as it was sent: it is refused, and its faults are told as those of any other pod.
+/// Copies the sent resources of the pod and of each container. If the sent containers are not those of the pod, they
+/// are taken over whole: validation then refuses them and reports their errors.
 fn resize(new: &mut Value, sent: &Value) {
     let list = |pod: &Value, name: &str| pod["spec"][name].as_array().cloned().unwrap_or_default();
     if CONTAINERS.iter().any(|name| list(new, name).len() != list(sent, name).len()) {
@@ -88,7 +89,7 @@ fn resize(new: &mut Value, sent: &Value) {
 mod tests {
     use super::*;
 
-    /// A kind whose status is all that is written through it.
+    /// Returns a kind whose status subresource writes the status only.
     fn resource() -> &'static ResourceInfo {
         openapi::catalog::find("storage.k8s.io", "v1", "volumeattachments").expect("a built-in kind")
     }

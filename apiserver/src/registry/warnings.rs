@@ -1,7 +1,7 @@
 //! Warnings beside a response: about deprecated resources and fields, and likely mistakes.
 //!
-//! A warning changes nothing and refuses nothing. It is a row of a table: a kind, what must hold of the object, and the
-//! words, which are Kubernetes's. What is said about pods is said wherever there is a pod, or a template of one.
+//! A warning refuses nothing. Each is a row of a table: a kind, conditions on the object, and the text, copied from
+//! Kubernetes. Warnings about pods also apply to pod templates.
 
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::validation::{self, definition};
@@ -11,18 +11,18 @@ use crate::keys::Collection;
 use crate::kinds::DEFINITIONS;
 use crate::request::path;
 
-/// Deprecated resources: every response about them carries a warning.
+/// Deprecated resources. Every response about one carries a warning.
 const DEPRECATED: &[(&str, &str, &str, &str)] =
     &[("", "v1", "endpoints", "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")];
 
-/// Which writes a rule is about.
+/// The writes that a rule applies to: `Create`, or `Write` for creates and updates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum On {
     Create,
     Write,
 }
 
-/// What must hold of an object. Places are JSON pointers; what is empty is not there.
+/// A condition on an object. Places are JSON pointers; an empty value counts as missing.
 enum When {
     Has(&'static str),
     Lacks(&'static str),
@@ -55,7 +55,7 @@ fn is_filled(value: &Value) -> bool {
     }
 }
 
-/// A kind by group and name, and all that must hold of an object of it.
+/// A rule: group and kind, the writes it applies to, the conditions (all must hold), and the text.
 struct Rule(&'static str, &'static str, On, &'static [When], &'static str);
 
 const RULES: &[Rule] = &[
@@ -166,7 +166,7 @@ const RULES: &[Rule] = &[
     ),
 ];
 
-/// Where kinds say what a pod is to be.
+/// The kinds with a pod spec, and its place.
 const PODS: &[(&str, &str, &str)] = &[
     ("", "Pod", "/spec"),
     ("", "ReplicationController", "/spec/template/spec"),
@@ -178,20 +178,20 @@ const PODS: &[(&str, &str, &str)] = &[
     ("batch", "CronJob", "/spec/jobTemplate/spec/template/spec"),
 ];
 
-/// A list in the spec of a pod, what must hold of an element of it, and what follows its path.
+/// A list in a pod spec, the conditions on one element, and the text after the path of the element.
 const OF_PODS: &[(&str, &[When], &str)] = &[
     ("volumes", &[Has("/gitRepo")], ".gitRepo: deprecated in v1.11, and disabled by default in v1.33+"),
     ("imagePullSecrets", &[Lacks("/name")], ".name: invalid empty name \"\""),
 ];
 
-/// The warning for any use of a resource.
+/// Returns the warning for any use of a resource.
 pub(crate) fn deprecated(named: &path::Resource) -> Option<&'static str> {
     let address = (named.group.as_str(), named.version.as_str(), named.resource.as_str());
     let found = DEPRECATED.iter().find(|(group, version, plural, _)| (*group, *version, *plural) == address);
     found.map(|(.., text)| *text)
 }
 
-/// The warnings for a write of an object, in the place of `old` if it is an update.
+/// Returns the warnings for a write. `old` is the replaced object, if this is an update.
 pub(crate) fn about(resource: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
     let on = if old.is_some() { Write } else { Create };
     let is_meant = |group: &str, kind: &str| (group, kind) == (&*resource.group, &*resource.kind);

@@ -1,14 +1,14 @@
-//! Subresources that lead out of this server: `log`, `exec`, `attach`, `portforward` and `proxy` of a pod, for instance.
+//! Subresources that are forwarded to running pods: `log`, `exec`, `attach`, `portforward`, `proxy`.
 //!
 //! ```text
 //!   …/pods/web-1/log ─► authorized ─► the pod exists ─► Connect ─► the node of the container
 //!                         └──── stream guard ──────────────┘ bytes, both ways
 //! ```
 //!
-//! A logical cluster runs nothing, so this server cannot answer them. The program that embeds the server may pass it a [`Connect`]
-//! who can. Everything before that is as for any request: who asks, whether they may, which logical cluster, whether there
-//! is such an object. What is said after that, over the connection if it is upgraded, is between the client and them; it
-//! ends when the client may no longer have it ([`stream_guard`]).
+//! A logical cluster has no nodes, so this server cannot answer these requests. The program that embeds the server may
+//! pass a [`Connect`] that can. Authentication, authorization and the look-up of the logical cluster and the object are
+//! the same as for any other request. The bytes on the connection after that are not parsed. The connection ends when
+//! the client is no longer authorized ([`stream_guard`]).
 
 mod stream_guard;
 
@@ -38,24 +38,24 @@ use crate::request::path::Resource;
 pub use crate::endpoints::connect::stream_guard::{Connection, Upgrade};
 use crate::endpoints::connect::stream_guard::{GuardedBody, StreamGuard};
 
-/// The one part that leads further, and may name a port beside the object.
+/// The subresource that may have a longer path, and a port in the name of the object.
 const PROXY: &str = "proxy";
 
-/// Answers for what runs.
+/// Answers requests that lead to running pods.
 pub trait Connect: Send + Sync + fmt::Debug {
-    /// Whether it answers for such a part.
+    /// Reports whether it answers requests for this subresource.
     fn leads(&self, part: Part<'_>) -> bool;
 
-    /// Whether it answers for this object, where the server could do so itself.
+    /// Reports whether it answers for this object, if the server could answer too.
     fn runs(&self, _cluster: Id, _who: &Identity, _object: &Value) -> bool {
         true
     }
 
-    /// The answer, or why there is none. It may go on for as long as the client likes.
-    fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>>;
+    /// Answers a request. The response may be a stream without end.
+    fn connect(&self, request: ConnectRequest) -> Boxed<'_, Result<Response<Body>, Status>>;
 }
 
-/// A part of the objects of a resource. Empty for the objects themselves.
+/// A subresource of a resource, or the resource itself if `part` is empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part<'a> {
     pub group: &'a str,
@@ -63,47 +63,46 @@ pub struct Part<'a> {
     pub part: &'a str,
 }
 
-/// A request for a subresource of an object that the client may reach.
+/// A request for a subresource of an object, already authorized.
 #[derive(Debug)]
-pub struct Wish {
+pub struct ConnectRequest {
     pub cluster: Id,
-    /// Who asks, or whom they act as.
+    /// The user, after impersonation.
     pub identity: Identity,
     pub group: String,
     pub plural: String,
     pub namespace: String,
-    /// Empty for all of them.
+    /// Empty for a whole collection.
     pub name: String,
-    /// The object, as it is now. Null if it is of a kind of which none are kept here.
+    /// The current object. Null if objects of this kind are not stored here.
     pub object: Value,
     pub part: String,
     pub port: Port,
-    /// The path as the client wrote it, up to the part.
+    /// The path up to the subresource, as the client sent it.
     pub address: String,
-    /// What follows there, for proxies: empty, or a slash and more.
+    /// The path after that, for proxies: empty, or a slash and more.
     pub rest: String,
     pub method: Method,
     pub query: Vec<(String, String)>,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// The connection itself, if the client asks to talk otherwise on it.
+    /// The connection, if the client asks to upgrade it.
     pub upgrade: Option<Upgrade>,
 }
 
-impl Wish {
-    /// The first value of a parameter; empty if there is none.
+impl ConnectRequest {
+    /// Returns the first value of a parameter. Empty if there is none.
     pub fn text(&self, name: &str) -> &str {
         self.query.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }
 
-    /// Every value of a parameter, in order.
+    /// Returns all values of a parameter, in order.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.query.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Which port a proxy leads to, and what is spoken there: `https:web:8443` names all there is to name. Empty where the
-/// client leaves it open.
+/// The scheme and port of a proxied request, from names such as `https:web:8443`. Empty if the client omits them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
     pub scheme: String,
@@ -111,7 +110,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A name as proxies take it, in its parts.
+    /// Splits the name of a proxied object into port and name.
     fn split(name: &str) -> Option<(Port, &str)> {
         let port = |scheme: &str, port: &str| Port { scheme: scheme.to_owned(), port: port.to_owned() };
         match *name.split(':').collect::<Vec<_>>() {
@@ -122,7 +121,7 @@ impl Port {
         }
     }
 
-    /// The same for another name.
+    /// Adds the port to another name.
     pub fn join(&self, name: &str) -> String {
         match (&*self.scheme, &*self.port) {
             ("", "") => name.to_owned(),
@@ -132,29 +131,34 @@ impl Port {
     }
 }
 
-/// The `Connect` that answers a call, and the object the call is about.
-pub(crate) struct Lead<'a> {
+/// The `Connect` that answers a call, and the object of the call.
+pub(crate) struct ConnectTarget<'a> {
     connect: &'a dyn Connect,
     name: String,
     port: Port,
     object: Value,
 }
 
-/// Who answers, if it is not the server.
+/// Returns the `Connect` that answers the call, if the server does not answer it itself.
 pub(crate) async fn find<'a>(
     connect: Option<&'a dyn Connect>,
     store: &dyn Store,
     call: &Call,
     named: &Resource,
-) -> Result<Option<Lead<'a>>, Status> {
+) -> Result<Option<ConnectTarget<'a>>, Status> {
     let part = call.subresource.as_deref().unwrap_or_default();
     let led = Part { group: &call.resource.group, plural: &call.resource.plural, part };
     let is_one = call.reach == Reach::One && (named.rest.is_empty() || part == PROXY);
     let Some(connect) = connect.filter(|connect| is_one && connect.leads(led)) else { return Ok(None) };
     let name = call.name.as_deref().unwrap_or_default();
-    // Objects themselves are led when none are kept here.
+    // The resource itself is forwarded if its objects are not stored here.
     if part.is_empty() {
-        return Ok(Some(Lead { connect, name: name.to_owned(), port: Port::default(), object: Value::Null }));
+        return Ok(Some(ConnectTarget {
+            connect,
+            name: name.to_owned(),
+            port: Port::default(),
+            object: Value::Null,
+        }));
     }
     if call.resource.namespaced && call.namespace.is_none() {
         return Ok(None);
@@ -170,15 +174,15 @@ pub(crate) async fn find<'a>(
     if is_kept(part) && !connect.runs(call.cluster, call.authorization.identity(), &object) {
         return Ok(None);
     }
-    Ok(Some(Lead { connect, name: name.to_owned(), port, object }))
+    Ok(Some(ConnectTarget { connect, name: name.to_owned(), port, object }))
 }
 
-/// Whether a part is one of the object as it is kept here, too.
+/// Reports whether the server could answer for this subresource too.
 fn is_kept(part: &str) -> bool {
     part == "ephemeralcontainers"
 }
 
-impl Lead<'_> {
+impl ConnectTarget<'_> {
     pub(crate) async fn answer(
         self,
         authenticators: &Authenticators,
@@ -190,7 +194,7 @@ impl Lead<'_> {
     ) -> Result<Response<Body>, Status> {
         let guard = async || StreamGuard::new(call, authenticators, stop.clone()).await;
         let (body, upgrade) = match &info.upgrade {
-            // What comes on such a connection is not a body.
+            // After an upgrade the client sends no body.
             Some(on) => {
                 websocket::check_page(&call.headers)?;
                 (Bytes::new(), Some(Upgrade::new(on.clone(), guard().await?)))
@@ -198,7 +202,7 @@ impl Lead<'_> {
             None => (place.receive(incoming).await?, None),
         };
         let rest = rest(info);
-        let wish = Wish {
+        let request = ConnectRequest {
             cluster: call.cluster,
             identity: call.authorization.identity().clone(),
             group: call.resource.group.to_string(),
@@ -216,10 +220,10 @@ impl Lead<'_> {
             body,
             upgrade,
         };
-        let answer = self.connect.connect(wish).await?;
+        let answer = self.connect.connect(request).await?;
         match answer.status() {
             StatusCode::SWITCHING_PROTOCOLS => Ok(answer),
-            // Whatever was asked for: who is given a body is held to it.
+            // The response may be a stream, so the guard applies here too.
             _ => {
                 let guard = guard().await?;
                 Ok(answer.map(|body| GuardedBody::new(body, guard).boxed_unsync()))
@@ -228,8 +232,8 @@ impl Lead<'_> {
     }
 }
 
-/// What follows a proxy in a path: `/api/v1/namespaces/shop/pods/web/proxy` has seven segments. After others there is at
-/// most a slash, which is ignored.
+/// Returns the path after `proxy`. `/api/v1/namespaces/shop/pods/web/proxy` has seven segments. Other subresources have
+/// at most a trailing slash, which is ignored.
 fn rest(info: &RequestInfo) -> String {
     if info.resource().and_then(|named| named.subresource.as_deref()) != Some(PROXY) {
         return String::new();
@@ -263,9 +267,9 @@ mod tests {
             part == Part { group: "", plural: "pods", part: "log" }
         }
 
-        fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
-            let name = wish.object["metadata"]["name"].as_str().unwrap_or_default();
-            let told = format!("{name} {} {}", wish.part, wish.text("container"));
+        fn connect(&self, request: ConnectRequest) -> Boxed<'_, Result<Response<Body>, Status>> {
+            let name = request.object["metadata"]["name"].as_str().unwrap_or_default();
+            let told = format!("{name} {} {}", request.part, request.text("container"));
             Box::pin(async { Ok(Response::new(whole(Full::from(told)))) })
         }
     }
@@ -294,7 +298,7 @@ mod tests {
         check(&with, &admin, "/api/v1/namespaces/shop/pods/none/log", 404, None).await;
         check(&with, &admin, "/api/v1/namespaces/shop/pods/web/exec", 404, None).await;
         check(&with, &admin, "/api/v1/namespaces/shop/services/web/log", 404, None).await;
-        // Who has no business here is not told what there is.
+        // A user without access to the logical cluster must not learn that the object exists.
         check(&with, &Identity::user("eve", &[]), log, 404, None).await;
         check(&with, &Identity::Anonymous, log, 401, None).await;
         check(&without, &admin, log, 404, None).await;

@@ -1,7 +1,7 @@
 //! Ends a stream when its client is no longer authorized.
 //!
-//! Bytes on an upgraded connection are not parsed here, so they cannot be refused one by one. The
-//! connection itself is revalidated, as a watch is: by the policies, the token and the logical cluster it was opened with.
+//! Bytes on an upgraded connection are not parsed, so they cannot be authorized one by one. Instead the connection is
+//! revalidated like a watch: against the policies, the token and the logical cluster that it was opened with.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use crate::authz::revalidation::Revalidation;
 use crate::http::body::{Body, Broken};
 use crate::registry::call::Call;
 
-/// Ready once the stream has to end, for all who wait for it.
+/// A future, shared by all tasks of a stream, that is ready when the stream has to end.
 pub(super) struct StreamGuard {
     lost: Shared<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_cut: bool,
@@ -36,7 +36,7 @@ impl fmt::Debug for StreamGuard {
 }
 
 impl StreamGuard {
-    /// It counts as a watch does, for as long as it is kept.
+    /// Creates a guard. While it exists, the stream counts as a watch against the limits of its logical cluster.
     pub(super) async fn new(
         call: &Call,
         authenticators: &Authenticators,
@@ -55,14 +55,14 @@ impl StreamGuard {
         Ok(StreamGuard { lost: lost.shared(), is_cut: false })
     }
 
-    /// Whether it is over. If not, the caller is woken when it is.
+    /// Reports whether the stream has to end. If not, wakes the caller when it does.
     fn is_cut(&mut self, context: &mut Context<'_>) -> bool {
         self.is_cut = self.is_cut || Pin::new(&mut self.lost).poll(context).is_ready();
         self.is_cut
     }
 }
 
-/// A connection the client wants to talk otherwise on.
+/// A connection that the client asks to upgrade.
 #[derive(Debug)]
 pub struct Upgrade {
     on: OnUpgrade,
@@ -74,14 +74,14 @@ impl Upgrade {
         Upgrade { on, guard }
     }
 
-    /// The connection, once the client was told that it is changed over.
+    /// Returns the upgraded connection, after the client has received the 101 response.
     pub async fn open(self) -> io::Result<Connection> {
         let upgraded = self.on.await.map_err(io::Error::other)?;
         Ok(Connection { stream: TokioIo::new(upgraded), guard: self.guard })
     }
 }
 
-/// Bytes from and to a client. It breaks when the client may no longer have it.
+/// An upgraded connection. Reads and writes fail once the client is no longer authorized.
 #[derive(Debug)]
 pub struct Connection {
     stream: TokioIo<Upgraded>,
@@ -89,17 +89,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns when the client may no longer have it. The copier of bytes waits for this too: while the other side takes
-    /// none, no read here would notice.
+    /// Returns when the client is no longer authorized. A task that copies bytes must wait for this too: while the
+    /// other side takes no bytes, it does not read here and would not notice.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.guard.lost.clone()
     }
 
-    /// Reading and writing are done by one task, so whichever was polled last wakes both.
+    /// Returns the stream unless it is cut. One task reads and writes, so the waker of the last poll serves both.
     fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
         match self.guard.is_cut(context) {
             true => {
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its client is no longer authorized"))
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client is no longer authorized"))
             }
             false => Ok(Pin::new(&mut self.stream)),
         }
@@ -134,7 +134,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// An answer that breaks off when the client may no longer have it. Its length is not announced: it is sent as it comes.
+/// A body that breaks off when the client is no longer authorized. It has no Content-Length and is sent chunked.
 #[derive(Debug)]
 pub(super) struct GuardedBody {
     body: Body,

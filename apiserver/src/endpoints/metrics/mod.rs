@@ -1,7 +1,7 @@
-//! Figures about the server, for Prometheus.
+//! Metrics of the server, for Prometheus.
 //!
-//! The number of series is bounded by what is compiled in: verbs, built-in resources, codes. Nothing a client chooses
-//! becomes a label, and logical clusters, namespaces and names never do: a million of them must cost nothing here.
+//! The number of series is bounded at compile time: verbs, built-in resources, status codes. No client-chosen value
+//! becomes a label, and neither do logical clusters, namespaces or names: a million of them must cost nothing here.
 
 mod process;
 
@@ -26,9 +26,9 @@ use crate::request::info::RequestInfo;
 use crate::response::render;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Seconds. From a read out of memory to the longest a request may take.
+/// Seconds, from a read in memory to the maximum duration of a request.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0];
-/// Stands for every custom resource, and every unknown method.
+/// The label for all custom resources and all unknown methods.
 const OTHER: &str = "other";
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ struct Build {
     compiler: &'static str,
 }
 
-/// Figures of the store.
+/// Metrics of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreMetrics {
     pub(crate) revision: u64,
@@ -94,39 +94,36 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The names are those of a kube-apiserver where it has such a figure, so that its dashboards work.
+    /// Registers the metrics. Names are those of kube-apiserver where it has the same metric, so that its dashboards
+    /// work.
     fn register(&mut self) {
         let registry = &mut self.registry;
         let requests = self.requests.clone();
-        registry.register(
-            "apiserver_request",
-            "Requests by verb, resource and the code of the answer",
-            requests,
-        );
+        registry.register("apiserver_request", "Requests by verb, resource and status code", requests);
         let durations = self.durations.clone();
         registry.register(
             "apiserver_request_duration_seconds",
-            "Time to answer, watches excepted",
+            "Request duration in seconds, without watches",
             durations,
         );
         let inflight = self.inflight.clone();
-        registry.register("apiserver_current_inflight_requests", "Requests being worked on", inflight);
+        registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight);
         let watches = self.watches.clone();
-        registry.register("apiserver_longrunning_requests", "Watches that are open", watches);
+        registry.register("apiserver_longrunning_requests", "Open watches", watches);
         registry.register("holon_store_revision", "The newest revision of the store", self.revision.clone());
-        registry.register("holon_store_entries", "How many entries the store holds", self.entries.clone());
-        registry.register("holon_build_info", "Which build this is", self.build.clone());
+        registry.register("holon_store_entries", "Entries in the store", self.entries.clone());
+        registry.register("holon_build_info", "Build information", self.build.clone());
         registry.register_collector(Box::new(process::Process));
     }
 
-    /// Replaces what `holon_build_info` says.
+    /// Sets the labels of `holon_build_info`.
     pub(crate) fn set_build_info(&self, commit: &'static str) {
         let labels = Build { version: version::VERSION, commit, compiler: version::LANGUAGE };
         self.build.clear();
         self.build.get_or_create(&labels).set(1);
     }
 
-    /// Counts a request that was answered. A watch goes on being counted until its answer ends.
+    /// Counts a request. An open watch is counted until its response ends.
     pub(crate) fn count(
         &self,
         kinds: &Kinds,
@@ -143,7 +140,7 @@ impl Metrics {
         } else if [StatusCode::OK, StatusCode::SWITCHING_PROTOCOLS].contains(&response.status()) {
             let open = Open::new(self.watches.get_or_create_owned(&ByVerb { verb }));
             let body = std::mem::replace(response.body_mut(), render::nothing());
-            // The stream holds on to the count, and lets go of it when it is dropped.
+            // The body owns the count and decrements it when dropped.
             *response.body_mut() = body
                 .map_frame(move |frame| {
                     let _ = &open;
@@ -153,12 +150,12 @@ impl Metrics {
         }
     }
 
-    /// All figures, as of now.
+    /// Responds with all metrics.
     pub(crate) fn answer(&self, limits: &Limits, store: Option<StoreMetrics>) -> Response<Body> {
         for (request_kind, lane) in [("readOnly", &limits.reads), ("mutating", &limits.writes)] {
             self.inflight.get_or_create(&InflightLabels { request_kind }).set(signed(lane.now()));
         }
-        // A store that cannot be read keeps its last figures; that it cannot be read is for probes to say.
+        // The metrics of an unreadable store keep their last values; the health checks report the failure.
         if let Some(store) = store {
             self.revision.set(store.revision as i64);
             self.entries.set(signed(store.entries));
@@ -173,7 +170,7 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The words dashboards know, which are neither methods nor verbs but some of both.
+/// Returns the verb as the dashboards of kube-apiserver expect it: a mix of methods and verbs.
 fn verb(info: &RequestInfo) -> &'static str {
     match info.verb() {
         Some(Verb::Get) => "GET",
@@ -189,7 +186,7 @@ fn verb(info: &RequestInfo) -> &'static str {
     }
 }
 
-/// Group and plural of a resource of `kinds`, the common set; empty for other paths.
+/// Returns group and plural of a resource in `kinds`, the common set. Empty for other paths.
 fn resource(kinds: &Kinds, info: &RequestInfo) -> (Arc<str>, Arc<str>) {
     let Some(named) = info.resource() else { return ("".into(), "".into()) };
     match kinds.find(&named.group, &named.version, &named.resource) {

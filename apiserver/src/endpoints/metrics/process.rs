@@ -1,4 +1,4 @@
-//! Metrics of this process, where the kernel has them.
+//! Metrics of this process, where the kernel provides them.
 
 use std::fmt;
 use std::fs;
@@ -8,10 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Ticks of a process's clock per second, as programs are told: the same on every Linux.
+/// Clock ticks per second, as reported to programs: the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Looked at when asked.
+/// Collects its metrics on each scrape.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -19,14 +19,14 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if let Some(seconds) = cpu_seconds() {
             let counter = ConstCounter::new(seconds);
-            let help = "Time the processors spent on this process";
+            let help = "CPU time of this process in seconds";
             let encoder =
                 encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?;
             counter.encode(encoder)?;
         }
         if let Some(bytes) = resident_bytes() {
             let gauge = ConstGauge::new(bytes);
-            let help = "Memory of this process";
+            let help = "Resident memory of this process in bytes";
             let encoder = encoder.encode_descriptor(
                 "process_resident_memory_bytes",
                 help,
@@ -47,9 +47,9 @@ impl Collector for Process {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses, in which there may be anything.
+    // The second field is the program name in parentheses, which may contain anything.
     let (_, after) = stat.rsplit_once(')')?;
-    // Fields 14 and 15: in user mode, in the kernel.
+    // Fields 14 and 15: time in user mode and in the kernel.
     let ticks: u64 =
         after.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Some(ticks as f64 / TICKS_PER_SECOND)

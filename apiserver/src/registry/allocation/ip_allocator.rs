@@ -15,14 +15,14 @@ use crate::objects::store_errors::{unreadable, unwritten_in};
 use crate::objects::{metadata, stored};
 use crate::registry::allocation::{Allocation, Allocations, PORTS, port_of};
 
-/// A number that is taken is drawn again this often before all are tried in order.
+/// Number of random draws before all addresses (or ports) are tried in order.
 const DRAWS: usize = 32;
 
-/// Where one Service is served.
+/// Allocates the cluster IP and the node ports of one Service.
 pub(super) struct IpAllocator<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) cluster: Id,
-    /// Nothing is allocated then; what would be is drawn all the same.
+    /// In a dry run addresses and ports are drawn and checked, but not allocated.
     pub(super) dry_run: bool,
     pub(super) before: BTreeSet<Allocation>,
     pub(super) allocations: Allocations,
@@ -95,7 +95,7 @@ impl IpAllocator<'_> {
         Err(Status::internal("failed to allocate a serviceIP: range is full"))
     }
 
-    /// Checks the ports that are named, and draws the others where they are wanted.
+    /// Allocates the node ports that the Service names. If `wanted`, draws node ports for its other ports.
     async fn ports(&mut self, service: &mut Value, wanted: bool) -> Result<(), Status> {
         let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
         let mut given: Vec<(Value, Value, u16)> = Vec::new();
@@ -104,7 +104,7 @@ impl IpAllocator<'_> {
             if port_of(&port["nodePort"]).is_none() && !wanted {
                 continue;
             }
-            // The same port by two protocols is one node port.
+            // A port number with two protocols, for example 53 with TCP and UDP, shares one node port.
             let twin = given
                 .iter()
                 .filter(|(number, protocol, _)| *number == port["port"] && *protocol != port["protocol"])
@@ -152,7 +152,7 @@ impl IpAllocator<'_> {
         Err(Status::internal("failed to allocate a nodePort: range is full"))
     }
 
-    /// Whether it is ours now.
+    /// Creates the allocation. Returns false if another Service has it.
     async fn allocation(&mut self, service: &Value, allocation: Allocation) -> Result<bool, Status> {
         let key = allocation.key(self.cluster);
         if self.dry_run {
@@ -171,7 +171,8 @@ impl IpAllocator<'_> {
     }
 }
 
-/// There are addresses of one family. A Service without a cluster IP needs none, and may name both families.
+/// Refuses IPv6 and dual-stack: cluster IPs are IPv4. A headless Service without a selector needs no address and may
+/// name both families.
 fn families(service: &Value) -> Result<(), Status> {
     let spec = &service["spec"];
     let selects = spec["selector"].as_object().is_some_and(|selector| !selector.is_empty());

@@ -1,13 +1,13 @@
 //! Allocation of cluster IPs and node ports: each belongs to one Service of a logical cluster at a time.
 //!
 //! ```text
-//!   allocation (create, if absent) ─► the Service is written ─► … ─► the Service is deleted ─► the allocation is released
+//!   allocation (create, if absent) ─► the Service is written ─► … ─► Service deleted ─► allocation released
 //! ```
 //!
-//! An allocation is an entry of its own, so the store's one promise (only one creates what is absent) is all that keeps two
-//! Services apart; nothing is kept in memory, and several servers need not talk. The allocation of an address is the
-//! `IPAddress` object Kubernetes has for it. Nothing is named after a port there, so its allocation is in a collection that
-//! is not served.
+//! An allocation is an entry of its own. Only one writer can create an absent entry, so the store alone keeps two
+//! Services from getting the same address or port: no server keeps allocations in memory, and several servers need not
+//! coordinate. The allocation of an address is its `IPAddress` object, as in Kubernetes. Kubernetes has no object for a
+//! node port, so these allocations are in a collection that is not served.
 //!
 //! An allocation whose Service was never written, or was deleted without releasing it, is released by a
 //! [controller](crate::controllers).
@@ -31,19 +31,19 @@ use crate::registry::allocation::ip_allocator::IpAllocator;
 /// The range of node ports, as in Kubernetes.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
-/// Who looks after an address, as Kubernetes says it.
+/// The label that names the manager of an IPAddress, as in Kubernetes.
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 pub(crate) const SERVICES: Collection<'static> = Collection { group: "", plural: "services" };
-/// Where Services lead, as of old: each has the one of its name.
+/// The Endpoints of a Service have its name.
 pub(crate) const ENDPOINTS: Collection<'static> = Collection { group: "", plural: "endpoints" };
 pub(crate) const ADDRESS_ALLOCATIONS: Collection<'static> =
     Collection { group: "networking.k8s.io", plural: "ipaddresses" };
 pub(crate) const PORT_ALLOCATIONS: Collection<'static> =
     Collection { group: "holon.dev", plural: "node-ports" };
 
-/// An address or a port that one Service has.
+/// An address or a port, allocated by one Service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Allocation {
     Address(Ipv4Addr),
@@ -58,7 +58,7 @@ impl Allocation {
         }
     }
 
-    /// The allocation at a place; none if it is the place of something else.
+    /// Returns the allocation with this key, or None if the key belongs to another kind of object.
     pub(crate) fn at(place: &ObjectKey<'_>) -> Option<Allocation> {
         match place.collection {
             ADDRESS_ALLOCATIONS => place.name.parse().ok().map(Allocation::Address),
@@ -86,12 +86,12 @@ impl Allocation {
     }
 }
 
-/// Whether objects of this row have addresses.
+/// Reports whether objects of this resource need allocations.
 pub(crate) fn concern(resource: &ResourceInfo) -> bool {
     Collection { group: &resource.group, plural: &resource.plural } == SERVICES
 }
 
-/// Everything a Service has to itself.
+/// Returns the addresses and ports in the spec of a Service.
 pub(crate) fn held(service: &Value) -> BTreeSet<Allocation> {
     let spec = &service["spec"];
     let addresses = spec["clusterIPs"].as_array().into_iter().flatten().chain([&spec["clusterIP"]]);
@@ -105,7 +105,8 @@ fn port_of(value: &Value) -> Option<u16> {
     value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
 }
 
-/// The Service an allocation was made for: namespace and name. An IPAddress that a client created has none.
+/// Returns namespace and name of the Service that an allocation was made for. An IPAddress that a client created has
+/// none.
 pub(crate) fn holder(allocation: &Value) -> Option<(&str, &str)> {
     let parent = &allocation["spec"]["parentRef"];
     let ours = parent["resource"] == "services" && parent["group"].as_str().unwrap_or_default().is_empty();
@@ -114,17 +115,17 @@ pub(crate) fn holder(allocation: &Value) -> Option<(&str, &str)> {
     (ours && labelled).then_some((parent["namespace"].as_str()?, parent["name"].as_str()?))
 }
 
-/// Allocations made for a write that may yet fail, and those that are free once it is done.
+/// The allocations made for a write that may still fail, and the allocations to release once it succeeds.
 #[derive(Debug, Default)]
-#[must_use = "allocations are dropped when the write fails, and what is free now when it is done"]
+#[must_use = "call done() after the write succeeds, undo() after it fails"]
 pub(crate) struct Allocations {
-    /// With the revision each was made at.
+    /// Each with the revision of its creation.
     made: BTreeMap<Allocation, Revision>,
     free: BTreeSet<Allocation>,
     service: Option<Service>,
 }
 
-/// The Service allocations are made for.
+/// The Service that allocations are made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Service {
     cluster: Id,
@@ -138,8 +139,8 @@ impl Service {
         Service { cluster, namespace: text("namespace"), name: text("name") }
     }
 
-    /// Drops an allocation if it is this Service's, and no newer than what made it free: a Service of the same name may
-    /// have allocated it again. What fails here is found and dropped by the controller.
+    /// Releases an allocation if it belongs to this Service and is not newer than `since`: a later Service with the
+    /// same name may have allocated it again. If the release fails, the controller does it later.
     async fn release(&self, store: &dyn Store, allocation: Allocation, since: Revision) {
         let key = allocation.key(self.cluster);
         let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
@@ -151,7 +152,7 @@ impl Service {
 }
 
 impl Allocations {
-    /// The Service was written, at this revision.
+    /// Releases the allocations that the Service no longer uses, after it was written at this revision.
     pub(crate) async fn done(self, store: &dyn Store, at: Revision) {
         let Some(service) = &self.service else { return };
         for allocation in &self.free {
@@ -159,7 +160,7 @@ impl Allocations {
         }
     }
 
-    /// It was not.
+    /// Releases the allocations made for a write that failed.
     pub(crate) async fn undo(self, store: &dyn Store) {
         let Some(service) = &self.service else { return };
         for (allocation, made) in &self.made {
@@ -168,7 +169,7 @@ impl Allocations {
     }
 }
 
-/// Drops everything a Service had to itself that went at this revision.
+/// Releases all allocations of a Service that was deleted at this revision.
 pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value, at: Revision) {
     let holder = Service::of(cluster, service);
     for allocation in held(service) {
@@ -176,7 +177,8 @@ pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value,
     }
 }
 
-/// Gives a Service what it needs and does not have: `old` is what it was before, if it was.
+/// Allocates the addresses and ports that `new` needs and does not have yet. `old` is the current object, if this is an
+/// update.
 pub(crate) async fn assign(
     store: &dyn Store,
     cluster: Id,
@@ -190,7 +192,7 @@ pub(crate) async fn assign(
     let mut allocator = IpAllocator { store, cluster, dry_run, before, allocations };
     match allocator.serve(new).await {
         Ok(()) => {
-            // A rehearsal gives nothing up.
+            // A dry run releases nothing.
             if !dry_run {
                 let now = held(new);
                 allocator.allocations.free = allocator.before.difference(&now).copied().collect();
@@ -204,7 +206,7 @@ pub(crate) async fn assign(
     }
 }
 
-/// A Service that is only another name has nothing to itself.
+/// Removes the addresses and ports from the spec of an ExternalName Service.
 fn strip(service: &mut Value) {
     let Some(spec) = service["spec"].as_object_mut() else { return };
     if spec.get("type") != Some(&json!("ExternalName")) {
@@ -259,7 +261,7 @@ mod tests {
         let taken = assigned(&store, None, same).await.unwrap_err();
         assert!(taken.contains("spec.ports[0].nodePort") && taken.contains("already allocated"), "{taken}");
 
-        // What it no longer names is free; what it keeps is kept.
+        // A port that the Service no longer names is released; its address stays allocated.
         let kept = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
         let second = assigned(&store, Some(&first), kept).await.unwrap();
         assert_eq!(second["spec"]["clusterIP"], *address);
@@ -276,7 +278,7 @@ mod tests {
         assert!(assigned(&store, None, json!({ "clusterIP": address })).await.is_ok());
     }
 
-    /// A rehearsed change of a port freed the port for others while the Service went on using it.
+    /// Regression: a dry run of a port change released the port while the Service still used it.
     #[tokio::test]
     async fn a_rehearsal_gives_nothing_up_and_takes_nothing() {
         let store = Memory::new();
@@ -293,7 +295,7 @@ mod tests {
         );
     }
 
-    /// A Service that could not be written kept its address for ever.
+    /// Regression: a refused Service never released its address.
     #[tokio::test]
     async fn a_service_that_is_refused_leaves_no_claim() {
         let store = Memory::new();
