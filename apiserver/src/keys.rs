@@ -6,11 +6,11 @@
 //!   core  / nodes    / ~bbbbbbbbbbbbbbbb  / -         / east
 //! ```
 //!
-//! The resource comes first, so that the pods of one logical cluster and those of all are both one range. Every
-//! part is followed by a slash, so that no prefix runs into a neighbour: names, groups and ids have none.
+//! The resource comes first, so that the pods of one logical cluster and the pods of all are each one range. A slash
+//! ends every part, so that no prefix matches a neighbour: names, groups and ids contain none.
 //!
-//! Beside the objects there is one entry for each logical cluster, its [record](crate::clusters::records), and one with the keys its
-//! service accounts are known by, if it has made any:
+//! Besides the objects, each logical cluster has an entry for its [record](crate::clusters::records), and, once it has
+//! issued a token, an entry for its signing keys:
 //!
 //! ```text
 //!   ~births / ~bbbbbbbbbbbbbbbb
@@ -21,50 +21,49 @@
 use api::cluster::Id;
 use storage::{Key, Range};
 
-/// Stands where a namespace would, for objects that have none. No namespace is called that.
+/// The namespace part of the key of a cluster-scoped object. No namespace has this name.
 const NO_NAMESPACE: &str = "-";
-/// Stands for the group without a name.
+/// The group part of the key of an object in the core group.
 const CORE: &str = "core";
 
-/// Stands where a group would. Groups are host names and have no tilde, so no custom resource comes
-/// to lie here.
+/// The prefix of records. Groups are host names without a tilde, so no custom resource can have keys here.
 const CLUSTER_RECORDS: &str = "~births/";
 
-/// The same for the keys that logical clusters sign with.
+/// The prefix of the signing keys of logical clusters.
 const SIGNING: &str = "~keys/";
 
-/// The certificate authority that the servers of one etcd share, private key included. Like the others beside the objects it
-/// is in no group, so no path of the API leads here.
+/// Returns the key of the certificate authority that the servers of one etcd share, including its private key. It is in
+/// no group, so no path of the API leads to it.
 pub(crate) fn shared_authority() -> Key {
     Key::from("~pki/authority")
 }
 
-/// The keys a logical cluster signs with.
+/// Returns the key of a logical cluster's signing keys.
 pub(crate) fn signing(cluster: Id) -> Key {
     Key::from(format!("{SIGNING}{cluster}"))
 }
 
-/// Those of all logical clusters.
+/// Returns the range of the signing keys of all logical clusters.
 pub(crate) fn all_signing() -> Range {
     Range::prefix(SIGNING)
 }
 
-/// The record of a logical cluster.
+/// Returns the key of a logical cluster's record.
 pub fn cluster_record(cluster: Id) -> Key {
     Key::from(format!("{CLUSTER_RECORDS}{cluster}"))
 }
 
-/// Whose record this is the key of.
+/// Returns the id of the logical cluster whose record has this key.
 pub(crate) fn cluster_record_id(key: &Key) -> Option<Id> {
     std::str::from_utf8(key.as_bytes()).ok()?.strip_prefix(CLUSTER_RECORDS)?.parse().ok()
 }
 
-/// The records of all logical clusters, in the order of their ids.
+/// Returns the range of all records, ordered by id.
 pub fn cluster_records() -> Range {
     Range::prefix(CLUSTER_RECORDS)
 }
 
-/// The records of those whose ids begin with `from` or come after it, up to and including `to`, if that is given.
+/// Returns the range of the records whose ids are at least `from` and, if given, at most `to`.
 pub(crate) fn cluster_records_between(from: &[u8], to: Option<&[u8]>) -> Range {
     let start = [CLUSTER_RECORDS.as_bytes(), from].concat();
     match (to, cluster_records().end()) {
@@ -74,7 +73,7 @@ pub(crate) fn cluster_records_between(from: &[u8], to: Option<&[u8]>) -> Range {
     }
 }
 
-/// A collection: all objects of one resource, whatever the version they are asked for in.
+/// A collection: all objects of one resource, regardless of the version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collection<'a> {
     pub group: &'a str,
@@ -82,23 +81,23 @@ pub struct Collection<'a> {
 }
 
 impl Collection<'_> {
-    /// The prefix of the keys of its objects.
+    /// Returns the prefix of the keys of the objects.
     pub(crate) fn prefix(&self) -> String {
         let group = if self.group.is_empty() { CORE } else { self.group };
         format!("{group}/{}/", self.plural)
     }
 
-    /// One object.
+    /// Returns the key of one object.
     pub fn key(&self, cluster: Id, namespace: Option<&str>, name: &str) -> Key {
         Key::from(format!("{}{cluster}/{}", self.prefix(), Self::place(namespace, name)))
     }
 
-    /// The part of an object's key that is the same in every logical cluster.
+    /// Returns the part of an object's key that is the same in every logical cluster.
     pub(crate) fn place(namespace: Option<&str>, name: &str) -> String {
         format!("{}/{name}", namespace.unwrap_or(NO_NAMESPACE))
     }
 
-    /// All objects of a logical cluster, or of one namespace of it.
+    /// Returns the range of all objects of a logical cluster or of one of its namespaces.
     pub fn range(&self, cluster: Id, namespace: Option<&str>) -> Range {
         match namespace {
             Some(namespace) => Range::prefix(format!("{}{cluster}/{namespace}/", self.prefix())),
@@ -106,20 +105,20 @@ impl Collection<'_> {
         }
     }
 
-    /// After every key of this collection, and before those of the next.
+    /// Returns a key after every key of this collection and before those of the next.
     pub(crate) fn after(&self) -> Key {
         let mut bytes = self.prefix().into_bytes();
         bytes.push(u8::MAX);
         Key::from(bytes)
     }
 
-    /// All objects of all logical clusters.
+    /// Returns the range of the objects of all logical clusters.
     pub fn everywhere(&self) -> Range {
         Range::prefix(self.prefix())
     }
 }
 
-/// Where one object is, as its key says.
+/// The parsed key of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectKey<'a> {
     pub collection: Collection<'a>,
@@ -129,7 +128,7 @@ pub struct ObjectKey<'a> {
 }
 
 impl<'a> ObjectKey<'a> {
-    /// None if the key is not one of an object.
+    /// Parses a key. Returns None if it is not the key of an object.
     pub fn of(key: &'a Key) -> Option<ObjectKey<'a>> {
         let mut parts = str::from_utf8(key.as_bytes()).ok()?.split('/');
         let mut next = || parts.next();
@@ -190,7 +189,7 @@ mod tests {
     fn no_object_is_where_the_shared_authority_is() {
         let key = shared_authority();
         assert_eq!(ObjectKey::of(&key), None);
-        // A definition may name any group and any plural that are DNS names.
+        // A definition can have any group and plural that are DNS names.
         for (group, plural) in [("pki", "authority"), ("", "authority"), ("~pki", "authority"), ("~pki", "")]
         {
             let collection = Collection { group, plural };

@@ -1,8 +1,8 @@
 //! A Kubernetes API for any number of logical clusters.
 //!
 //! A request is parsed once ([`request`]), authenticated and authorized ([`authn`], [`authz`]), and answered from the
-//! store by one file per verb ([`endpoints`]). Kinds are rows of a catalogue ([`kinds`]); code for a single kind is the
-//! exception and lives in `registry::strategy`.
+//! store by one file per verb ([`endpoints`]). Kinds are data, in a catalogue ([`kinds`]); the few kinds that need code
+//! have it in `registry::strategy`.
 //!
 //! Folders import only folders to their left:
 //!
@@ -11,8 +11,8 @@
 //!        ◄ response ◄ registry ◄ endpoints ◄ controllers ◄ stack ◄ local
 //! ```
 //!
-//! This crate has no word for placement, mailbox or physical cluster: to it a mailbox is one more logical
-//! cluster, and a syncer is one more client.
+//! This crate does not know placement, mailboxes or physical clusters: to it a mailbox is a logical cluster and a
+//! syncer is a client.
 
 pub mod admission;
 pub mod audit;

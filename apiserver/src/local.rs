@@ -1,16 +1,15 @@
-//! A client of a server in the same process.
+//! A client for the server in the same process.
 //!
 //! ```text
-//!   kube::Client ─► which logical cluster, and who asks ─► Stack::respond
+//!   kube::Client ─► logical cluster and identity ─► Stack::respond
 //! ```
 //!
-//! What runs beside the server talks to it as it would from another machine, through a [`kube::Client`]. Only the socket
-//! and TLS are left out, and with them the certificate that would say who asks: that is said here, in Rust. Roles, limits,
-//! deadlines, the audit log and everything else are those of every request.
+//! A component in the server's process uses the API as from another machine, through a [`kube::Client`]. Only the
+//! socket and TLS are left out, and with them the client certificate; the caller passes the identity instead.
+//! Authorization, limits, deadlines, the audit log and everything else are the same as for every request.
 //!
-//! A client is cheap to clone. Each that is made, as opposed to cloned, has a small task of its own, which ends with the
-//! last clone; so a controller of many logical clusters makes one for [`Cluster::Bare`] and writes the logical cluster
-//! into its paths, instead of making one for each.
+//! Cloning a client is cheap. Creating one starts a small task, which ends with the last clone. So a controller of many
+//! logical clusters creates one client for [`Cluster::Bare`] and writes the logical cluster into its paths.
 
 use std::sync::Arc;
 
@@ -25,11 +24,11 @@ use crate::authn::identity::Identity;
 use crate::request::path::Cluster;
 use crate::stack::Stack;
 
-/// Where objects are that say nothing about it.
+/// The namespace of objects that name none.
 const NAMESPACE: &str = "default";
 
-/// A client of `stack` that asks as `identity`, and of one logical cluster or, to list and to watch, of all of them. With
-/// [`Cluster::Bare`] paths are taken as they are: `/clusters/root:a/api/v1/…` leads to any.
+/// Creates a client of `stack` that sends requests as `identity` to one logical cluster, or, for lists and watches, to
+/// all. With [`Cluster::Bare`] paths are used as they are: `/clusters/root:a/api/v1/…` leads to any logical cluster.
 ///
 /// # Panics
 ///

@@ -40,7 +40,7 @@ use crate::clusters::{logical_cluster, records};
 use crate::endpoints;
 use crate::endpoints::connect::Connect;
 use crate::endpoints::health;
-use crate::endpoints::health::Patient;
+use crate::endpoints::health::HealthState;
 use crate::endpoints::metrics::{Metrics, StoreMetrics};
 use crate::endpoints::openid;
 use crate::endpoints::token_request;
@@ -278,8 +278,9 @@ impl Stack {
         let (cluster, target) = address.inspect_err(|_| refuse())?;
         match target {
             Target::Health { endpoint, check } => {
-                let patient = Patient { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
-                return Ok(health::answer(patient, *endpoint, check.as_deref(), &info.query).await);
+                let state =
+                    HealthState { store: &*self.store, stopping: !self.ready.load(Ordering::Relaxed) };
+                return Ok(health::answer(state, *endpoint, check.as_deref(), &info.query).await);
             }
             Target::Version if is_read(&info.method) => {
                 return Ok(render::value(StatusCode::OK, &version::document(self.commit)));
@@ -323,8 +324,8 @@ impl Stack {
             authorization,
             guard: self.guard.clone(),
         };
-        if let Some(lead) = connect::find(self.connect.as_deref(), &*self.store, &call, named).await? {
-            return lead.answer(&self.authenticators, &self.stop, &call, info, place, incoming).await;
+        if let Some(target) = connect::find(self.connect.as_deref(), &*self.store, &call, named).await? {
+            return target.answer(&self.authenticators, &self.stop, &call, info, place, incoming).await;
         }
         let verb = verb_of(&call, named, info)?;
         let bytes = match verb {

@@ -1,4 +1,4 @@
-//! A store with bootstrap objects is a store: it keeps the contract, whatever its template.
+//! A store with bootstrap objects keeps the contract of a store, whatever its template.
 
 mod common;
 
@@ -25,7 +25,7 @@ async fn conforms_with_an_empty_template() {
     conformance::run(async || empty()).await;
 }
 
-/// With logical clusters beside the keys of the cases, as in any store that is in use.
+/// There are logical clusters beside the keys of the cases, as in real use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms_with_a_template_and_logical_clusters() {
     conformance::run(async || {
@@ -49,8 +49,8 @@ async fn concurrent_histories_are_linearizable() {
     }
 }
 
-/// The ranges of these operations cover everything, so they go through the merging of lists and watches; only
-/// records there are none.
+/// The ranges of these operations cover everything, so lists and watches are merged with the template; but there are no
+/// records of logical clusters.
 #[tokio::test]
 async fn agrees_with_the_model_when_nothing_is_born() {
     for seed in history::seeds() {

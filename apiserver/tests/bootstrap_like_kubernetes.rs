@@ -1,4 +1,4 @@
-//! A new logical cluster has the objects of a fresh Kubernetes cluster, field by field. Asks a real one.
+//! A new logical cluster has the objects of a fresh Kubernetes cluster, field by field. Compares with a real one.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use apiserver::clusters::bootstrap::BootstrapOptions;
 use peers::Cluster;
 use serde_json::Value;
 
-/// What the real cluster has and a new logical cluster has not: its controllers' accounts, and what its server notes for others.
+/// Objects that only the real cluster has: accounts of its controllers, and records of its server.
 const ELSEWHERE: &[&str] = &[
     "configmaps kube-system/extension-apiserver-authentication",
     "configmaps kube-system/kube-apiserver-legacy-service-account-token-tracking",
 ];
 
-/// What a new logical cluster has and the real cluster has not.
+/// Objects that only a new logical cluster has.
 const OURS: &[&str] = &["clusterroles holon:access"];
 
-/// Without what differs between any two clusters: uids, versions, times, who wrote it. The addresses of the service
-/// range and of the server are chosen by whoever starts them.
+/// Returns an object without values that differ between any two clusters: uids, versions, times, managers. The
+/// addresses of the service range and of the server are options.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -66,7 +66,7 @@ fn a_new_logical_cluster_has_what_a_fresh_cluster_has() {
         }
         ours.entry(plural).or_default().insert(name(plural, &object.value), comparable(&object.value));
     }
-    // This cluster runs on a loopback address, and Kubernetes publishes no endpoints that lead there.
+    // This cluster runs on a loopback address, and Kubernetes publishes no endpoints for loopback addresses.
     for unpublished in ["endpoints", "endpointslices"] {
         assert!(ours.remove(unpublished).is_some());
     }
@@ -84,7 +84,7 @@ fn a_new_logical_cluster_has_what_a_fresh_cluster_has() {
     }
 }
 
-/// kube-controller-manager makes an account for each of its controllers when it first starts one.
+/// kube-controller-manager creates an account for each of its controllers when it first starts one.
 fn is_of_a_controller(name: &str) -> bool {
     name.starts_with("serviceaccounts kube-system/")
 }

@@ -1,7 +1,7 @@
-//! Random operations on the overlay and on a model that simply stores everything: every answer must be the same.
+//! Random operations on the overlay and on a model that simply stores everything: every response must be the same.
 //!
-//! The model keeps the whole visible state of every revision, and every event, in plain maps and lists. It shares
-//! no code with the overlay but the bytes of records.
+//! The model keeps the whole visible state of every revision, and every event, in plain maps and lists. It shares no
+//! code with the overlay except the encoding of records.
 
 mod common;
 mod model;
@@ -22,14 +22,14 @@ use storage::memory::Memory;
 use storage::{Change, Event, Expect, Key, Page, Range, ReadError, Revision, Store, Watch};
 
 const CLUSTERS: u8 = 3;
-/// Nothing of it is in the template.
+/// A collection without objects in the template.
 const PODS: Collection<'static> = Collection { group: "", plural: "pods" };
 
 fn cluster(nth: u8) -> Id {
     Id::new(u64::from(nth % CLUSTERS) * 1000)
 }
 
-/// Keys of rows, their neighbours, and keys of a collection that has no rows.
+/// Returns keys in the template, their neighbours, and keys of a collection that is not in the template.
 fn key(of: u8, nth: u8) -> Key {
     let id = cluster(of);
     match nth % 8 {
@@ -48,7 +48,7 @@ fn key(of: u8, nth: u8) -> Key {
 enum Belief {
     Right,
     Absent,
-    /// So many revisions ago.
+    /// At a revision so many earlier.
     Earlier(u8),
 }
 
@@ -108,7 +108,7 @@ enum Op {
         count: bool,
         back: Option<u8>,
     },
-    /// A whole list in pages, with whatever happened between this and the next operation kept out of it.
+    /// A whole list in pages, without changes between the pages.
     Pages {
         covers: Covers,
         limit: usize,
@@ -118,7 +118,7 @@ enum Op {
         covers: Covers,
         back: u8,
     },
-    /// Reads a watch to the newest revision, by `next` or by `until`.
+    /// Reads a watch up to the newest revision, with `next` or with `until`.
     Read {
         watch: u8,
         by_next: bool,
@@ -257,7 +257,7 @@ impl Pair {
         }
     }
 
-    /// Once per id, as in life.
+    /// Creates a logical cluster, at most once per id, as in reality.
     async fn create_cluster(&mut self, id: Id) {
         if self.model.was_born(id) {
             return;
@@ -321,7 +321,7 @@ impl Pair {
                 assert_eq!(seen, Ok(wanted), "a watch of {:?} after {:?}", open.range, open.seen);
                 open.seen = open.watch.through();
                 assert!(open.seen <= head);
-                // Whatever it has said, it has delivered, and the rest has nothing for it.
+                // The watch has delivered all events that it reported, and the others are outside of its range.
                 assert_eq!(model.events(&open.range, open.seen), []);
             }
         }
@@ -352,7 +352,7 @@ fn block_on(run: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run);
 }
 
-/// So many cases, or as many as `PROPTEST_CASES` says: a night's worth, if you like.
+/// Returns this number of cases, or `PROPTEST_CASES` if that is set.
 fn few(cases: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(cases), failure_persistence: None, ..ProptestConfig::default() }

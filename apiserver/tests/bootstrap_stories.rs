@@ -1,4 +1,4 @@
-//! What happens in the life of a logical cluster, seen through its store.
+//! The life of a logical cluster, seen through its store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ async fn next(watch: &mut Watch) -> Vec<Event> {
     tokio::time::timeout(Duration::from_secs(30), watch.next()).await.expect("it comes").unwrap().events
 }
 
-/// In the words of a watch.
+/// Returns the type of an event as in a watch.
 fn kind(event: &Event) -> &'static str {
     match (&event.previous, &event.current) {
         (None, _) => "ADDED",
@@ -203,7 +203,7 @@ async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
     assert_eq!(list(&*store, MAPS.range(id, None)).await, []);
 }
 
-/// Eight writers count up in one object, from the template's on: every count is there once.
+/// Eight writers increment a counter in one object, starting from the template's: every count is there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
     let store = over(Arc::new(Memory::new()));
@@ -222,7 +222,7 @@ async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
                         .as_ref()
                         .and_then(|entry| std::str::from_utf8(entry.value()).ok()?.parse::<u32>().ok());
                     let expect = current.map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
-                    // Now and then the object is deleted and counting starts over in a new one.
+                    // Now and then the object is deleted and the count starts over in a new one.
                     let change = match (nth % 10, expect) {
                         (9, Expect::Revision(_)) => Change::Delete,
                         _ => Change::Put((count.unwrap_or(0) + 1).to_string().into()),
@@ -250,8 +250,8 @@ async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
     assert_eq!(seen[199].current, get(&*store, &key).await);
 }
 
-/// Logical clusters come and go, objects are edited and deleted, all at once; whoever watches and adds up what they
-/// see has in the end what a list shows.
+/// Logical clusters are created and deleted, objects are edited and deleted, all at once. A watcher that applies all
+/// its events has the same state as a list in the end.
 async fn watchers_add_up(inner: Arc<dyn Store>) {
     let store = over(inner);
     let ranges = [MAPS.everywhere(), MAPS.range(Id::new(3), None), Range::all(), ACCOUNTS.everywhere()];
@@ -283,7 +283,7 @@ async fn watchers_add_up(inner: Arc<dyn Store>) {
     for (range, mut watch) in ranges.into_iter().zip(watches) {
         readers.spawn(async move {
             let mut state = BTreeMap::new();
-            // Beside the writers for as long as something comes; the rest is read when they are done.
+            // Reads beside the writers while events arrive; the rest is read when they are done.
             while let Ok(batch) = tokio::time::timeout(Duration::from_millis(200), watch.next()).await {
                 apply(&mut state, batch.unwrap().events);
             }

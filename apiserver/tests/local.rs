@@ -1,4 +1,4 @@
-//! The client in the same process: a real one, of which only the socket is missing.
+//! The client in the same process: like any client, but without a socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl World {
         local::client(self.stack.clone(), somebody("tester", &["system:masters"]), cluster)
     }
 
-    /// Makes a logical cluster in the root.
+    /// Creates a logical cluster in the root.
     async fn found(&self, name: &str) -> Cluster {
         let kind = GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster");
         let kind = ApiResource::from_gvk(&kind);
@@ -119,7 +119,7 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
     let listed = all.list(&ListParams::default().fields("metadata.name=paint")).await.unwrap();
     let homes: Vec<_> = listed.iter().map(|map| map.annotations()[LOGICAL_CLUSTER].clone()).collect();
     assert!(homes.len() == 2 && homes[0] != homes[1], "{homes:?}");
-    // By id, as whoever has seen it there goes on.
+    // By id, as a client continues after a list of all logical clusters.
     let by_id = maps(world.client(&Cluster::Id(homes[0].parse().unwrap())));
     assert_eq!(by_id.get("paint").await.unwrap().data, listed.items[0].data);
     // Or with one client for all of them.
@@ -131,7 +131,7 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
     assert_eq!(code(nowhere.get("paint").await.unwrap_err()), 404);
 }
 
-/// A controller works in all logical clusters and is an administrator of none.
+/// A controller works in all logical clusters without being an administrator in any.
 #[tokio::test]
 async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() {
     let world = World::new().await;
@@ -155,7 +155,7 @@ async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() 
     assert_eq!(maps(painter(&a)).list(&paint).await.unwrap().items.len(), 1);
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::all(painter(&Cluster::All));
     assert_eq!(code(secrets.list(&ListParams::default()).await.unwrap_err()), 403);
-    // Only in the one that has the label may it change anything.
+    // It may write only in the logical cluster with the label.
     let made = PostParams::default();
     maps(painter(&b)).create(&made, &map("more", "red")).await.unwrap();
     let told = maps(painter(&a)).create(&made, &map("more", "red")).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() 
         told.message,
         "configmaps is forbidden: User \"painter\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"default\""
     );
-    // And not even there who may do what; nor as somebody else, nor what is about the server.
+    // Even there it may not write RBAC objects, impersonate users, or read endpoints of the server itself.
     let ask = async |cluster: &Cluster, request: http::request::Builder, body: Value| {
         let request = request.header("content-type", "application/json").body(body.to_string().into_bytes());
         painter(cluster).request::<Value>(request.unwrap()).await.map_err(code)
@@ -181,7 +181,7 @@ async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() 
     assert_eq!(ask(&Cluster::Bare, Request::get("/metrics"), Value::Null).await, Err(403));
     let as_admin = Request::get("/api/v1/secrets").header("impersonate-user", "ann");
     assert!(matches!(ask(&a, as_admin, Value::Null).await, Err(403 | 404)));
-    // Without the label it is as any other.
+    // Without the label it is like any other logical cluster.
     let bare = world.client(&Cluster::Bare);
     let off = json!({ "metadata": { "labels": { "box": null } } }).to_string().into_bytes();
     let off = Request::patch("/apis/holon.dev/v1alpha1/logicalclusters/b")
@@ -191,12 +191,12 @@ async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() 
     assert_eq!(code(maps(painter(&b)).create(&made, &map("most", "red")).await.unwrap_err()), 403);
 }
 
-/// What runs in the server's own process has no more rights than it was given.
+/// A client in the server's own process has only the rights of its identity.
 #[tokio::test]
 async fn a_client_may_do_what_its_identity_may() {
     let world = World::new().await;
     let as_bob = |cluster| local::client(world.stack.clone(), somebody("bob", &["dev"]), cluster);
-    // Whoever is granted nothing is not told that there is something.
+    // Without any rights, the logical cluster looks as if it did not exist.
     assert_eq!(code(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.unwrap_err()), 404);
     assert_eq!(
         code(Api::<ConfigMap>::all(as_bob(&Cluster::All)).list(&ListParams::default()).await.unwrap_err()),
@@ -223,7 +223,7 @@ async fn a_client_may_do_what_its_identity_may() {
     assert_eq!(code(refused), 403);
 }
 
-/// How many watches the server says are open.
+/// Returns how many watches are open, from the server's metrics.
 async fn open_watches(client: &Client) -> Option<String> {
     let figures = client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
     let found = figures.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));
@@ -247,7 +247,7 @@ async fn a_watch_streams_until_it_is_dropped() {
     assert_eq!(open_watches(&client).await.as_deref(), Some("0"));
 }
 
-/// The server waits for nobody's watch when it stops.
+/// A server that stops does not wait for watches.
 #[tokio::test]
 async fn a_watch_ends_with_the_server() {
     let world = World::new().await;

@@ -1,7 +1,7 @@
-//! What the server holds for clients that ask for much and read nothing.
+//! How much memory the server holds for clients that request large responses and do not read them.
 //!
-//! Every byte of the heap is counted, so a few clients tell as much as many. They run in the same process, and have
-//! nothing on the heap: of a client only its socket is left once it has sent its request.
+//! Every byte of the heap is counted, so a few clients are representative. They run in the same process without using
+//! the heap: of a client only its socket remains once it has sent its request.
 
 #[path = "hostile/world.rs"]
 #[allow(dead_code, reason = "it is shared with tests that do more with it")]
@@ -22,21 +22,21 @@ use world::{Client, World};
 static HEAP: PeakAlloc = PeakAlloc;
 
 const CLIENTS: usize = 8;
-/// Far more than the kernel takes for a client that does not read.
+/// Far more than the kernel buffers for a client that does not read.
 const OBJECTS: usize = 2_000;
-/// The store takes and frees memory of its own now and then. Only what is wrong each time is wrong.
+/// The store allocates and frees memory of its own now and then. Only an excess in every try counts.
 const TRIES: usize = 3;
-/// Sessions that TLS remembers for all clients together. Two are made for each.
+/// The number of TLS sessions that the server keeps for all clients together. Each client creates two.
 const SESSIONS: usize = 256;
-/// So many lists at a time are sent in chunks of 16 KB. Each of them holds at most two of those chunks.
+/// How many lists at a time are sent in chunks of 16 KB. Each of them holds at most two of those chunks.
 const LARGE_LISTS: usize = 16;
 const LARGE_LIST_BYTES_MAX: usize = BYTES_MAX + 2 * (16 << 10);
-/// Beyond what the store has anyway.
+/// The limit beyond the memory of the store.
 const BYTES_MAX: usize = 64 << 10;
-/// A client whose answer waits holds more than one that has nothing to wait for. Otherwise the kernel took all of it.
+/// The minimum for a client whose response waits. With less, the kernel must have buffered the whole response.
 const WAITING_BYTES_MIN: usize = 4 << 10;
 
-/// What a client asks for.
+/// A request.
 struct Ask {
     what: &'static str,
     path: &'static str,
@@ -84,7 +84,7 @@ impl Ask {
         self.with(if self.gzip { "Accept-Encoding: gzip\r\n" } else { "" })
     }
 
-    /// The same, for a watch whose events are messages.
+    /// The same as a watch over WebSocket.
     fn websocket(&self) -> Vec<u8> {
         self.with(
             "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\n\
@@ -97,18 +97,18 @@ impl Ask {
         format!("GET {path} HTTP/1.1\r\nHost: holon\r\nAccept: {accept}\r\n{headers}\r\n").into_bytes()
     }
 
-    /// The same in HTTP/2, from a client that takes as much as there is.
+    /// The same over HTTP/2, with an unlimited window.
     fn http2(&self) -> Vec<u8> {
         let frame = |kind: u8, flags: u8, stream: u8, body: &[u8]| {
             let [high, low] = u16::try_from(body.len()).unwrap().to_be_bytes();
             [&[0, high, low, kind, flags, 0, 0, 0, stream], body].concat()
         };
-        // Longer ones would have their length in two bytes.
+        // Longer texts would have a length of two bytes.
         let text = |text: &str| {
             assert!(text.len() < 127, "{text}");
             [&[text.len() as u8], text.as_bytes()].concat()
         };
-        // GET, https, a path, an authority and an Accept, named as in the static table.
+        // GET, https, a path, an authority and an Accept, as indexes of the static HPACK table.
         let mut headers =
             [&[0x82, 0x87, 0x04], &*text(self.path), &[0x01, 1, b'a', 0x0f, 4], &*text(self.accept)].concat();
         if self.gzip {
@@ -125,10 +125,10 @@ impl Ask {
     }
 }
 
-/// Sends a request and does not read the answer.
+/// Sends a request and does not read the response.
 fn stall(client: &Client, request: &[u8]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // The kernel takes little, so that the rest of the answer stays with the server.
+    // A small receive buffer, so that the rest of the response stays in the server.
     socket.set_recv_buffer_size(4 << 10).unwrap();
     socket.connect(&client.address.into()).unwrap();
     let mut stream = client.connect_over(socket.into()).unwrap();
@@ -136,7 +136,7 @@ fn stall(client: &Client, request: &[u8]) -> TcpStream {
     stream.into_parts().1
 }
 
-/// The bytes on the heap, once they no longer change.
+/// Returns the bytes on the heap, once they no longer change.
 fn settled_bytes() -> usize {
     let (mut last, mut same) = (HEAP.current_usage(), 0);
     while same < 4 {
@@ -148,8 +148,8 @@ fn settled_bytes() -> usize {
     last
 }
 
-/// How much the server holds for each of some clients that send this and read nothing. One came before them: it found
-/// out what all of them share.
+/// Returns how much the server holds for each of some clients that send this request and do not read. One client comes
+/// first and causes the allocations that all of them share.
 fn held_per_client(client: &Client, request: &[u8]) -> usize {
     let _first = stall(client, request);
     let before = settled_bytes();
@@ -157,14 +157,14 @@ fn held_per_client(client: &Client, request: &[u8]) -> usize {
     settled_bytes().saturating_sub(before) / CLIENTS
 }
 
-/// For each client that did not read 10,000 objects, the server once held 2.9 MB if it was a watch that begins with what is
-/// there, and 0.9 MB if it was a list.
+/// For each client that did not read 10,000 objects, the server once held 2.9 MB for a watch with initial events, and
+/// 0.9 MB for a list.
 #[test]
 fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
     let world = World::holding(OBJECTS);
     let admin = world.clients().admin();
     let http2 = admin.clone().http2();
-    // What all clients share is there before anything is counted.
+    // Causes the allocations that all clients share before anything is counted.
     (0..SESSIONS / 2).for_each(|_| drop(stall(&admin, &IDLE.http1())));
     let before = settled_bytes();
     let large: Vec<TcpStream> = (0..LARGE_LISTS).map(|_| stall(&http2, &ASKS[0].http2())).collect();

@@ -1,14 +1,13 @@
-//! Objects that RBAC alone does not protect, by their kind or their labels.
+//! Guarded objects: objects that RBAC alone does not protect, selected by kind or label.
 //!
 //! ```text
 //!   create, update, patch, delete ─► RBAC allows ─► guarded kind, or guarded label before or after? ─► Guard ─► commit
 //! ```
 //!
-//! Roles say who may change which kinds. The program that embeds this server may keep some kinds, and some objects of any
-//! kind, to its own controllers. It names kinds and labels, and decides about every write that creates, changes or deletes an
-//! object of such a kind or with such a label, or that adds or removes such a label. Any other write costs a look at the
-//! object's kind and labels. What the server's own controllers do, such as
-//! collecting garbage, is not a client's request and not guarded.
+//! RBAC decides by kind. The program that embeds this server may reserve some kinds, and some objects of any kind, for
+//! its own controllers. Its guard names kinds and labels, and decides about every write that creates, changes or
+//! deletes an object of such a kind or with such a label, or that adds or removes such a label. For all other writes
+//! only kind and labels are compared. The server's own controllers, such as the garbage collector, are not guarded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +21,12 @@ use storage::{Boxed, Entry};
 use crate::authn::identity::Identity;
 use crate::objects::stored;
 
-/// Decides about objects that have certain labels.
+/// Decides about writes to certain kinds and labels.
 pub trait Guard: Send + Sync + fmt::Debug {
-    /// The labels, whatever their values.
+    /// Returns the guarded labels, regardless of their values.
     fn labels(&self) -> &[&str];
 
-    /// The kinds, whatever their labels: group and plural.
+    /// Returns the guarded kinds as group and plural, regardless of their labels.
     fn kinds(&self) -> &[(&str, &str)] {
         &[]
     }
@@ -36,28 +35,28 @@ pub trait Guard: Send + Sync + fmt::Debug {
     fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>>;
 }
 
-/// What is about to be done to an object.
+/// A write to one object.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionRequest<'a> {
     pub cluster: Id,
     pub who: &'a Identity,
     pub resource: &'a ResourceInfo,
     pub name: &'a str,
-    /// The subresource that is written, if it is one.
+    /// The subresource, if the write is to one.
     pub subresource: Option<&'a str>,
-    /// None if it is made.
+    /// None for a create.
     pub before: Option<&'a Value>,
-    /// None if it is deleted.
+    /// None for a deletion.
     pub after: Option<&'a Value>,
 }
 
 impl AdmissionRequest<'_> {
-    /// How errors name what it is done to.
+    /// Names the resource in errors.
     pub fn grouped(&self) -> GroupResource<'_> {
         GroupResource::new(&self.resource.group, &self.resource.plural)
     }
 
-    /// A label of either, as it was and as it will be.
+    /// Returns a label of the object before and after the write.
     pub fn label(&self, name: &str) -> (Option<&str>, Option<&str>) {
         (
             self.before.and_then(|object| label(object, name)),
@@ -74,7 +73,7 @@ fn guards_kind(guard: &dyn Guard, resource: &ResourceInfo) -> bool {
     guard.kinds().iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
 }
 
-/// The guard, if the server has one.
+/// The guard of the server, if it has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guarded(Option<Arc<dyn Guard>>);
 
@@ -83,7 +82,7 @@ impl Guarded {
         Guarded(Some(guard))
     }
 
-    /// Asks about a write.
+    /// Checks a write, if it is guarded.
     pub(crate) async fn check(&self, request: AdmissionRequest<'_>) -> Result<(), Status> {
         let Some(guard) = &self.0 else { return Ok(()) };
         let mut objects = [request.before, request.after].into_iter().flatten();
@@ -94,7 +93,7 @@ impl Guarded {
         }
     }
 
-    /// Whether the deletion of a stored object is guarded.
+    /// Reports whether the deletion of a stored object is guarded.
     pub(crate) fn concerns(&self, resource: &ResourceInfo, entry: &Entry) -> bool {
         let Some(guard) = &self.0 else { return false };
         let labels = stored::labels(entry.value());
@@ -115,7 +114,7 @@ mod tests {
     use crate::clusters::records::LogicalClusterRecord;
     use crate::stack::Stack;
 
-    /// Lets one user alone write labelled objects.
+    /// A guard that lets only one user write labelled objects.
     #[derive(Debug)]
     struct Dog;
 

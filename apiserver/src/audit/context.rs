@@ -1,5 +1,5 @@
-//! The audit context of a request: what its handling learns, for the headers of the response and the audit
-//! log.
+//! The audit context of a request: facts for the response headers and the audit log, recorded while the request is
+//! handled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,11 +11,11 @@ use crate::authn::identity::Identity;
 
 #[derive(Debug, Default)]
 pub(crate) struct AuditContext {
-    /// The impersonated identity, allowed or not.
+    /// The impersonated identity, whether the impersonation was allowed or not.
     acting: OnceLock<Identity>,
-    /// The resource it names, if it got so far.
+    /// The resource, once it is known.
     resource: OnceLock<Arc<ResourceInfo>>,
-    /// The logical cluster it is for, if there is one; and its path, if the request did not say it.
+    /// The logical cluster, and its path if the request path does not contain it.
     place: OnceLock<(Id, Option<String>)>,
     refused: AtomicBool,
 }
@@ -45,7 +45,7 @@ impl AuditContext {
         self.resource.get().map(|resource| &**resource)
     }
 
-    /// It was not let in, whatever it is told.
+    /// Marks the request as denied, whatever status the client gets.
     pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }

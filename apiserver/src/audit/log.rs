@@ -1,12 +1,12 @@
-//! The file of the audit log: a queue, one thread that writes, and older files beside it.
+//! The audit log file: a queue, a thread that writes, and rotated files.
 //!
 //! ```text
-//!   request ─► line ─► queue (so many bytes) ─► thread ─► audit.log ─► audit.log.1 ─► … ─► audit.log.10 ─► gone
+//!   request ─► line ─► queue (bounded) ─► thread ─► audit.log ─► audit.log.1 ─► … ─► audit.log.10 ─► deleted
 //! ```
 //!
-//! Requests do not wait for the disk. If it cannot keep up, lines are lost rather than requests, and the next line that is
-//! written says how many. Anonymous clients cost the operator a few lines a second at most: otherwise any client could
-//! fill the disk, or push out what others did.
+//! Requests do not wait for the disk. If the disk cannot keep up, lines are lost, and the next line that is written
+//! contains their number. Lines about unauthenticated clients are limited to a few a second: otherwise any client could
+//! fill the disk, or push out the lines about others.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -20,21 +20,21 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-/// What waits for the disk.
+/// Maximum size of the queue.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// As much of it may be about strangers.
+/// The part of it that lines about unauthenticated clients may use.
 const STRANGERS_BYTES_MAX: usize = WAITING_BYTES_MAX / 4;
-/// Lines about strangers: so many at once, and so many a second after. At half a kilobyte each that is half a gigabyte a
-/// day, half of what is kept.
+/// The burst and rate of lines about unauthenticated clients. At half a kilobyte each that is half a gigabyte a day,
+/// half of what is kept.
 const STRANGERS_BURST: f64 = 100.0;
 const STRANGERS_PER_SECOND: f64 = 10.0;
-/// A file that is larger is put aside. With those beside it that is a gigabyte or so.
+/// A larger file is rotated. All files together have about a gigabyte.
 const FILE_BYTES_MAX: u64 = 100 << 20;
 const FILES_MAX: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct Log {
-    /// None while it is dropped.
+    /// None while the log is being dropped.
     lines: Option<Sender<String>>,
     waiting: Arc<AtomicUsize>,
     lost: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Adds to a file, which only its owner can read if it is made here.
+    /// Opens a file for appending. A new file is readable only by its owner.
     pub(super) fn open(path: &Path) -> io::Result<Log> {
         Log::rotating(path, FILE_BYTES_MAX)
     }
@@ -75,7 +75,7 @@ impl Log {
         }
     }
 
-    /// Whether there was room for a line.
+    /// Adds a line to the queue. Returns false if it has no room.
     fn pushed(&self, line: String, is_stranger: bool) -> bool {
         let max = if is_stranger { STRANGERS_BYTES_MAX } else { WAITING_BYTES_MAX };
         let is_too_often =
@@ -89,7 +89,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// What waits is written.
+    /// Writes all queued lines.
     fn drop(&mut self) {
         self.lines = None;
         if let Some(writer) = self.writer.take() {
@@ -98,7 +98,7 @@ impl Drop for Log {
     }
 }
 
-/// So many at once, and so many a second.
+/// A token bucket: a burst, then a rate.
 #[derive(Debug)]
 struct Allowance {
     left: f64,
@@ -119,7 +119,7 @@ impl Allowance {
 /// Writes lines until the last sender is dropped.
 fn write(file: &mut Rotating, lines: &Receiver<String>, waiting: &AtomicUsize) {
     while let Ok(first) = lines.recv() {
-        // As many as there are go to the disk together.
+        // All queued lines are written together.
         let mut together = std::iter::once(first).chain(lines.try_iter());
         let written = together.try_for_each(|line| {
             waiting.fetch_sub(line.len(), Ordering::Relaxed);
@@ -135,7 +135,7 @@ struct Rotating {
     file: BufWriter<File>,
     path: PathBuf,
     bytes_max: u64,
-    /// When the length of the file was last read.
+    /// Bytes written since the length of the file was last read.
     written: u64,
 }
 
@@ -143,7 +143,7 @@ impl Rotating {
     fn put(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(line.as_bytes())?;
         self.written += line.len() as u64;
-        // Another process may have emptied or written it.
+        // Another process may have truncated the file or appended to it.
         if self.written >= self.bytes_max / 16 {
             self.file.flush()?;
             self.written = 0;
@@ -158,7 +158,7 @@ impl Rotating {
         self.file.flush()
     }
 
-    /// `log` becomes `log.1`, which was `log.2` before it, and the last of them goes.
+    /// Rotates the files: `log` becomes `log.1`, `log.1` becomes `log.2`, and the last one is deleted.
     fn put_aside(&mut self) -> io::Result<()> {
         let aside = |number: usize| {
             let mut name = self.path.clone().into_os_string();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(receiver.recv().unwrap(), "{\"lost\":2}\n");
     }
 
-    /// Any client could fill the disk, with a line of any length for each request.
+    /// Without the limit any client could fill the disk, with a line of any length for each request.
     #[test]
     fn strangers_get_few_lines_and_the_others_theirs() {
         let (sender, receiver) = channel();

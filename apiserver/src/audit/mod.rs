@@ -4,10 +4,9 @@
 //!   {"time":"2026-11-16T10:50:59.123456Z","id":"…","user":"ann","groups":["dev"],"cluster":"root:a","verb":"create",
 //!    "resource":"pods","namespace":"shop","name":"web","path":"…","code":201,"decision":"allow","duration_ms":1.2}
 //! ```
-//!
-//! Reads that were answered leave no line, apart from those that look into what runs (`pods/log` and the like), and
-//! neither do questions ([`reviews`](crate::endpoints::reviews)). A line never holds a body, a header or a query: there is where
-//! secrets travel. What a request says about itself is cut to a kilobyte. How lines get to the disk is in [`log`].
+//! Allowed reads are not logged, except those that lead to running pods (`pods/log` and others); neither are allowed
+//! [`reviews`](crate::endpoints::reviews). A line never contains a body, a header or a query, because these may contain
+//! secrets. Each text from the client is cut to a kilobyte. [`log`] writes the lines to disk.
 
 pub(crate) mod context;
 
@@ -28,26 +27,26 @@ use crate::objects::metadata;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 use crate::request::info::RequestInfo;
 
-/// Groups of questions, which change nothing.
+/// The groups of reviews, which change nothing.
 const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
-/// Parts that lead into what runs, by whatever method.
+/// Subresources that lead to running pods, logged for every method.
 const INTO_WHAT_RUNS: &[&str] = &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy"];
-/// Length of a text that the client chose.
+/// Maximum length of a text from the client.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Of the groups of the user or of the impersonated user.
+/// Maximum number of logged groups of a user.
 const GROUPS_MAX: usize = 64;
 
-/// The file, and what goes there.
+/// The audit log.
 #[derive(Debug)]
 pub struct Audit(Log);
 
 impl Audit {
-    /// Adds to a file, which only its owner can read if it is made here.
+    /// Opens a file for appending. A new file is readable only by its owner.
     pub fn open(path: &Path) -> io::Result<Audit> {
         Log::open(path).map(Audit)
     }
 
-    /// Notes a request that was answered, if it is one to note.
+    /// Logs an answered request, if it is one to log.
     pub(crate) fn note(
         &self,
         id: &str,
@@ -56,7 +55,7 @@ impl Audit {
         context: &AuditContext,
         (code, took): (StatusCode, Duration),
     ) {
-        // Every 403 is a denial, whichever rule it comes from.
+        // Every 403 is a denial, whichever check it comes from.
         let refused =
             context.is_refused() || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if !refused && !is_noted(info) {
@@ -76,7 +75,7 @@ impl Audit {
     }
 }
 
-/// Whether a request leaves a line though it was let in.
+/// Reports whether a request is logged even if it was allowed.
 fn is_noted(info: &RequestInfo) -> bool {
     let reads = matches!(info.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let Some(named) = info.resource() else { return !reads };
@@ -104,7 +103,8 @@ fn told(identity: &Identity) -> (Value, Value) {
     }
 }
 
-/// Where it went. Two of the same path are told apart by the id, and what an id or a token leads to has a path.
+/// Adds the logical cluster. Its id distinguishes successive logical clusters with the same path. If the request named
+/// it by id or by a token, its path is added.
 fn place(line: &mut Value, info: &RequestInfo, context: &AuditContext) {
     if let Ok((cluster, _)) = &info.address {
         line["cluster"] = short(&cluster.to_string()).into();
@@ -117,7 +117,7 @@ fn place(line: &mut Value, info: &RequestInfo, context: &AuditContext) {
     }
 }
 
-/// A text that the client chose, or its beginning.
+/// Shortens a text from the client.
 fn short(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(line, expected);
     }
 
-    /// A path of 59 KB used to leave a line of 118 KB.
+    /// Regression: a path of 59 KB made a line of 118 KB.
     #[test]
     fn what_somebody_says_is_cut() {
         let long = "a".repeat(30_000);

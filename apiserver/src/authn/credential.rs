@@ -17,12 +17,12 @@ use crate::keys;
 /// A credential.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Credential {
-    /// Nothing: a certificate lasts until it expires.
+    /// A client certificate, or no credential. A certificate is valid until it expires.
     #[default]
     Certificate,
-    /// A line of the operator's token file, by the digest of its token.
+    /// A line of the static token file, by the digest of its token.
     TokenFile([u8; 32]),
-    /// A service account's token.
+    /// A service account token.
     ServiceAccount(Token),
 }
 
@@ -31,7 +31,7 @@ pub enum Credential {
 pub struct Token {
     pub(crate) cluster: Id,
     pub(crate) claims: Arc<Claims>,
-    /// Which key signed it.
+    /// The id of the key that signed it.
     pub(crate) kid: Arc<str>,
     pub(crate) digest: [u8; 32],
 }
@@ -44,7 +44,7 @@ pub(crate) struct Authenticators {
 }
 
 impl Authenticators {
-    /// Whether the credential of an identity is still valid.
+    /// Reports whether the credential of an identity is still valid.
     pub(crate) async fn is_valid(&self, identity: &Identity) -> Result<bool, ReadError> {
         let Identity::User(user) = identity else { return Ok(true) };
         if identity.is_expired(Timestamp::now().as_second()) {
@@ -63,7 +63,7 @@ impl Authenticators {
 }
 
 impl Credential {
-    /// The objects it depends on.
+    /// Returns the keys of the objects that the credential depends on.
     pub(crate) fn bound(&self) -> Vec<Key> {
         match self {
             Credential::Certificate | Credential::TokenFile(_) => Vec::new(),

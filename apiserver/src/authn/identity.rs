@@ -1,7 +1,7 @@
 //! The identity of a client.
 //!
-//! Only what was verified counts: a certificate of our authority, or a token we were given a list of. Nothing else a
-//! client says about itself is looked at.
+//! Only verified credentials count: a certificate of the server's authority, a token of the static token file, or a
+//! service account token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::authn::credential::Credential;
 use crate::authn::token_file::Tokens;
 use crate::rbac::controller_role::ControllerRole;
 
-/// The name of a client without credentials, and its only group.
+/// The name and group of a client without credentials.
 pub(crate) const ANONYMOUS: (&str, &str) = ("system:anonymous", "system:unauthenticated");
 /// The group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of administrators, who may do everything.
+/// The group of administrators. They may do everything.
 pub(crate) const ADMINISTRATORS: &str = "system:masters";
-/// Under this name a user's extra says by which credential it is known.
+/// The key of a user's extra that names the credential.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// An anonymous client or an authenticated user. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// Nothing.
+    /// A client without credentials.
     Anonymous,
     User(Arc<User>),
 }
@@ -40,22 +40,22 @@ pub enum Identity {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct User {
     pub name: String,
-    /// Tells users of the same name apart. Empty if their authenticator has none.
+    /// Distinguishes users with the same name. Empty if the authenticator provides none.
     pub uid: String,
     pub groups: Vec<String>,
     /// Extra information for authorizers.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// The logical cluster of a service account: it is not authenticated anywhere else.
+    /// The logical cluster of a service account, which is not authenticated in any other.
     pub home: Option<Id>,
-    /// When their credential expires, in seconds since 1970.
+    /// The expiry of the credential, in seconds since 1970.
     pub expires: Option<i64>,
-    /// The credential they authenticated with.
+    /// The credential that authenticated the user.
     pub credential: Credential,
     /// The role of a controller in this process. No identity from the network has one.
     pub controller_role: Option<Arc<ControllerRole>>,
 }
 
-/// In how long the client's own certificate is no longer valid.
+/// Returns the remaining validity of the client's certificate.
 pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Duration> {
     let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
     let left = certificate.validity().time_to_expiration();
@@ -63,12 +63,12 @@ pub(crate) fn expires(certificates: Option<&[CertificateDer<'_>]>) -> Option<Dur
 }
 
 impl Identity {
-    /// From certificates that TLS has already verified. The first is the client's own.
+    /// Returns the identity in certificates that TLS has verified. The first is the client's own.
     pub(crate) fn of(certificates: Option<&[CertificateDer<'_>]>) -> Identity {
         let Some(der) = certificates.and_then(|chain| chain.first()) else {
             return Identity::Anonymous;
         };
-        // Verified by TLS, so it parses; if two parsers disagree about it, it proves nothing.
+        // TLS has parsed the certificate already. If this parser disagrees, the certificate is not accepted.
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Identity::Anonymous };
         let subject = certificate.subject();
         let Some(name) = subject.iter_common_name().find_map(|name| name.as_str().ok()) else {
@@ -80,13 +80,13 @@ impl Identity {
             name: name.to_owned(),
             groups: groups.map(str::to_owned).collect(),
             extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
-            // TLS looks at this when a connection begins, and connections last.
+            // TLS checks this only when the connection begins.
             expires: Some(certificate.validity().not_after.timestamp()),
             ..User::default()
         })
     }
 
-    /// This user, and so also a member of `system:authenticated`.
+    /// Returns this user as a member of `system:authenticated`.
     pub fn known(mut user: User) -> Identity {
         if user.groups.iter().all(|group| group != AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
@@ -94,12 +94,12 @@ impl Identity {
         Identity::exactly(user)
     }
 
-    /// This user, with exactly these groups.
+    /// Returns this user with exactly these groups.
     pub(crate) fn exactly(user: User) -> Identity {
         Identity::User(Arc::new(user))
     }
 
-    /// Whether what this was known by has come to its end.
+    /// Reports whether the credential has expired.
     pub(crate) fn is_expired(&self, now: i64) -> bool {
         match self {
             Identity::Anonymous => false,
@@ -107,7 +107,7 @@ impl Identity {
         }
     }
 
-    /// The only logical cluster in which this identity is authenticated, if there is one.
+    /// Returns the only logical cluster in which this identity is authenticated, if it is limited to one.
     pub fn home(&self) -> Option<Id> {
         match self {
             Identity::Anonymous => None,
@@ -115,9 +115,9 @@ impl Identity {
         }
     }
 
-    /// Who sends a request over a connection whose certificate says `peer`. A certificate speaks for itself, whatever
-    /// the request says besides, as for Kubernetes. An unknown token is refused and not ignored: its sender
-    /// expects to be authenticated.
+    /// Returns the identity that sends a request on a connection with the certificate identity `peer`. As in
+    /// Kubernetes, a certificate wins over a token. An unknown token is an error rather than anonymous, because the
+    /// client expects to be authenticated.
     pub(crate) fn of_request(
         peer: Identity,
         headers: &HeaderMap,
@@ -136,7 +136,7 @@ impl Identity {
         }
     }
 
-    /// As Kubernetes writes it down: fields that say nothing are left out.
+    /// Formats the user as Kubernetes does, without empty fields.
     pub(crate) fn info(&self) -> Map<String, Value> {
         let Identity::User(user) = self else {
             let (name, group) = ANONYMOUS;
@@ -155,8 +155,8 @@ impl Identity {
         info
     }
 
-    /// Whether this is one of those who may do everything, always. Only certificates and the operator's tokens say so:
-    /// a service account never is one, and impersonation makes no one an administrator.
+    /// Reports whether the identity is an administrator. Only certificates and the static token file can grant this: a
+    /// service account never has this group, and impersonation cannot add it.
     pub fn is_administrator(&self) -> bool {
         match self {
             Identity::Anonymous => false,
@@ -173,19 +173,19 @@ impl Identity {
         }
     }
 
-    /// Whether this is a part of the process that serves.
+    /// Reports whether this is a controller in the server's process.
     pub fn has_controller_role(&self) -> bool {
         self.controller_role().is_some()
     }
 
-    /// Whether this works in all logical clusters: it finds them by their ids, sees all at once, and no user's limits are
-    /// its own. Its role decides what it may do.
+    /// Reports whether the identity works in all logical clusters: it may address them by id and all at once, and the
+    /// limits of tenants do not apply. Its rights are a separate decision.
     pub(crate) fn is_at_home_everywhere(&self) -> bool {
         self.is_administrator() || self.has_controller_role()
     }
 }
 
-/// The token of a request, if it has one. Other ways to say who one is are not known here.
+/// Returns the bearer token of a request. Other authentication schemes are not supported.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
@@ -214,7 +214,7 @@ mod tests {
     fn a_certificate_says_who_its_holder_is_and_all_of_its_groups() {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "ann");
-        // The same thing by name and by number: the library keeps one value of each name.
+        // The same attribute by name and by number, because the library keeps one value per name.
         params.distinguished_name.push(DnType::OrganizationName, "dev");
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "ops");
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
@@ -228,7 +228,8 @@ mod tests {
         assert_eq!(Identity::of(None), Identity::Anonymous);
     }
 
-    /// TLS checks the time when a connection begins; a client that kept one open used to stay authenticated.
+    /// Regression: TLS checks the time only when a connection begins, and a client that kept one open stayed
+    /// authenticated.
     #[test]
     fn a_certificate_is_good_until_it_expires() {
         let mut params = CertificateParams::default();

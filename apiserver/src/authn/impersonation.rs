@@ -4,9 +4,9 @@
 //!   Impersonate-User: bob     Impersonate-Group: dev     Impersonate-Uid: 7     Impersonate-Extra-Scopes: read
 //! ```
 //!
-//! Each of them needs the right to `impersonate`, in the logical cluster the request is for; and
-//! the identity holds there and for this request alone. Impersonation makes no one an administrator: that
-//! group reaches every logical cluster, and no policy of one of them can give away the others.
+//! Each header requires the right to `impersonate` in the logical cluster of the request. The impersonated identity is
+//! valid only there and for this request. Impersonation cannot make a client an administrator: administrators reach
+//! every logical cluster, and the policy of one must not grant access to others.
 
 use http::HeaderMap;
 use openapi::meta::status::Status;
@@ -25,12 +25,12 @@ const EXTRA: &str = "impersonate-extra-";
 #[derive(Debug)]
 pub(crate) struct Impersonation {
     pub(crate) identity: Identity,
-    /// All of these must be allowed.
+    /// All of these rights are required.
     pub(crate) needed: Vec<Attributes>,
 }
 
 impl Impersonation {
-    /// None if the request does not want to.
+    /// Parses the headers. None if the request does not impersonate.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Option<Impersonation>, Status> {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter();
@@ -54,12 +54,12 @@ impl Impersonation {
         Ok(Some(Impersonation { identity: acting(name, groups, uid, extra), needed }))
     }
 
-    /// Whether this would make the sender an administrator.
+    /// Reports whether the impersonated user is an administrator.
     pub(crate) fn is_of_administrators(&self) -> bool {
         self.identity.is_administrator()
     }
 
-    /// The attributes that only an administrator may impersonate.
+    /// Returns the attributes of impersonating the administrators' group.
     pub(crate) fn administrators() -> Attributes {
         needs("", "groups", "", "", ADMINISTRATORS)
     }
@@ -98,7 +98,7 @@ fn needs(group: &str, resource: &str, part: &str, namespace: &str, name: &str) -
     })
 }
 
-/// The user that is acted as, with the groups it has without saying so.
+/// Returns the impersonated user, with its implicit groups.
 fn acting(
     name: String,
     mut groups: Vec<String>,
@@ -122,18 +122,19 @@ fn acting(
     Identity::exactly(User { name, uid, groups, extra, ..User::default() })
 }
 
-/// The namespace and name of the service account a user name is that of.
+/// Returns namespace and name of the service account with this user name.
 fn account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// Header names cannot hold every key, so those of extras are percent-encoded; what is not stays as it is.
+/// Decodes the percent-encoded key of an extra, because header names cannot contain every character. Returns an invalid
+/// encoding unchanged.
 fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let [first, others @ ..] = rest {
-        // A sign is no digit, though the library would read it.
+        // Excludes signs, which `from_str_radix` would accept.
         let digits = others.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         match (*first, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
@@ -151,7 +152,7 @@ fn unescaped(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// As Kubernetes 1.36 prints a request that impersonates without a user name.
+/// Returns the error of Kubernetes 1.36 for impersonation without a user name.
 fn nameless(uid: &str, groups: &[String]) -> Status {
     let groups = match groups {
         [] => "[]string(nil)".to_owned(),
@@ -178,7 +179,7 @@ mod tests {
         Impersonation::of(&headers)
     }
 
-    /// What it takes, in short.
+    /// Formats the required rights.
     fn needed_by(lines: &[(&str, &str)]) -> Vec<String> {
         let needed = parsed(lines).unwrap().unwrap().needed;
         let told = needed.into_iter().map(|needs| match needs {
@@ -248,7 +249,7 @@ mod tests {
         );
     }
 
-    /// The text is that of a kube-apiserver 1.36.4.
+    /// The text of kube-apiserver 1.36.4.
     #[test]
     fn groups_without_a_user_are_refused() {
         let status = parsed(&[("Impersonate-Group", "dev"), ("Impersonate-Group", "ops")]).unwrap_err();

@@ -1,12 +1,12 @@
 //! Authentication: the identity of a client.
 //!
 //! ```text
-//!   certificate (TLS verified it) ─┐
-//!   token of the operator's file ──┼─► identity ─► impersonation headers ─► identity that the request acts as
+//!   certificate (verified by TLS) ─┐
+//!   token of the static file ──────┼─► identity ─► impersonation headers ─► identity that the request acts as
 //!   service account token ─────────┘
 //! ```
 //!
-//! A [`credential`] can be checked again while a watch is open.
+//! A [`credential`] is checked again while a watch is open.
 
 pub mod credential;
 pub mod identity;

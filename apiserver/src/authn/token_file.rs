@@ -1,12 +1,12 @@
-//! Bearer tokens from a file.
+//! The static token file.
 //!
 //! ```text
-//!   token,user,uid,"group one,group two"      one line each; the groups may be missing
+//!   token,user,uid,"group one,group two"      one token a line; groups are optional
 //! ```
 //!
-//! The file is the operator's, in the form kube-apiserver reads. It is looked at again when it has changed; a changed
-//! file that cannot be read is reported, and its earlier tokens stay valid. The tokens of a file that was removed are revoked. Tokens are kept as digests only, so there
-//! is nothing here to leak, and all of them are compared whichever matches.
+//! The operator writes the file, in the format of kube-apiserver. It is read again when it changes. If a changed file
+//! cannot be read, the server logs this and its earlier tokens stay valid. Removing the file revokes its tokens. Memory
+//! contains only digests of tokens, so it cannot leak them, and each look-up compares all digests in constant time.
 
 use std::fmt;
 use std::io;
@@ -21,24 +21,27 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use crate::authn::credential::Credential;
 use crate::authn::identity::{Identity, User};
 
-/// How soon a changed file counts.
+/// How soon a change of the file takes effect.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is not a list of tokens: {reason}; each line is token,user,uid,\"group1,group2\"", path.display())]
+    #[error(
+        "cannot parse the token file {}: {reason}; each line is token,user,uid,\"group1,group2\"",
+        path.display()
+    )]
     Parse { path: PathBuf, reason: String },
 }
 
-/// The tokens that are known.
+/// The tokens of the file.
 #[derive(Debug, Default)]
 pub struct Tokens(Option<Mutex<File>>);
 
 struct File {
     path: PathBuf,
-    /// When it was last looked at, and what it looked like.
+    /// When the file was last checked, and its state then.
     looked: Instant,
     stamp: Stamp,
     entries: Arc<[Entry]>,
@@ -50,7 +53,7 @@ impl fmt::Debug for File {
     }
 }
 
-/// Tells one state of a file from the next.
+/// Identifies a state of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -63,27 +66,27 @@ struct Entry {
 }
 
 impl Tokens {
-    /// Reads a file. From now on it is read again whenever it changes.
+    /// Reads a file, and again whenever it changes.
     pub fn open(path: &Path) -> Result<Tokens, TokenFileError> {
         let (stamp, entries) = read(path)?;
         let file = File { path: path.to_owned(), looked: Instant::now(), stamp, entries };
         Ok(Tokens(Some(Mutex::new(file))))
     }
 
-    /// Whose token this is.
+    /// Returns the identity of a token.
     pub(crate) fn find(&self, token: &str) -> Option<Identity> {
         let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
         Self::among(&entries, &sha256(token))
     }
 
-    /// Whose token this is the digest of.
+    /// Returns the identity of the token with this digest.
     pub(crate) fn by_digest(&self, digest: &[u8; 32]) -> Option<Identity> {
         let entries = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).current();
         Self::among(&entries, digest)
     }
 
     fn among(entries: &[Entry], asked: &[u8; 32]) -> Option<Identity> {
-        // Neither whether nor where something matched shows in how long this takes.
+        // Constant time: the duration reveals neither whether nor where a token matched.
         let mut found = 0u64;
         for (number, entry) in (1u64..).zip(entries.iter()) {
             let is_it: Choice = entry.digest.ct_eq(asked);
@@ -95,11 +98,11 @@ impl Tokens {
 }
 
 impl File {
-    /// The contents of the file, at most a moment old.
+    /// Returns the contents of the file, at most a second old.
     fn current(&mut self) -> Arc<[Entry]> {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            // Looking costs a microsecond; reading happens only after a change.
+            // A check costs a microsecond; the file is read only if it has changed.
             match stamp(&self.path) {
                 Ok(stamp) if stamp != self.stamp => self.reread(),
                 Ok(_) => {}
@@ -112,7 +115,7 @@ impl File {
         self.entries.clone()
     }
 
-    /// Removing the file revokes its tokens.
+    /// Revokes the tokens of a removed file.
     fn forget(&mut self) {
         if !self.entries.is_empty() {
             tracing::warn!(file = %self.path.display(), "the token file was removed; its tokens are no longer valid");
@@ -135,7 +138,7 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read(path: &Path) -> Result<(Stamp, Arc<[Entry]>), TokenFileError> {
     let io = |source| TokenFileError::Read { path: path.to_owned(), source };
-    // The stamp first: if the file changes meanwhile, it is read once too often and not once too few.
+    // The stamp comes first: if the file changes meanwhile, it is read once too often rather than never.
     let stamp = stamp(path).map_err(io)?;
     let text = std::fs::read(path).map_err(io)?;
     let entries = parse(&text).map_err(|reason| TokenFileError::Parse { path: path.to_owned(), reason })?;
@@ -149,7 +152,7 @@ fn is_open_to_others(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.permissions().mode() & 0o077 != 0)
 }
 
-/// Errors name lines, never what is in them.
+/// Parses the file. Errors contain line numbers, never contents.
 fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
     let mut lines =
         csv::ReaderBuilder::new().has_headers(false).flexible(true).comment(Some(b'#')).from_reader(text);
@@ -213,7 +216,7 @@ mod tests {
         };
         check("s3cret", Some(("ann", "7", &["dev", "ops", "system:authenticated"])));
         check("other", Some(("bob", "8", &["system:authenticated"])));
-        // Of two lines with the same token the later one counts.
+        // If two lines have the same token, the later one counts.
         check("last", Some(("eve", "10", &["system:authenticated"])));
         check("s3cre", None);
         check("", None);
@@ -236,7 +239,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("holon-tokens-{}", uuid::Uuid::new_v4()));
         std::fs::write(&file, "one,ann,1\n").unwrap();
         let tokens = Tokens::open(&file).unwrap();
-        // As if the file had not been read for a long time.
+        // As if the last check were long ago.
         let later = |tokens: &Tokens| {
             let mut file = tokens.0.as_ref().unwrap().lock().unwrap();
             file.looked -= LOOK_EVERY;
@@ -253,7 +256,7 @@ mod tests {
         assert!(is_open_to_others(&file).unwrap());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(!is_open_to_others(&file).unwrap());
-        // Removing the file revokes all of its tokens.
+        // Removing the file revokes its tokens.
         std::fs::remove_file(&file).unwrap();
         later(&tokens);
         assert!(tokens.find("three").is_none());

@@ -1,4 +1,4 @@
-//! Who reaches which logical cluster.
+//! Access to logical clusters.
 //!
 //! ```text
 //!   root            policy: access /clusters/team-a:*     ◄ in an ancestor: by the path from there
@@ -6,9 +6,9 @@
 //!      └─ dev       policy: access /                      ◄ in the logical cluster itself
 //! ```
 //!
-//! To reach `dev`, a user needs one of the three. It is a right on a path as any other, so roles grant it
-//! (`holon:access` has the last), a cluster-admin of an ancestor has it by the star, and a user of the parent has
-//! it for the parent alone. What a user may do inside is up to the logical cluster's own policy.
+//! To reach `dev`, a user needs one of these three rights. It is a right on a path like any other, so roles grant it:
+//! `holon:access` grants the last one, and the star of cluster-admin in an ancestor covers it. Access to a logical
+//! cluster does not include access to its parent. The rights inside come from the logical cluster's own policy.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,8 @@ use crate::request::attributes::Attributes;
 
 /// The verb on a path that grants access.
 const ACCESS: &str = "access";
-/// The collections that open watches depend on: accounts and the objects their tokens are bound to, and logical clusters.
+/// The collections that open watches depend on: service accounts, the objects that their tokens are bound to, and
+/// logical clusters.
 const FOLLOWED: &[Collection<'static>] = &[
     Collection { group: "", plural: "serviceaccounts" },
     Collection { group: "", plural: "secrets" },
@@ -39,13 +40,13 @@ const FOLLOWED: &[Collection<'static>] = &[
     Collection { group: "", plural: "nodes" },
     logical_cluster::COLLECTION,
 ];
-/// Before following again what could not be followed.
+/// Pause before a failed watch starts again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Parents remembered. A record does not change and an id is born once, so what is remembered stays true; this bounds
-/// how much of it there is, at some megabytes.
+/// Maximum number of cached parents, some megabytes. Records never change and ids are never reused, so cached parents
+/// stay correct.
 const PARENTS_MAX: usize = 1 << 16;
 
-/// What decides for all logical clusters.
+/// Decides about access to, and rights in, all logical clusters.
 #[derive(Debug)]
 pub struct Access {
     store: Arc<dyn Store>,
@@ -57,11 +58,11 @@ pub struct Access {
 #[derive(Clone, Debug)]
 struct Parent {
     id: Id,
-    /// The name of the child there.
+    /// The name of the child in this parent.
     name: Arc<str>,
 }
 
-/// A logical cluster and those above it, each with the path that stands for the first in its policy.
+/// A logical cluster and its ancestors, each with the path that stands for the first one in its policy.
 pub(crate) type Lineage = Arc<[(Id, String)]>;
 
 impl Access {
@@ -69,13 +70,13 @@ impl Access {
         Access { store: seen, index, quotas, parents: Mutex::default() }
     }
 
-    /// Over a store that holds everything itself.
+    /// Creates one for a store without bootstrap objects.
     pub fn plain(store: Arc<dyn Store>) -> Access {
         let index = Index::new(store.clone(), Policy::default());
         Access::new(store.clone(), index, Arc::new(Quotas::new(store)))
     }
 
-    /// Follows the store, so that those who wait hear of changes. Goes on for as long as it is polled.
+    /// Follows the store and notifies subscribers of changes. Never returns.
     pub async fn follow(&self) -> std::convert::Infallible {
         let ranges = FOLLOWED.iter().map(Collection::everywhere).chain([keys::all_signing()]);
         let objects = ranges.map(|range| self.follow_objects(range).boxed());
@@ -86,7 +87,7 @@ impl Access {
         }
     }
 
-    /// Tells those who wait for something in a range.
+    /// Notifies the subscribers of objects in a range. Never returns.
     async fn follow_objects(&self, range: Range) -> std::convert::Infallible {
         loop {
             let Err(error) = self.followed_objects(&range).await;
@@ -99,7 +100,7 @@ impl Access {
         let kept = self.index.kept();
         let now = kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         let mut watch = kept.watch(range.clone(), now).await?;
-        // Changes before this sent no notification.
+        // Changes before the watch began sent no notification.
         self.notifier().notify_all();
         loop {
             let batch = watch.next().await?;
@@ -123,13 +124,13 @@ impl Access {
         &self.index
     }
 
-    /// From now on decisions know of every write that was answered before.
+    /// Makes later decisions include every write that was acknowledged before the call.
     pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
         let now = self.store.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.index.reach(now).await
     }
 
-    /// The same, with the lineage of a logical cluster. None if there is no such.
+    /// Catches up, and returns the lineage of a logical cluster. None if the logical cluster does not exist.
     pub(crate) async fn lineage(&self, id: Id) -> Result<Option<Lineage>, ReadError> {
         let found = self.store.get(&keys::cluster_record(id)).await?;
         self.index.reach(found.revision).await?;
@@ -147,7 +148,7 @@ impl Access {
         Ok(Some(lineage.into()))
     }
 
-    /// The path of a logical cluster. None if there is no such.
+    /// Returns the path of a logical cluster. None if it does not exist.
     pub(crate) async fn path(&self, id: Id) -> Result<Option<String>, ReadError> {
         if id == Id::ROOT {
             return Ok(Some(ROOT.to_owned()));
@@ -157,8 +158,8 @@ impl Access {
         Ok(from_root.map(|path| format!("{ROOT}:{path}")))
     }
 
-    /// The logical cluster directly beneath the root that this one is in, or is. All of it is one tenant's: the owner of
-    /// it can make as many more beneath it as they like, and has no more by that.
+    /// Returns the tenant of a logical cluster: its ancestor directly below the root, or itself. An owner can create
+    /// any number of logical clusters below that one, and they all share its limits.
     pub(crate) async fn tenant(&self, id: Id) -> Result<Id, ReadError> {
         let mut at = id;
         while let Some(parent) = self.parent(at).await?.filter(|parent| parent.id != Id::ROOT) {
@@ -189,7 +190,7 @@ impl Access {
         parent
     }
 
-    /// Whether an identity reaches a logical cluster. A service account reaches its own and no other.
+    /// Reports whether an identity reaches a logical cluster. A service account reaches only its own.
     pub(crate) fn reaches(&self, identity: &Identity, lineage: &Lineage) -> bool {
         if let Some(home) = identity.home() {
             return lineage.first().is_some_and(|(id, _)| *id == home);
@@ -201,7 +202,7 @@ impl Access {
         lineage.iter().any(granted)
     }
 
-    /// Whether an identity may do something in a logical cluster that it reaches.
+    /// Decides whether an identity may send a request in a logical cluster that it reaches.
     pub(crate) fn may(&self, identity: &Identity, cluster: Id, wanted: &Attributes) -> Decision {
         if identity.is_administrator() {
             return Decision { allowed: true, reason: String::new() };
@@ -214,7 +215,7 @@ impl Access {
         self.index.read(cluster, |layers| layers.decide(who, wanted))
     }
 
-    /// When a policy that matters for a logical cluster last changed.
+    /// Returns the revision of the last change to a policy that matters for a logical cluster.
     pub(crate) fn changed(&self, lineage: &Lineage) -> Revision {
         lineage.iter().map(|(id, _)| self.index.changed(*id)).max().unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! Authorizes a request.
 //!
-//! A client that does not reach a logical cluster gets 404, as if it did not exist. A client that reaches it and may not do what the
-//! request asks for gets 403, with the message of Kubernetes.
+//! A client that does not reach a logical cluster gets 404, as if it did not exist. A client that reaches it but lacks
+//! the right gets 403, with the message of Kubernetes.
 
 use std::sync::Arc;
 
@@ -27,18 +27,18 @@ use crate::request::attributes::{Attributes, ResourceAttributes};
 pub(crate) struct Authorization {
     access: Arc<Access>,
     cluster: Id,
-    /// None for administrators and controllers of this process that do not impersonate: they need none.
+    /// None for administrators and controllers of this process that do not impersonate: they reach everything.
     lineage: Option<Lineage>,
-    /// The grants of the sender's controller role that count here, if it has one.
+    /// The grants of the sender's controller role that apply here, if it has one.
     granted: Option<Granted>,
     /// The identity that sent the request.
     sender: Identity,
     /// The identity that the request acts as: the sender, or the impersonated user.
     identity: Identity,
-    /// What the sender needs to be allowed to impersonate.
+    /// The rights that the sender needs for the impersonation.
     needed: Arc<[Attributes]>,
     wanted: Arc<Attributes>,
-    /// Decided on policies as of here.
+    /// The revision of the policies that were used.
     decided: Revision,
 }
 
@@ -59,14 +59,14 @@ impl Authorization {
                 Some(lineage.ok_or_else(Status::unknown_path)?)
             }
         };
-        // No path leads to a logical cluster that is being deleted; a token leads there without a path.
+        // A terminating logical cluster has no path, but a service account token still leads to it.
         if let (Some(_), Some(lineage)) = (sender.home(), &lineage) {
             let is_there = revalidation::are_there(access, &revalidation::objects(lineage)).await;
             if !is_there.map_err(unreadable)? {
                 return Err(Status::unknown_path());
             }
         }
-        // Before any other error: an error about the request would reveal that the logical cluster exists.
+        // This comes before any other error: an error about the request would reveal that the logical cluster exists.
         if lineage.as_ref().is_some_and(|lineage| !access.reaches(sender, lineage)) {
             return Err(Status::unknown_path());
         }
@@ -105,7 +105,7 @@ impl Authorization {
         Authorization { access, cluster, lineage, granted: None, sender, identity, needed, wanted, decided }
     }
 
-    /// Decides again, on the current policies.
+    /// Decides again with the current policies.
     pub(super) fn check(&self) -> Result<(), Status> {
         if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
             return Err(Status::unknown_path());
@@ -130,8 +130,8 @@ impl Authorization {
         if allowed { Ok(()) } else { Err(refused(&self.identity, &wanted, &reason)) }
     }
 
-    /// Applies the rate limit of the logical cluster. A tenant over its quota must be able to delete,
-    /// and an administrator to read.
+    /// Applies the rate limit of the logical cluster. Deletions are exempt, because a tenant over its quota must be
+    /// able to delete; so are administrators and controllers.
     pub(crate) fn pace(&self) -> Result<(), Status> {
         let deletes = match &*self.wanted {
             Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
@@ -143,7 +143,7 @@ impl Authorization {
         }
     }
 
-    /// Makes room for an object that grows so much.
+    /// Reserves quota for an object that grows by `growth`.
     pub(crate) async fn room(
         &self,
         what: (GroupResource<'_>, &str),
@@ -152,22 +152,22 @@ impl Authorization {
         self.access.quotas().room(self.cluster, what, growth).await
     }
 
-    /// Makes room for a watch.
+    /// Reserves quota for a watch.
     pub(crate) async fn watching(&self) -> Result<WatchReservation, Status> {
         self.access.quotas().watch(self.cluster).await
     }
 
-    /// The identity that the request acts as.
+    /// Returns the identity that the request acts as.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Makes later decisions use the policies as of now.
+    /// Makes later decisions use the current policies.
     pub(crate) async fn catch_up(&self) -> Result<(), Status> {
         self.access.catch_up().await.map_err(unreadable)
     }
 
-    /// Whether an identity may do something in this logical cluster.
+    /// Decides whether an identity may send a request in this logical cluster.
     pub(crate) fn may(&self, who: &Identity, wanted: &Attributes) -> Decision {
         match self.granted.as_ref().filter(|_| who.controller_role().is_some()) {
             Some(granted) => Decision { allowed: granted.allows(wanted), reason: String::new() },
@@ -175,12 +175,12 @@ impl Authorization {
         }
     }
 
-    /// Looks at the policy of this logical cluster.
+    /// Reads the policy of this logical cluster.
     pub(crate) fn policy<T>(&self, read: impl FnOnce(Layers<'_>) -> T) -> T {
         self.access.index().read(self.cluster, read)
     }
 
-    /// The rules that the user has in a namespace, and errors about roles that are missing.
+    /// Returns the rules of the user in a namespace, and an error for each missing role.
     pub(crate) fn rules(&self, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let Identity::User(user) = &self.identity else { return Default::default() };
         let who = Who { name: &user.name, groups: &user.groups };
@@ -211,12 +211,12 @@ impl Authorization {
     }
 }
 
-/// The identity that a request impersonates, whether it may or not.
+/// Returns the identity that a request impersonates, whether this is allowed or not.
 pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
     Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
 }
 
-/// The 403 response.
+/// Returns the 403 error.
 fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
     let name = who.name();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -243,7 +243,7 @@ fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
 
 #[cfg(test)]
 impl Authorization {
-    /// For tests of what comes after it.
+    /// Returns an authorization for tests of later steps.
     pub(crate) fn open() -> Authorization {
         let store = Arc::new(storage::memory::Memory::new());
         let admin = Identity::user("admin", &[crate::authn::identity::ADMINISTRATORS]);

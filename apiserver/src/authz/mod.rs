@@ -5,9 +5,9 @@
 //!               no: 404                          no: 403             no: 403
 //! ```
 //!
-//! [`authorization`] takes these steps in order. [`access`] answers the first question, [`rbac`](crate::rbac) the others,
-//! from the [`policy_index`]. A watch outlives its authorization: [`revalidation`] takes the steps again when the
-//! [`notifier`] reports a change of what they depend on.
+//! [`authorization`] takes these steps in order. [`access`] decides the first one, [`rbac`](crate::rbac) the others,
+//! with the policies of the [`policy_index`]. A watch outlives its authorization, so [`revalidation`] repeats the steps
+//! when the [`notifier`] reports a relevant change.
 
 pub mod access;
 pub(crate) mod authorization;

@@ -1,7 +1,7 @@
 //! Wakes the watches whose authorization may have changed, and no others.
 //!
-//! Thousands of watches are open, each of which depends on some policies and some objects. One look-up finds those
-//! a change concerns; the others sleep on.
+//! Thousands of watches may be open, each of which depends on some policies and objects. One look-up finds the watches
+//! that a change affects; the others are not woken.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use api::cluster::Id;
 use storage::Key;
 use tokio::sync::Notify;
 
-/// What a subscription is about.
+/// The topic of a subscription.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Topic {
     /// The roles and bindings of a logical cluster.
@@ -27,7 +27,7 @@ pub(crate) struct PolicyNotifier {
 }
 
 impl PolicyNotifier {
-    /// A subscription to changes of these, from now on.
+    /// Subscribes to changes of these topics.
     pub(crate) fn subscribe(self: &Arc<PolicyNotifier>, topics: Vec<Topic>) -> PolicySubscription {
         let (number, notified) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
         let mut by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl PolicyNotifier {
         }
     }
 
-    /// Notifies all subscriptions: it is not known what changed.
+    /// Notifies all subscriptions, if the changes are unknown.
     pub(crate) fn notify_all(&self) {
         let by_topic = self.by_topic.lock().unwrap_or_else(PoisonError::into_inner);
         by_topic.values().flat_map(HashMap::values).for_each(|notified| notified.notify_one());
@@ -61,7 +61,7 @@ pub(crate) struct PolicySubscription {
 }
 
 impl PolicySubscription {
-    /// Returns once one of its topics changed since this last returned. Cancel-safe.
+    /// Returns once one of the topics has changed since the last call. Cancel-safe.
     pub(crate) async fn notified(&self) {
         self.notified.notified().await;
     }

@@ -1,15 +1,15 @@
-//! The policies of all logical clusters, kept in step with the store.
+//! The policies of all logical clusters, kept up to date with the store.
 //!
 //! ```text
 //!   the store's history of roles and bindings ─► a cursor ─► own policies, by logical cluster
-//!   bootstrap roles and bindings ──────────────────────────► one shared policy, made once
+//!   bootstrap roles and bindings ──────────────────────────► one shared policy, built once
 //! ```
 //!
-//! The index is never behind what it is asked about ([`Replica`]). So a binding whose deletion was acknowledged is
-//! gone for the next request, on every server that shares the store.
+//! The index is never older than the revision it is read at ([`Replica`]). So a binding whose deletion was acknowledged
+//! has no effect on the next request, on every server that shares the store.
 //!
-//! It follows what is *kept*, not what is seen: a logical cluster that has touched none of the roles it was born with
-//! has no entry here, and a record is none of its business.
+//! It follows the store without the bootstrap layer, so a logical cluster that changed none of its bootstrap roles has
+//! no entry here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,18 +35,18 @@ pub struct Index {
     own: Replica<Owned>,
 }
 
-/// What logical clusters have of their own.
+/// The policies of logical clusters that changed or added roles or bindings.
 #[derive(Debug, Default)]
 struct Owned {
     policies: RwLock<Policies>,
-    /// Tells those who wait for a policy that it has changed.
+    /// Notifies the subscribers of a policy.
     notifier: Arc<PolicyNotifier>,
 }
 
 #[derive(Debug, Default)]
 struct Policies {
     own: HashMap<Id, Own>,
-    /// When the last of those that are no longer here changed.
+    /// The revision at which an entry was last removed.
     gone: Revision,
 }
 
@@ -56,7 +56,7 @@ struct Own {
     changed: Revision,
 }
 
-/// The policy of these bootstrap objects.
+/// Returns the policy of these bootstrap objects.
 pub fn shared<'a>(objects: impl IntoIterator<Item = &'a BootstrapObject>) -> Policy {
     let mut policy = Policy::default();
     for BootstrapObject { collection, value } in objects {
@@ -75,32 +75,32 @@ pub fn shared<'a>(objects: impl IntoIterator<Item = &'a BootstrapObject>) -> Pol
 }
 
 impl Index {
-    /// Over what is kept, with what shines through where nothing is.
+    /// Creates an index of the store `kept`, which has no bootstrap layer, and the shared policy.
     pub fn new(kept: Arc<dyn Store>, shared: Policy) -> Index {
-        // Everything that is kept of the group, in all logical clusters.
+        // All objects of the group, in all logical clusters.
         let range = Range::prefix(format!("{GROUP}/"));
         Index { shared, own: Replica::new(kept, range, Owned::default()) }
     }
 
-    /// Brings the index up to a revision, which must have happened.
+    /// Brings the index up to a revision, which must exist.
     pub async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
         self.own.reach(revision).await
     }
 
-    /// What holds in a logical cluster, as far as the index has reached.
+    /// Reads the effective policy of a logical cluster, as far as the index has got.
     pub fn read<T>(&self, cluster: Id, read: impl FnOnce(Layers<'_>) -> T) -> T {
         let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
         let own = policies.own.get(&cluster).map(|own| &own.policy);
         read(Layers { own, shared: &self.shared })
     }
 
-    /// When the policy of a logical cluster last changed; perhaps later than it did, never earlier.
+    /// Returns the revision at which the policy of a logical cluster last changed, or a later one.
     pub(crate) fn changed(&self, cluster: Id) -> Revision {
         let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
         policies.own.get(&cluster).map_or(policies.gone, |own| own.changed.max(policies.gone))
     }
 
-    /// Heard by those who wait for a policy to change.
+    /// Returns the notifier of policy changes.
     pub(crate) fn notifier(&self) -> &Arc<PolicyNotifier> {
         &self.own.state().notifier
     }
@@ -109,7 +109,7 @@ impl Index {
         self.own.kept()
     }
 
-    /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
+    /// Follows the store, for subscribers of changes. Never returns.
     pub async fn follow(&self) -> std::convert::Infallible {
         self.own.follow().await
     }
@@ -124,29 +124,29 @@ impl replica::State for Owned {
 
     fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
         let Some(place) = keys::ObjectKey::of(entry.key()) else { return };
-        if let Some(said) = Said::of(&place, Some(entry)) {
-            draft.entry(place.cluster).or_default().policy.put(said);
+        if let Some(policy_entry) = PolicyEntry::of(&place, Some(entry)) {
+            draft.entry(place.cluster).or_default().policy.put(policy_entry);
         }
     }
 
     fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
-        // What changed while we did not look is unknown: all of it may have.
+        // It is unknown what changed between the two states, so every policy counts as changed.
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
         self.notifier.notify_all();
     }
 
     fn apply(&self, events: &[Event], _through: Revision) {
-        // A role can be megabytes, and all requests wait for the lock: it is parsed before.
-        let said = |event: &Event| {
+        // Parsed before the lock is taken: a role can be megabytes, and all requests wait for the lock.
+        let policy_entry = |event: &Event| {
             let place = keys::ObjectKey::of(&event.key)?;
-            Some((place.cluster, event.revision, Said::of(&place, event.current.as_ref())?))
+            Some((place.cluster, event.revision, PolicyEntry::of(&place, event.current.as_ref())?))
         };
-        let said: Vec<_> = events.iter().filter_map(said).collect();
-        let clusters: Vec<Id> = said.iter().map(|(cluster, ..)| *cluster).collect();
+        let entries: Vec<_> = events.iter().filter_map(policy_entry).collect();
+        let clusters: Vec<Id> = entries.iter().map(|(cluster, ..)| *cluster).collect();
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
-        for (cluster, revision, said) in said {
+        for (cluster, revision, entry) in entries {
             let own = policies.own.entry(cluster).or_default();
-            own.policy.put(said);
+            own.policy.put(entry);
             own.changed = revision;
             if own.policy.is_empty() {
                 policies.own.remove(&cluster);
@@ -158,32 +158,32 @@ impl replica::State for Owned {
     }
 }
 
-/// The stored role or binding at a key. Nothing: the shared one is visible. Something that is no such object, as the empty
-/// value that stands for a deletion: nothing does.
-enum Said {
+/// The stored role or binding at a key. `None`: nothing is stored, so the shared one applies. `Some(None)`: the entry
+/// is a tombstone or cannot be parsed, so none applies.
+enum PolicyEntry {
     Role(PolicyKey, Option<Option<Role>>),
     Binding(PolicyKey, Option<Option<Binding>>),
 }
 
-impl Said {
-    /// None if the place is one of neither.
-    fn of(place: &keys::ObjectKey<'_>, entry: Option<&Entry>) -> Option<Said> {
+impl PolicyEntry {
+    /// Returns None if the key is not that of a role or binding.
+    fn of(place: &keys::ObjectKey<'_>, entry: Option<&Entry>) -> Option<PolicyEntry> {
         let at = PolicyKey::new(place.namespace.unwrap_or_default(), place.name);
         match place.collection.plural {
-            "roles" | "clusterroles" => Some(Said::Role(at, entry.map(parsed))),
-            "rolebindings" | "clusterrolebindings" => Some(Said::Binding(at, entry.map(parsed))),
+            "roles" | "clusterroles" => Some(PolicyEntry::Role(at, entry.map(parsed))),
+            "rolebindings" | "clusterrolebindings" => Some(PolicyEntry::Binding(at, entry.map(parsed))),
             _ => None,
         }
     }
 }
 
 impl Policy {
-    fn put(&mut self, said: Said) {
-        match said {
-            Said::Role(at, Some(role)) => self.set_role(at, role),
-            Said::Role(at, None) => self.unset_role(&at),
-            Said::Binding(at, Some(binding)) => self.set_binding(at, binding),
-            Said::Binding(at, None) => self.unset_binding(&at),
+    fn put(&mut self, entry: PolicyEntry) {
+        match entry {
+            PolicyEntry::Role(at, Some(role)) => self.set_role(at, role),
+            PolicyEntry::Role(at, None) => self.unset_role(&at),
+            PolicyEntry::Binding(at, Some(binding)) => self.set_binding(at, binding),
+            PolicyEntry::Binding(at, None) => self.unset_binding(&at),
         }
     }
 }
@@ -233,7 +233,7 @@ mod tests {
             self.store.commit(key, expect, change).await.unwrap().revision
         }
 
-        /// Whether a user may do anything, now.
+        /// Decides whether a user may do anything now.
         async fn may(&self, cluster: u64, name: &str) -> bool {
             let now = self.store.get(&keys::cluster_record(Id::ROOT)).await.unwrap().revision;
             self.index.reach(now).await.unwrap();

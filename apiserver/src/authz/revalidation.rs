@@ -1,13 +1,13 @@
-//! Authorizes a watch again, for as long as it is open.
+//! Revalidates the authorization of a watch while it is open.
 //!
 //! ```text
-//!   policies of the logical cluster and those above ─┐
-//!   the token: its time, its line, what it is bound to ├─► a notification, a timer ─► still authorized?
-//!   the logical cluster and those above ───────────────┘
+//!   policies of the logical cluster and its ancestors ────────────┐
+//!   the token: expiry, line in the file, objects it is bound to ──├─► a notification or a timer ─► still authorized?
+//!   the logical cluster and its ancestors ────────────────────────┘
 //! ```
 //!
-//! The authorization of a watch is decided again when something it depends on changes. So a revoked right ends the watch
-//! within a second, and no event from after a policy change is sent to a client that it shuts out.
+//! The authorization of a watch is decided again when something it depends on changes. So revoking a right ends the
+//! watch within a second, and no event from after that change is sent to the client.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -26,31 +26,31 @@ use crate::authz::notifier::{PolicySubscription, Topic};
 use crate::clusters::logical_cluster;
 use crate::objects::store_errors::unreadable;
 
-/// How often the operator's token file is looked at for those who are known by it. A change of the file sends no notification.
+/// Interval for checking static tokens: a change of the token file sends no notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// No watch stays longer, so no clock is set for what ends later. Whatever may stay longer is looked at as often.
+/// Watches do not last longer, so later expiries need no timer. Streams without a limit are checked at this interval.
 const LASTS_SECONDS_MAX: i64 = 3600;
 
-/// Notices when a watch would no longer be authorized.
+/// Detects that a watch is no longer authorized.
 #[derive(Debug)]
 pub(crate) struct Revalidation {
     authorization: Authorization,
     authenticators: Authenticators,
     subscription: PolicySubscription,
-    /// The objects that stand for the logical cluster and those above it, and their ids; none if it is about all.
+    /// The objects of the logical cluster and its ancestors, with their ids. Empty for a watch of all logical clusters.
     line: Vec<(Key, Id)>,
-    /// Decided on policies as of here.
+    /// The revision of the policies that were used.
     seen: Revision,
-    /// Something may have happened to what the sender is known by, or to the logical cluster.
+    /// Whether the credential and the logical cluster must be checked again.
     is_in_doubt: bool,
-    /// When to check, with or without a notification.
+    /// The time of the next check without a notification.
     due: Option<Pin<Box<Sleep>>>,
-    /// Has no time limit.
+    /// Whether the stream has no time limit.
     is_endless: bool,
 }
 
 impl Revalidation {
-    /// `authorization` is for one logical cluster, or for all of them.
+    /// Creates one for a watch of one logical cluster, or of all of them.
     pub(crate) async fn new(
         authorization: &Authorization,
         authenticators: &Authenticators,
@@ -85,7 +85,7 @@ impl Revalidation {
         })
     }
 
-    /// The same for a stream that may last for days, in one logical cluster.
+    /// Creates one for a stream that may last for days, in one logical cluster.
     pub(crate) async fn endless(
         authorization: &Authorization,
         authenticators: &Authenticators,
@@ -117,7 +117,7 @@ impl Revalidation {
         }
     }
 
-    /// Whether policies as of a revision, which must have happened, still let them in.
+    /// Reports whether the policies at a revision, which must exist, still allow the watch.
     pub(crate) async fn holds_at(&mut self, revision: Revision) -> Result<bool, ReadError> {
         self.authorization.access().index().reach(revision).await?;
         Ok(self.is_let_in())
@@ -128,7 +128,7 @@ impl Revalidation {
             return false;
         }
         if self.is_in_doubt {
-            // What cannot be read is not given the benefit of the doubt: the client comes again, and so does the answer.
+            // A failed read counts as a lost authorization: the client watches again and is authorized anew.
             if !self.is_there().await.unwrap_or(false) {
                 return false;
             }
@@ -149,14 +149,14 @@ impl Revalidation {
         true
     }
 
-    /// Whether sender and logical cluster are still what they were.
+    /// Reports whether the credential is still valid and the logical cluster still exists.
     async fn is_there(&self) -> Result<bool, ReadError> {
         Ok(self.authenticators.is_valid(self.authorization.sender()).await?
             && are_there(self.authorization.access(), &self.line).await?)
     }
 }
 
-/// When to look at a sender again without being told to.
+/// Returns the time of the next check without a notification.
 fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     let Identity::User(user) = sender else { return None };
     let left = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
@@ -164,7 +164,7 @@ fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
         (Credential::TokenFile(_), _) => Some(Instant::now() + LOOK_EVERY),
         (_, Some(left)) if is_endless || left <= LASTS_SECONDS_MAX => {
             let left = left.min(LASTS_SECONDS_MAX);
-            // At least a little, should two clocks disagree about a fraction of a second.
+            // A minimum, in case two clocks differ by a fraction of a second.
             let left = u64::try_from(left).map_or(Duration::ZERO, Duration::from_secs);
             Some(Instant::now() + left.max(Duration::from_millis(50)))
         }
@@ -172,18 +172,18 @@ fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     }
 }
 
-/// The objects that stand for a logical cluster and those above it, each in the one above; and whose ids they have.
+/// Returns the keys of the objects of a logical cluster and its ancestors, each in its parent, with their ids.
 pub(super) fn objects(lineage: &Lineage) -> Vec<(Key, Id)> {
     let pairs = lineage.iter().zip(lineage.iter().skip(1));
     let object = |((id, _), (above, path)): (&(Id, String), &(Id, String))| {
-        // What the first is called in the second is where the path there begins: `/clusters/name:…`.
+        // The path in the parent begins with the name of the child: `/clusters/name:…`.
         let name = path.strip_prefix("/clusters/")?.split(':').next()?;
         Some((logical_cluster::COLLECTION.key(*above, None, name), *id))
     };
     pairs.filter_map(object).collect()
 }
 
-/// Whether all of them exist, and none is being deleted.
+/// Reports whether all of them exist and none is terminating.
 pub(super) async fn are_there(access: &Access, line: &[(Key, Id)]) -> Result<bool, ReadError> {
     for (key, id) in line {
         if logical_cluster::at(access.store(), key).await? != Some(*id) {
@@ -213,8 +213,8 @@ mod tests {
 
     const GROUP: &str = "rbac.authorization.k8s.io";
 
-    /// An event used to be sent that was written after the binding was gone, if the stream saw it first. Here no task
-    /// tells it of the binding at all.
+    /// Regression: an event from after the removal of the binding was sent if the stream saw it first. In this test no
+    /// task notifies the stream of the binding at all.
     #[tokio::test]
     async fn what_is_written_after_a_revocation_is_not_told() {
         let store = Arc::new(Memory::new());

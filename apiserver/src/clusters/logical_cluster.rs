@@ -1,8 +1,8 @@
-//! The LogicalCluster resource, and looking up a logical cluster by its path.
+//! The LogicalCluster resource, and the look-up of a logical cluster by its path.
 //!
-//! A logical cluster is an object in its parent; its id is in the object's status. So a path is looked up name
-//! by name from the root, in memory, and there is no second register that could disagree with the objects. What
-//! there is of it beside its object, and what a new one has, is in [`records`].
+//! A logical cluster is an object in its parent, with its id in the status. So a path is looked up name by name from
+//! the root, in memory, and no second register can disagree with the objects. The [`records`] contain what must exist
+//! besides the object.
 
 use std::sync::{Arc, LazyLock};
 
@@ -33,7 +33,7 @@ pub(crate) const NAMESPACES: Collection<'static> = Collection { group: "", plura
 
 const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
-/// How logical clusters themselves are served.
+/// Returns the resource of LogicalCluster objects.
 pub fn resource() -> &'static Arc<ResourceInfo> {
     static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_resource()));
     &ROW
@@ -89,7 +89,7 @@ fn make_resource() -> ResourceInfo {
     }
 }
 
-/// What logical clusters look like, for OpenAPI documents.
+/// Returns the OpenAPI definitions of LogicalCluster.
 pub(crate) fn definitions() -> OpenApiDefinitions {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let metadata = |kind: &str| {
@@ -99,7 +99,7 @@ pub(crate) fn definitions() -> OpenApiDefinitions {
     let condition = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
     let conditions = json!({
         "type": "array",
-        "description": "While it is deleted: how far that is.",
+        "description": "The progress of a deletion.",
         "items": { "$ref": condition },
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
@@ -115,15 +115,15 @@ pub(crate) fn definitions() -> OpenApiDefinitions {
             "metadata": metadata("ObjectMeta"),
             "spec": {
                 "type": "object",
-                "description": "What is wanted of it.",
+                "description": "The desired state.",
                 "properties": { "limits": limits() },
             },
             "status": {
                 "type": "object",
-                "description": "What the server says about it.",
+                "description": "The observed state. Set by the server.",
                 "properties": {
-                    "id": text("Tells it from every other one there is or has been."),
-                    "phase": text("Ready, or Terminating while what it holds is deleted."),
+                    "id": text("The id. Never reused."),
+                    "phase": text("Ready, or Terminating while the contents are being deleted."),
                     "conditions": conditions,
                 },
             },
@@ -145,13 +145,13 @@ pub(crate) fn definitions() -> OpenApiDefinitions {
     [(TYPE.into(), one.to_string().into()), (format!("{TYPE}List").into(), list.to_string().into())].into()
 }
 
-/// The schema of `spec.limits`.
+/// Returns the schema of `spec.limits`.
 fn limits() -> Value {
     let count =
         |description: &str| json!({ "type": "integer", "format": "int64", "description": description });
     json!({
         "type": "object",
-        "description": "Limits of the logical cluster and all below it. A missing limit does not limit.",
+        "description": "Limits of the logical cluster and all below it. A missing field means unlimited.",
         "properties": {
             "objects": count("The number of objects."),
             "bytes": {
@@ -159,13 +159,15 @@ fn limits() -> Value {
                 "anyOf": [{ "type": "integer" }, { "type": "string" }],
                 "description": "The size of all objects together, as a quantity: 100Mi.",
             },
-            "requestsPerSecond": count("Requests per second, with a burst of as many. Deletes are not limited."),
+            "requestsPerSecond": count(
+                "Requests per second, with a burst of the same number. Deletions are not limited.",
+            ),
             "watches": count("The number of open watches."),
         },
     })
 }
 
-/// The same, for reading them.
+/// Returns the schema for decoding.
 fn schema() -> SchemaRef {
     let definition: Value = serde_json::from_str(&definitions()[TYPE]).expect("made of JSON above");
     let mut resolve = |name: &str| {
@@ -175,7 +177,7 @@ fn schema() -> SchemaRef {
     Arc::new(parse::schema(&definition, Origin::BuiltIn, &mut resolve))
 }
 
-/// The id of the logical cluster at `path`; none if there is no such, or it is on its way out.
+/// Returns the id of the logical cluster at `path`. None if it does not exist or is terminating.
 pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadError> {
     let mut segments = path.as_str().split(':');
     if segments.next() != Some(ROOT) {
@@ -191,32 +193,32 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
     Ok(Some(id))
 }
 
-/// The id of the logical cluster whose object has this key; none if there is no such, or it is on its way out.
+/// Returns the id of the logical cluster whose object has this key. None if it does not exist or is terminating.
 pub(crate) async fn at(store: &dyn Store, key: &Key) -> Result<Option<Id>, ReadError> {
     let found = store.get(key).await?.value;
     Ok(found.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id))
 }
 
-/// The id in the object of a logical cluster, as stored: looked for on every request, so nothing else is read.
+/// Returns the id in a stored LogicalCluster object. Every request needs it, so nothing else is parsed.
 fn stored_id(entry: &Entry) -> Option<Id> {
     let status = field_scan::field(stored::json(entry)?, "status")??;
     field_scan::text(field_scan::field(status, "id")??)?.parse().ok()
 }
 
-/// The id in the object of a logical cluster.
+/// Returns the id in a LogicalCluster object.
 pub(crate) fn id(object: &Value) -> Option<Id> {
     object["status"]["id"].as_str()?.parse().ok()
 }
 
-/// Gives a new logical cluster its id.
+/// Assigns an id to a new logical cluster.
 pub fn assign_id(object: &mut Value) -> Id {
-    // One of 2^64, and zero is the root's: two draws of the same are not to be expected in a lifetime.
+    // One of 2^64, without 0, which is the root's: a collision is not to be expected.
     let id = Id::new(rand::rng().random_range(1..u64::MAX));
     object["status"] = json!({ "id": id.to_string(), "phase": "Ready" });
     id
 }
 
-/// The uid of a namespace in which something can be created; otherwise what a client is told.
+/// Returns the uid of a namespace if objects can be created in it. Otherwise returns the error for the client.
 pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
     let grouped = GroupResource::new("", "namespaces");
@@ -234,7 +236,7 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
     }
     Ok(uid)
 }
-/// The labels of a logical cluster's object, in the one it was made in. The root has none.
+/// Returns the label names of a logical cluster's object. The root has none.
 pub(crate) async fn labels(store: &dyn Store, id: Id) -> Result<Vec<String>, ReadError> {
     #[derive(Deserialize)]
     struct Object {

@@ -1,4 +1,4 @@
-//! Logical clusters: the records of which exist, and the bootstrap objects that each of them has.
+//! Logical clusters: their resource, their records and their bootstrap objects.
 
 pub mod bootstrap;
 pub mod logical_cluster;

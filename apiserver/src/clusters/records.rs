@@ -1,12 +1,12 @@
-//! The records of logical clusters: which exist, and since when.
+//! The records of logical clusters: which ones exist, and since when.
 //!
 //! ```text
-//!   record written ─► its LogicalCluster object written ─► … ─► record deleted ─► its objects deleted ─► LogicalCluster object deleted
+//!   record ─► LogicalCluster object ─► … ─► record deleted ─► its objects deleted ─► LogicalCluster object deleted
 //! ```
 //!
-//! A record is one small entry per id, outside of all logical clusters. While it exists, the logical cluster has
-//! the [bootstrap objects](crate::clusters::bootstrap), as of the record's revision. A record is created once and deleted
-//! once: ids are never used again.
+//! A record is a small entry per id, outside of all logical clusters. While it exists, the logical cluster has the
+//! [bootstrap objects](crate::clusters::bootstrap), with the record's revision. A record is created once and deleted
+//! once: ids are never reused.
 
 use api::cluster::{Id, ROOT};
 use serde::{Deserialize, Serialize};
@@ -17,21 +17,21 @@ use crate::authn::service_accounts;
 use crate::keys;
 use crate::objects::metadata;
 
-/// The contents of a record.
+/// The record of a logical cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogicalClusterRecord {
-    /// In seconds, as Kubernetes writes times.
+    /// The time of creation, in seconds, as Kubernetes writes times.
     pub time: String,
-    /// Drawn anew for every record. Uids follow from it, so that no two logical clusters have one in common, not
-    /// even the roots of two servers.
+    /// Random. The uids of bootstrap objects are derived from it, so that no two logical clusters have one in common,
+    /// not even the roots of two servers.
     pub seed: Uuid,
-    /// The logical cluster it was made in; none for the root.
+    /// The parent. None for the root.
     pub parent: Option<Id>,
-    /// What its object is called there.
+    /// The name of its object in the parent.
     pub name: String,
 }
 
-/// As it is stored. Names are short because there is one for each of a million idle logical clusters.
+/// The stored form. Names are short because each of a million idle logical clusters has one.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     t: String,
@@ -42,7 +42,7 @@ struct Kept {
 }
 
 impl LogicalClusterRecord {
-    /// The record of a logical cluster that is created now as `name` in `parent`.
+    /// Returns the record of a logical cluster that is created now as `name` in `parent`.
     pub fn new(parent: Id, name: &str) -> LogicalClusterRecord {
         LogicalClusterRecord {
             time: metadata::now(),
@@ -52,7 +52,7 @@ impl LogicalClusterRecord {
         }
     }
 
-    /// The record, now, of the outermost logical cluster.
+    /// Returns a new record of the root.
     pub fn root() -> LogicalClusterRecord {
         LogicalClusterRecord {
             time: metadata::now(),
@@ -72,7 +72,7 @@ impl LogicalClusterRecord {
         serde_json::to_vec(&kept).expect("texts are JSON").into()
     }
 
-    /// None if the entry cannot be read; its logical cluster then has nothing but what was stored in it.
+    /// Decodes a record. If that fails, the logical cluster has no bootstrap objects except those stored in it.
     pub(crate) fn decode(entry: &Entry) -> Option<LogicalClusterRecord> {
         let kept: Kept = serde_json::from_slice(entry.value()).ok()?;
         let parent = kept.p.map(|parent| parent.parse()).transpose().ok()?;
@@ -80,14 +80,14 @@ impl LogicalClusterRecord {
     }
 }
 
-/// The record of the logical cluster with this id; none if there is no such.
+/// Returns the record of a logical cluster. None if it does not exist.
 pub async fn find(store: &dyn Store, id: Id) -> Result<Option<LogicalClusterRecord>, ReadError> {
     let found = store.get(&keys::cluster_record(id)).await?;
     Ok(found.value.as_ref().and_then(LogicalClusterRecord::decode))
 }
 
-/// Creates a record. Twice changes nothing: the first record stands. An id that is another's is
-/// refused.
+/// Creates a record. Idempotent: an existing record with the same parent and name is kept. Fails if the id belongs to
+/// another logical cluster.
 pub async fn write(store: &dyn Store, id: Id, record: &LogicalClusterRecord) -> Result<(), CommitError> {
     let same = |other: &LogicalClusterRecord| (other.parent, &other.name) == (record.parent, &record.name);
     match store.commit(keys::cluster_record(id), Expect::Absent, Change::Put(record.encode())).await {
@@ -105,8 +105,8 @@ pub async fn write(store: &dyn Store, id: Id, record: &LogicalClusterRecord) -> 
     }
 }
 
-/// Deletes a record: unchanged bootstrap objects are gone at once, and so are its signing keys. Twice changes nothing; the
-/// second time clears away what the first may have left when it was interrupted.
+/// Deletes a record, and with it the unchanged bootstrap objects and the signing keys. Idempotent: a second call
+/// removes the remains of an interrupted one.
 pub async fn end(store: &dyn Store, id: Id) -> Result<(), CommitError> {
     service_accounts::forget(store, id).await?;
     let mut expect = Expect::Absent;

@@ -1,10 +1,10 @@
-//! Releases addresses and ports that no Service holds any more.
+//! Releases addresses and node ports that no Service uses.
 //!
-//! An allocation is reconciled when its Service changed or was deleted, and once after every start: a server that died
-//! between allocating and writing leaves an allocation without a Service.
+//! An allocation is reconciled when its Service changes or is deleted, and once after every start: a server that
+//! stopped between the allocation and the write of the Service leaves an allocation without a Service.
 //!
-//! A Service of the same name may be in the making meanwhile, and allocates before it is written. So only allocations that
-//! are older than what made us look are dropped.
+//! A new Service of the same name may allocate the same address before it is written. So only allocations that are not
+//! newer than the event are released.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::keys::ObjectKey;
 use crate::objects::stored;
 use crate::registry::allocation::{Allocation, SERVICES, held, holder};
 
-/// An allocation from before the start may be another server's, whose Service is about to be written.
+/// After a start, another server may still be about to write the Service of an existing allocation.
 pub(super) const SETTLES: Duration = Duration::from_secs(90);
 
-/// Reconciles an allocation after an event at a revision.
+/// Reconciles an allocation after an event. Releases it only if it is not newer than the event's revision.
 pub(super) async fn reconcile(
     controllers: &Controllers,
     (key, since): (Key, Revision),

@@ -1,7 +1,8 @@
 //! Deletes records whose logical cluster was never created.
 //!
-//! A record is written before the object of its logical cluster. A server that stops in between leaves a record that
-//! no path leads to. A record names its object, so the controller looks for that once it must have been written.
+//! A record is written before the object of its logical cluster. A server that stops in between leaves a record that no
+//! path leads to. The record contains the path of the object, so the controller checks, after the longest possible
+//! request, whether the object exists.
 
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use crate::controllers::write::ReconcileError;
 use crate::keys;
 use crate::objects::stored;
 
-/// Longer than it takes to write an object after its record: a request has a minute.
+/// Longer than the write of an object after its record can take: a request ends after a minute.
 pub(super) const SETTLES: Duration = Duration::from_secs(90);
-/// Entries looked at together.
+/// Page size of a list.
 const PAGE_ENTRIES: usize = 1000;
 
 pub(super) async fn reconcile(controllers: &Controllers, id: Id) -> Result<Outcome, ReconcileError> {
     let store = &*controllers.seen;
     if let Some(record) = records::find(store, id).await?
-        && is_nobodys(store, id, &record).await?
+        && is_orphaned(store, id, &record).await?
     {
         records::end(store, id).await?;
     }
@@ -42,7 +43,7 @@ pub(super) async fn reconcile_all(controllers: &Controllers) -> Result<(), Recon
         for entry in &read.entries {
             if let (Some(id), Some(record)) =
                 (keys::cluster_record_id(entry.key()), LogicalClusterRecord::decode(entry))
-                && is_nobodys(&*controllers.seen, id, &record).await?
+                && is_orphaned(&*controllers.seen, id, &record).await?
             {
                 controllers.records.add(id);
             }
@@ -53,7 +54,7 @@ pub(super) async fn reconcile_all(controllers: &Controllers) -> Result<(), Recon
     }
 }
 
-async fn is_nobodys(
+async fn is_orphaned(
     store: &dyn Store,
     id: Id,
     record: &LogicalClusterRecord,

@@ -1,4 +1,4 @@
-//! Which collections there are.
+//! Lists the collections of a logical cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::keys;
 use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
 
-/// A collection by name, and its row if it is served.
+/// A collection, and its resource if it is served.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     group: String,
@@ -28,8 +28,8 @@ impl Kept {
     }
 }
 
-/// Every collection that is served in a logical cluster, and every other one of which something is kept: what is no longer served must
-/// not stay behind for ever.
+/// Returns every collection that a logical cluster serves, and every other one with objects in the store: objects of a
+/// kind that is no longer served must be deleted too.
 pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, ReadError> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut add = |group: &str, plural: &str| {
@@ -39,7 +39,7 @@ pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, Re
         }
     };
     kinds.resources().iter().for_each(|resource| add(&resource.group, &resource.plural));
-    // From one collection to the next, whatever they hold: one read each.
+    // Jumps from one collection to the next with one read each, however many objects they contain.
     let mut page = Page { limit: Some(1), ..Page::default() };
     while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {
         page.after = Some(match ObjectKey::of(entry.key()) {
@@ -47,7 +47,7 @@ pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, Re
                 add(place.collection.group, place.collection.plural);
                 place.collection.after()
             }
-            // Records come after all objects, and there may be a million of them.
+            // Records come after all objects in key order, and there may be a million of them.
             None if keys::cluster_record_id(entry.key()).is_some() => break,
             None => entry.key().clone(),
         });

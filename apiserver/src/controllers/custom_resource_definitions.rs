@@ -1,12 +1,12 @@
-//! Accepts the names of definitions, and empties those that are being deleted.
+//! Accepts the names of custom resource definitions, and deletes the objects of terminating ones.
 //!
 //! ```text
-//!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► gone
-//!           └► a name is taken: waits until it is free
+//!   written ─► names accepted, established ─► served ─► … ─► marked ─► its objects deleted ─► removed
+//!           └► a name is in use: waits until it is free
 //! ```
 //!
-//! Names are a matter of one group, so the definitions of a group are looked at together, one after the other. Objects
-//! of a kind that is leaving go as if a client deleted them: what waits for a finalizer makes the definition wait.
+//! Names must be unique within a group, so all definitions of a group are reconciled together. The objects of a
+//! terminating kind are deleted as by a client, so their finalizers delay the definition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +31,13 @@ use crate::objects::conditions::Condition;
 use crate::objects::stored;
 use crate::registry::strategy::{CLEANUP, TERMINATING};
 
-/// A group of a logical cluster.
+/// A group in a logical cluster.
 pub(super) type Group = (Id, Arc<str>);
 
 /// Requeued after this long if clients keep changing the objects to delete.
 const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
 
-/// As much of a definition as says whether there is anything to do about it. Most of it is schema, which is skipped.
+/// The fields of a definition that show whether it needs reconciling. Most of a definition is schema, which is skipped.
 #[derive(Deserialize)]
 struct Outline<'a> {
     #[serde(borrow)]
@@ -57,7 +57,7 @@ impl<'a> Outline<'a> {
         serde_json::from_slice(stored::json(entry)?).ok()
     }
 
-    /// Whether it has the names it wants, and has been told so.
+    /// Reports whether the definition has all its names, and its status says so.
     fn is_settled(&self) -> bool {
         let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
         accepted && self.status.holds(ESTABLISHED) && self.status.holds(definition_names::ACCEPTED)
@@ -69,7 +69,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Whether a definition that is not leaving may be passed over when everything is looked at.
+/// Reports whether the first list can skip a definition that is not terminating.
 pub(super) fn is_settled(place: &ObjectKey<'_>, entry: &Entry) -> bool {
     let is_free =
         !definition_names::is_protected(kinds::group(place.name)) && !kinds::is_reserved(place.name);
@@ -85,8 +85,8 @@ pub(super) async fn reconcile(
         |entry: &Entry| ObjectKey::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
     let mut taken = Taken::built_in(controllers.kinds.common().resources(), &group);
-    // A definition of what is built in has no names. If those its status claims counted as taken, it would be in
-    // conflict with itself, lose them, be in conflict no more, get them back, and be written for ever.
+    // Names in the status of a definition of a built-in kind do not count as taken. If they did, the definition would
+    // conflict with itself, lose them, no longer conflict, get them back, and be written forever.
     let is_free =
         |entry: &&Entry| ObjectKey::of(entry.key()).is_some_and(|place| !kinds::is_reserved(place.name));
     let outlines = entries.iter().filter(is_free).filter_map(Outline::of);
@@ -112,7 +112,8 @@ pub(super) async fn reconcile(
     Ok(outcome)
 }
 
-/// Deletes what there is of a kind, and then lets its definition go. How many objects have to be met again.
+/// Deletes all objects of a kind, then removes the finalizer of its definition. Returns the number of objects that
+/// other clients changed meanwhile.
 async fn empty(
     controllers: &Controllers,
     cluster: Id,
@@ -135,7 +136,8 @@ async fn empty(
     let kinds = controllers.kinds.fresh(cluster).await?;
     let conflicts = match kinds.find_collection(collection) {
         Some(resource) => delete_collection::delete_all(store, resource, range.clone()).await?,
-        // No controller can reconcile a kind without a served version.
+        // A kind without a served version has no controllers that could remove finalizers, so its objects are removed
+        // at once.
         None => {
             delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
             0
@@ -152,7 +154,7 @@ async fn empty(
     Ok(conflicts)
 }
 
-/// No object is left: the definition is deleted, unless another finalizer holds it.
+/// Removes the finalizer of a definition without objects. It is deleted with that, unless it has another finalizer.
 async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), ReconcileError> {
     amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| {
         conditions::set(object, said);

@@ -1,8 +1,8 @@
-//! Which names of a definition are its own.
+//! Accepts or refuses the names of custom resource definitions.
 //!
-//! In a group, a plural, a singular and a short name lead to one resource, and a kind and the kind of its list to one
-//! kind. A definition gets the names that are free; it is served once it has all of them, and keeps being served under the
-//! names it has if it then asks for others in vain. The words are Kubernetes's.
+//! In a group, each plural, singular and short name belongs to one resource, and each kind and list kind to one kind. A
+//! definition gets the names that are free. It is served once it has all its names. If it later asks for a name that is
+//! in use, it stays served under its accepted names. Reasons and messages are copied from Kubernetes.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::kinds::ESTABLISHED;
 use crate::objects::conditions;
 use crate::objects::conditions::Condition;
 
-/// Who approves of kinds in Kubernetes's own groups says so here.
+/// The annotation with the approval of a kind in one of Kubernetes' own groups.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 pub(super) const ACCEPTED: &str = "NamesAccepted";
 
-/// Names of one group that are taken.
+/// The names of one group that are in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
     resources: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// By what comes with the server.
+    /// Returns the names of built-in kinds.
     pub(super) fn built_in(resources: &[std::sync::Arc<ResourceInfo>], group: &str) -> Taken {
         let mut taken = Taken::default();
         for resource in resources.iter().filter(|resource| &*resource.group == group) {
@@ -40,7 +40,7 @@ impl Taken {
         taken
     }
 
-    /// By a definition that has these, too.
+    /// Adds the names of a definition.
     pub(super) fn add(&mut self, names: &Value) {
         let named =
             |fields: &[&str]| -> Vec<String> { fields.iter().map(|field| text(names, field)).collect() };
@@ -51,18 +51,18 @@ impl Taken {
     }
 }
 
-/// Gives a definition the names it can have, and says what came of it. Settling twice with the same names taken changes
-/// nothing the second time: the controller is woken by its own writes.
+/// Sets the accepted names and the conditions of a definition. Idempotent: the controller is requeued by its own
+/// writes.
 pub(super) fn settle(definition: &mut Value, taken: &Taken) {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-    // What is built in never has names by a definition, whatever the definition's status says.
+    // A definition of a built-in kind gets no names, whatever its status contains.
     let is_reserved = kinds::is_reserved(name);
     let had = if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
     let (mut names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
     if is_reserved {
         names = json!({ "plural": "", "kind": "" });
         if accepted.holds {
-            accepted = Condition::new(ACCEPTED, false, "Reserved", format!("{name:?} is built in"));
+            accepted = Condition::new(ACCEPTED, false, "Reserved", format!("{name:?} is a built-in kind"));
         }
     }
     let is_established = !is_reserved && conditions::holds(definition, ESTABLISHED);
@@ -92,11 +92,11 @@ struct Names<'a> {
     wanted: &'a Value,
     had: &'a Value,
     has: Map<String, Value>,
-    /// The last complaint is the one told.
+    /// The condition. If several names conflict, the last conflict counts.
     told: Condition,
 }
 
-/// The names a definition has from now on, and whether they are those it wants.
+/// Returns the accepted names of a definition, and the condition.
 fn accept(wanted: &Value, had: &Value, taken: &Taken) -> (Value, Condition) {
     let told = Condition::new(ACCEPTED, true, "NoConflicts", "no conflicts found");
     let mut names = Names { wanted, had, has: Map::new(), told };
@@ -120,13 +120,13 @@ impl Names<'_> {
         if is_taken {
             self.told = Condition::new(ACCEPTED, false, reason, in_use(&wanted));
         }
-        // Kubernetes writes these two even when there is nothing to write.
+        // Kubernetes writes these two fields even if they are empty.
         if !name.is_empty() || matches!(field, "plural" | "kind") {
             self.has.insert(field.to_owned(), name.into());
         }
     }
 
-    /// All of them or none.
+    /// Accepts either all requested short names or none of them.
     fn short(&mut self, used: &BTreeSet<String>) {
         let (wanted, had) = (short_names(self.wanted), short_names(self.had));
         let taken = wanted.iter().filter(|name| !had.contains(name) && used.contains(*name));
@@ -148,13 +148,14 @@ fn in_use(name: &str) -> String {
     format!("{name:?} is already in use")
 }
 
-/// Whether a group is one of Kubernetes's own.
+/// Reports whether a group is one of Kubernetes' own.
 pub(super) fn is_protected(group: &str) -> bool {
     let within = |domain: &&str| group == *domain || group.ends_with(&format!(".{domain}"));
     ["k8s.io", "kubernetes.io"].iter().any(within)
 }
 
-/// What is said about kinds in Kubernetes's own groups. One that is not approved of at all was refused when it came.
+/// Returns the approval condition of a kind in one of Kubernetes' own groups. A definition without the annotation was
+/// already refused on create.
 fn approval(definition: &Value) -> Option<Condition> {
     let group = text(&definition["spec"], "group");
     let said = |holds, reason, message| {
@@ -213,7 +214,7 @@ mod tests {
         taken
     }
 
-    /// RequestInfo of a Kubernetes API server, each of these.
+    /// Expected values from a Kubernetes API server.
     #[test]
     fn a_name_that_is_taken_is_refused_and_the_last_complaint_is_told() {
         let check = |names: Value, reason: &str, message: &str, accepted: Value| {

@@ -1,4 +1,4 @@
-//! Deleting many objects, a bounded number at a time.
+//! Deletes many objects with bounded concurrency.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use openapi::catalog::resource_info::ResourceInfo;
@@ -7,19 +7,19 @@ use storage::{Change, CommitError, Entry, Expect, Page, Range, Store};
 use crate::controllers::write::{ReconcileError, delete};
 use crate::registry::deletion::{DeleteOptions, Propagation};
 
-/// Entries looked at together.
+/// Page size of a list.
 const PAGE_ENTRIES: usize = 500;
-/// Deletions under way at once: enough for the store to make one batch of many.
+/// Concurrent deletions: enough for the store to commit many in one batch.
 const TOGETHER: usize = 64;
 
-/// Deletes every object of a range as a client would, leaving those that wait for something. How many another client
-/// changed meanwhile: they have to be met again.
+/// Deletes all objects of a range as a client would; objects with finalizers only become terminating. Returns the
+/// number of objects that another client changed meanwhile, which the caller must try again.
 pub(super) async fn delete_all(
     store: &dyn Store,
     resource: &ResourceInfo,
     range: Range,
 ) -> Result<usize, ReconcileError> {
-    // What is collected anyway need not be waited for by its owner.
+    // The dependents are deleted too, so no owner needs to wait for its own.
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
     let one = async |entry: Entry| match delete(store, resource, &entry, &options).await {
         Ok(_) => Ok(0),
@@ -40,7 +40,7 @@ pub(super) async fn delete_all(
     }
 }
 
-/// Removes the entries of a range, whatever they are and whatever holds them: at most `budget`. How many are done.
+/// Removes up to `budget` entries of a range regardless of finalizers. Returns their number.
 pub(super) async fn remove_all(
     store: &dyn Store,
     range: Range,
@@ -59,7 +59,7 @@ pub(super) async fn remove_all(
     Ok(done)
 }
 
-/// Removes entries as they were read; those that have changed since stay.
+/// Removes these entries, except those that have changed since they were read.
 pub(super) async fn remove_each(store: &dyn Store, entries: Vec<Entry>) -> Result<(), ReconcileError> {
     let one = async |entry: Entry| {
         let expect = Expect::Revision(entry.revision());

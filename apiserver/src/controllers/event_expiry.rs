@@ -1,8 +1,7 @@
 //! Deletes events an hour after they were last written.
 //!
-//! When an entry was written is known without reading it: by its revision. So it is enough to note now and then
-//! which revision is the newest, and to remove, an hour later, what is not newer than that. After a restart the hour
-//! begins again.
+//! The revision of an entry tells how old it is, without reading it. So the controller records the newest revision
+//! every minute, and removes all events up to the revision recorded an hour ago. After a restart the hour begins again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,15 +13,15 @@ use crate::controllers::write::ReconcileError;
 use crate::controllers::{Controllers, delete_collection};
 use crate::keys::Collection;
 
-/// As on Kubernetes.
+/// As in Kubernetes.
 const LASTS: Duration = Duration::from_secs(60 * 60);
-/// How exactly it is kept, and how often all events are walked through.
+/// How often expired events are removed, and so how exact the hour is.
 const EVERY: Duration = Duration::from_secs(60);
-/// Entries looked at together.
+/// Page size of a list.
 const PAGE_ENTRIES: usize = 1000;
 const EVENTS: Collection<'static> = Collection { group: "", plural: "events" };
 
-/// Which revision was the newest, and when.
+/// The newest revision at each of several points in time.
 #[derive(Debug, Default)]
 struct Calendar(VecDeque<(Instant, Revision)>);
 
@@ -31,17 +30,17 @@ impl Calendar {
         self.0.push_back((now, newest));
     }
 
-    /// Events written at or before this revision are older than `age`.
+    /// Returns the newest revision that is at least `age` old.
     fn before(&mut self, now: Instant, age: Duration) -> Option<Revision> {
         let old = self.0.iter().take_while(|(noted, _)| now.duration_since(*noted) >= age).count();
         let revision = old.checked_sub(1).map(|last| self.0[last].1);
-        // The last of the old ones stays: nothing is added for a while where nothing is noted.
+        // The newest of the old ones stays, because there may be no newer one for a while.
         self.0.drain(..old.saturating_sub(1));
         revision
     }
 }
 
-/// Goes on for as long as it is polled.
+/// Removes expired events periodically. Never returns.
 pub(super) async fn run(controllers: &Controllers) -> std::convert::Infallible {
     let mut calendar = Calendar::default();
     loop {
@@ -66,7 +65,7 @@ async fn reconcile(controllers: &Controllers, calendar: &mut Calendar) -> Result
         let Some(through) = through else { return Ok(()) };
         page.after = read.value.entries.last().map(|entry| entry.key().clone());
         let old = read.value.entries.into_iter().filter(|entry| entry.revision() <= through);
-        // Written again meanwhile means not old any more.
+        // An event that was written again meanwhile has not expired, so it stays.
         delete_collection::remove_each(store, old.collect()).await?;
         if !read.value.more {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The event handler: which controllers reconcile which keys after an event.
 //!
-//! One cursor over everything that is stored. It begins with a list of all objects, and if it falls so far behind that
-//! history is gone, it lists again: controllers reconcile from the current state, so they miss nothing.
+//! It has one cursor over the whole store. It starts with a list of all objects, and lists again if it falls so far
+//! behind that its history is compacted. Controllers reconcile from the current state, so they miss nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::objects::stored;
 use crate::registry::allocation::{Allocation, SERVICES, held};
 use crate::registry::deletion::{FOREGROUND, ORPHAN};
 
-/// Entries looked at together at the beginning.
+/// Page size of the first list.
 const PAGE_ENTRIES: usize = 1000;
-/// Before beginning again when the store does not answer.
+/// Pause before it lists again if the store is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
-/// An owner with many dependents is looked after once for many of them.
+/// Delay that merges the events of many dependents into one reconcile of their owner.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Reads the history on behalf of all controllers.
+/// Watches the store for all controllers.
 pub(super) struct EventHandler<'a> {
     controllers: &'a Controllers,
-    /// Namespaces that are leaving: looked after again whenever something in them is gone.
+    /// Terminating namespaces, requeued whenever an object in them is deleted.
     namespaces: HashSet<Namespace>,
-    /// The same for logical clusters, with the keys of their objects.
+    /// Terminating logical clusters, and the keys of their objects.
     clusters: HashMap<Id, Key>,
-    /// The same for definitions: the names of those that are leaving, which are `plural.group`.
+    /// Terminating definitions by name (`plural.group`).
     definitions: HashMap<Id, HashSet<String>>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// Goes on for as long as it is polled.
+    /// Handles events. Never returns.
     pub(super) async fn run(mut self) -> std::convert::Infallible {
         loop {
             let Err(error) = self.follow().await;
@@ -78,7 +78,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// Looks at everything there is, all of it as of one revision.
+    /// Lists everything at one revision.
     async fn begin(&mut self) -> Result<Revision, ReadError> {
         self.controllers.graph().clear();
         self.namespaces.clear();
@@ -107,14 +107,13 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// An object was created or changed.
+    /// Handles a created or changed object.
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
-        let Some(place) = ObjectKey::of(current.key()) else { return self.born(previous, current) };
+        let Some(place) = ObjectKey::of(current.key()) else { return self.record_created(previous, current) };
         self.allocated(&place, current);
         self.gathered(&place);
         let Some(head) = ObjectHead::of(current) else {
-            // Something that is no object stands where one was, or where a bootstrap object was visible: to clients that
-            // is gone.
+            // The entry is no object, for example the tombstone of a bootstrap object. Clients see this as a deletion.
             if namespace_defaults::is_one(&place) {
                 self.enqueue_namespace_defaults(place.cluster, place.namespace);
             }
@@ -142,7 +141,7 @@ impl<'a> EventHandler<'a> {
                 if head.is_leaving() {
                     self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
                 }
-                // At the beginning everything is looked at; those that have all they want need not be.
+                // The first list skips definitions that need no reconciling.
                 let is_first = !self.controllers.graph().is_whole;
                 if head.is_leaving() || !is_first || !custom_resource_definitions::is_settled(&place, current)
                 {
@@ -160,7 +159,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// An object is gone.
+    /// Handles a deleted object.
     fn vanished(&mut self, previous: &Entry, now: Revision) {
         let Some(place) = ObjectKey::of(previous.key()) else { return };
         let head = ObjectHead::of(previous).unwrap_or_default();
@@ -209,7 +208,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// Notes the owners of an object, and enqueues the objects concerned.
+    /// Records the owners of an object, and enqueues the objects to reconcile.
     fn owned(&self, place: &ObjectKey<'_>, key: &Key, head: &ObjectHead, previous: Option<&Entry>) {
         let before = previous.and_then(ObjectHead::of).unwrap_or_default();
         if before.owners() != head.owners() || previous.is_none() {
@@ -226,14 +225,14 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// A cluster role changed, which others may be made of.
+    /// Enqueues the aggregation of cluster roles: the changed role may be part of others.
     fn gathered(&self, place: &ObjectKey<'_>) {
         if place.collection == role_aggregation::COLLECTION {
             self.controllers.roles.add_after(place.cluster, GATHER);
         }
     }
 
-    /// An allocation may have no Service: the server stopped before it wrote the Service.
+    /// Enqueues a new allocation for later. It has no Service if the server stopped before it wrote the Service.
     fn allocated(&self, place: &ObjectKey<'_>, current: &Entry) {
         if Allocation::at(place).is_some() {
             let allocation = (current.key().clone(), current.revision());
@@ -241,8 +240,8 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// The same for a record. Records from before the start are checked together.
-    fn born(&self, previous: Option<&Entry>, current: &Entry) {
+    /// Enqueues a new record for later. Records from before the start are checked together.
+    fn record_created(&self, previous: Option<&Entry>, current: &Entry) {
         if let (Some(id), None, true) =
             (keys::cluster_record_id(current.key()), previous, self.controllers.graph().is_whole)
         {
@@ -250,7 +249,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// A Service gave up what it had, or some of it.
+    /// Enqueues the allocations that a Service no longer uses.
     fn released(&self, place: &ObjectKey<'_>, previous: &Entry, current: Option<&Entry>, now: Revision) {
         if place.collection == SERVICES {
             let held = |entry: &Entry| held(&stored::tree(entry).unwrap_or_default());
@@ -261,7 +260,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// ManagedFields that may have waited for this object look again.
+    /// Enqueues the owners that may have waited for the deletion of this object.
     fn unblocked(&self, place: &ObjectKey<'_>, owners: &[Owner]) {
         let kinds = self.controllers.kinds.of(place.cluster);
         for owner in owners.iter().filter(|owner| owner.blocks()) {
@@ -271,7 +270,7 @@ impl<'a> EventHandler<'a> {
         }
     }
 
-    /// The definitions of a group are looked at together.
+    /// Enqueues all definitions of the group: they are reconciled together.
     fn defined(&self, place: &ObjectKey<'_>) {
         self.controllers.definitions.add((place.cluster, kinds::group(place.name).into()));
     }

@@ -1,15 +1,14 @@
-//! Deletes objects whose owners are gone.
+//! Deletes the dependents of deleted objects.
 //!
 //! ```text
-//!   an owner is gone        ─► its dependents go, unless another owner still holds them
-//!   `foregroundDeletion`    ─► the dependents that block go first, then the owner
-//!     … of a circle         ─► the last object of the circle to be deleted stops being blocked, and so do the others
-//!   `orphan`                ─► the dependents forget the owner, then it goes
+//!   an owner is deleted     ─► its dependents are deleted, unless another owner exists
+//!   `foregroundDeletion`    ─► the blocking dependents are deleted first, then the owner
+//!     … in a cycle          ─► one blocking reference of the cycle is removed, so that all can be deleted
+//!   `orphan`                ─► the owner references of the dependents are removed, then the owner is deleted
 //! ```
 //!
-//! An object is deleted only when every owner it names has been looked for in the store and not found. An owner of a
-//! kind that is not served, or that an object in this namespace cannot have, is unknown: then the object
-//! stays.
+//! An object is deleted only after each of its owners was looked up in the store and not found. If the kind of an owner
+//! is not served, or a cluster-scoped object names a namespaced owner, the owner is unknown and the object is kept.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,36 +26,36 @@ use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
 use crate::registry::deletion::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 
-/// While everything is walked through after a start.
+/// Retry interval until the first list is complete.
 const BEGINNING: Duration = Duration::from_millis(100);
-/// Kinds come and go; an owner of an unknown one is looked for again after this long.
+/// Retry interval for an owner of an unknown kind: kinds come and go.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(300);
-/// How many owners are read to find out whether an object waits for itself. ManagedFields are chains of three or four; the
-/// bound keeps a chain of a hundred thousand, which a tenant can build, from costing its square in reads.
+/// Limit on the owners read to detect a cycle. Real ownership chains have three or four objects. A tenant can build a
+/// chain of a hundred thousand; without the limit its reads would grow with the square of that.
 const CIRCLE_OWNERS_MAX: usize = 1000;
 
-/// What an owner is to the object that names it.
+/// The state of an owner, for its dependent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
     Solid,
     Gone,
-    /// Leaving, and waiting for its dependents to go first.
+    /// Terminating, and waiting for its dependents.
     Waiting,
     Unknown,
 }
 
-/// The decision about an object.
+/// The decision about a dependent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
     Keep,
     KeepForNow,
-    /// It stays with the owners it still has, and forgets these.
+    /// Keep the object, because some owners exist, but remove its references to these uids.
     Forget(Vec<String>),
     Delete(Propagation),
 }
 
 pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
-    // Who has no dependents that we know of may have some that we have not come to yet.
+    // Until the first list is complete, the graph may lack dependents of this object.
     if !controllers.graph().is_whole {
         return Ok(Outcome::RequeueAfter(BEGINNING));
     }
@@ -88,7 +87,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     }
 }
 
-/// The resource of an object.
+/// Returns the resource of an object.
 async fn resource(
     controllers: &Controllers,
     place: &ObjectKey<'_>,
@@ -137,8 +136,8 @@ async fn owner_state(
     })
 }
 
-/// The key of the owner of an object at `place`; none if there is no such kind, or an object that has no
-/// namespace names an owner that has one.
+/// Returns the key of an owner of the object at `place`. None if the kind is not served, or if a cluster-scoped object
+/// names a namespaced owner.
 pub(super) fn owner_key(kinds: &Kinds, place: &ObjectKey<'_>, owner: &Owner) -> Option<Key> {
     let resource = kinds.find_kind(owner.group(), &owner.kind)?;
     let namespace = match (resource.namespaced, place.namespace) {
@@ -154,7 +153,7 @@ fn dependents(controllers: &Controllers, place: &ObjectKey<'_>, head: &ObjectHea
     controllers.graph().dependents(&(place.cluster, Arc::from(head.uid.as_str())))
 }
 
-/// An object that has been deleted waits for what its finalizers stand for.
+/// Reconciles a terminating object: acts on its `orphan` or `foregroundDeletion` finalizer.
 async fn leave(
     controllers: &Controllers,
     resource: &ResourceInfo,
@@ -170,7 +169,7 @@ async fn leave(
             ORPHAN
         }
         head if head.has_finalizer(FOREGROUND) => match blocked(controllers, place, head).await? {
-            // The deletion of the last one requeues this.
+            // The deletion of the last blocking dependent requeues the owner.
             true => return Ok(Outcome::Done),
             false => FOREGROUND,
         },
@@ -185,7 +184,7 @@ async fn leave(
     Ok(Outcome::Done)
 }
 
-/// Lets a dependent forget its owner.
+/// Removes a dependent's reference to its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), ReconcileError> {
     let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
     let Some(place) = ObjectKey::of(key) else { return Ok(()) };
@@ -193,8 +192,8 @@ async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), R
     amend(&*controllers.seen, &resource, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
-/// Whether dependents that block are still there. Those that are not leaving yet are asked to, and those that wait for
-/// the object themselves are made not to block it.
+/// Reports whether blocking dependents still exist. Enqueues those that are not terminating yet, and removes the
+/// blocking reference of those that wait for this object themselves.
 async fn blocked(
     controllers: &Controllers,
     place: &ObjectKey<'_>,
@@ -226,15 +225,15 @@ async fn blocked(
     Ok(is_blocked)
 }
 
-/// The uids of the objects that cannot go before this one has gone: the owners it blocks, the owners those block, and
-/// so on. The object itself is among them if it is its own owner.
+/// Returns the uids of the objects that cannot be deleted before this one: the owners that it blocks, the owners that
+/// those block, and so on. In a cycle the object itself is among them.
 ///
 /// ```text
-///   a ◄─ b ◄─ c ◄─ a      "◄─" is a blocking reference to an owner, and all three wait for their dependents:
-///                         c, a and b wait for b, of which c is also what b waits for
+///   a ◄─ b ◄─ c ◄─ a      "◄─" is a blocking reference to an owner; all three wait for their dependents.
+///                         a, c and b wait for b. As b waits for its dependent c, that reference closes a cycle.
 /// ```
 ///
-/// kube-controller-manager looks one step far, before it deletes a dependent. That misses a circle of which a client
+/// kube-controller-manager checks only one step, before it deletes a dependent. That misses a cycle in which a client
 /// deleted every object.
 async fn waiting_for(
     controllers: &Controllers,
@@ -258,7 +257,7 @@ async fn waiting_for(
     Ok(waiting)
 }
 
-/// The keys and uids of the owners that wait for this object if they are deleted in the foreground.
+/// Returns keys and uids of the owners that wait for this object if they are deleted in the foreground.
 async fn blocked_owners(
     controllers: &Controllers,
     place: &ObjectKey<'_>,
@@ -277,7 +276,7 @@ async fn blocked_owners(
     Ok(find(&*controllers.kinds.fresh(place.cluster).await?))
 }
 
-/// Makes a dependent no longer block this owner.
+/// Makes a dependent no longer block its owner.
 async fn unblock(controllers: &Controllers, entry: &Entry, uid: &str) -> Result<(), ReconcileError> {
     let Some(place) = ObjectKey::of(entry.key()) else { return Ok(()) };
     let Some(resource) = resource(controllers, &place).await? else { return Ok(()) };
@@ -338,7 +337,7 @@ mod tests {
         }
     }
 
-    /// An object could otherwise be deleted by naming an owner in a namespace where it is not.
+    /// Otherwise naming an owner that does not exist in that namespace would delete an object.
     #[test]
     fn an_owner_is_looked_for_where_the_object_is() {
         let id = api::cluster::Id::new(5);

@@ -1,12 +1,12 @@
-//! Which of several servers runs the controllers: the one that holds a Lease.
+//! Leader election: the server that holds a Lease runs the controllers.
 //!
 //! ```text
-//!   read ─► no holder, or one that has not renewed it while we watched ─► take it ─► renew …  ─► lost, or released
+//!   read ─► no holder, or not renewed while this server watched ─► acquire ─► renew … ─► lost, or released
 //! ```
 //!
-//! It saves work and nothing else: controllers name the revision of everything they write, so two that believe to
-//! lead do no harm. Clocks of different machines are not compared: a lease has run out when it has not changed for as
-//! long as it lasts by our own clock.
+//! The election only saves work: controllers name the revision of everything they replace, so two leaders at once do no
+//! harm. Clocks of different servers are not compared: a Lease has expired if it has not changed for its duration by
+//! the local clock.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use crate::controllers::write::ReconcileError;
 use crate::keys::Collection;
 use crate::objects::{metadata, stored};
 
-/// How long a lease lasts without being renewed.
+/// The duration of the Lease.
 const LASTS: Duration = Duration::from_secs(15);
-/// How often it is renewed, or looked at by those who wait for it.
+/// How often the leader renews the Lease and the others check it.
 const EVERY: Duration = Duration::from_secs(3);
-/// A holder that has not managed to renew it for this long stops: well before another server begins.
+/// A leader that has not renewed the Lease for this long stops: well before another server acquires it.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
 const LEASES: Collection<'static> = Collection { group: "coordination.k8s.io", plural: "leases" };
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "holon-controllers";
 
-/// What one server knows of the lease.
+/// The state of the election on one server.
 #[derive(Debug)]
 pub(super) struct LeaderElection<'a> {
     store: &'a dyn Store,
-    /// Tells this server from all others.
+    /// The identity of this server in the Lease.
     name: String,
-    /// The revision of the lease, and since when it has been that.
+    /// The revision of the Lease, and the time at which this server first saw it.
     seen: Option<(Revision, Instant)>,
 }
 
-/// What to do about the lease.
+/// The next step in the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
     Take,
@@ -53,11 +53,11 @@ impl<'a> LeaderElection<'a> {
         LeaderElection { store, name: uuid::Uuid::new_v4().to_string(), seen: None }
     }
 
-    /// Returns once we lead.
+    /// Returns once this server leads.
     pub(super) async fn won(&mut self) {
         loop {
             match self.turn().await {
-                Ok(true) => return tracing::info!(holder = self.name, "this server runs the controllers"),
+                Ok(true) => return tracing::info!(holder = self.name, "acquired the controller lease"),
                 Ok(false) | Err(ReconcileError::Conflict) => {}
                 Err(error) => tracing::warn!(%error, "cannot read the lease of the controllers"),
             }
@@ -65,7 +65,7 @@ impl<'a> LeaderElection<'a> {
         }
     }
 
-    /// Renews the lease; returns once another server holds it, or it could not be renewed for too long.
+    /// Renews the Lease. Returns once another server holds it, or once renewing has failed for too long.
     pub(super) async fn lost(&mut self) {
         let mut renewed = Instant::now();
         while renewed.elapsed() < GIVES_UP_AFTER {
@@ -76,10 +76,10 @@ impl<'a> LeaderElection<'a> {
                 Err(error) => tracing::warn!(%error, "cannot renew the lease of the controllers"),
             }
         }
-        tracing::warn!(holder = self.name, "another server may run the controllers now");
+        tracing::warn!(holder = self.name, "lost the controller lease; stopping the controllers");
     }
 
-    /// Lets the next one begin at once.
+    /// Releases the Lease, so that another server can acquire it at once.
     pub(super) async fn leave(&mut self) {
         let Ok(Some(entry)) = self.store.get(&key()).await.map(|found| found.value) else { return };
         let lease = stored::tree(&entry).unwrap_or_default();
@@ -88,7 +88,7 @@ impl<'a> LeaderElection<'a> {
         }
     }
 
-    /// Whether we hold the lease now.
+    /// Takes one step. Returns whether this server leads.
     async fn turn(&mut self) -> Result<bool, ReconcileError> {
         let found = self.store.get(&key()).await?.value;
         let lease = found.as_ref().map(|entry| stored::tree(entry).unwrap_or_default());
@@ -101,7 +101,7 @@ impl<'a> LeaderElection<'a> {
         match decide(lease.as_ref(), &self.name, unchanged) {
             Turn::Wait => Ok(false),
             Turn::Take | Turn::Renew => {
-                let lease = lease.unwrap_or_else(born);
+                let lease = lease.unwrap_or_else(new_lease);
                 let name = self.name.clone();
                 self.write(found.as_ref(), lease, &name).await?;
                 Ok(true)
@@ -142,7 +142,7 @@ fn decide(lease: Option<&Value>, me: &str, unchanged: Duration) -> Turn {
     }
 }
 
-fn born() -> Value {
+fn new_lease() -> Value {
     metadata::made("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), NAME)
 }
 
@@ -175,7 +175,7 @@ mod tests {
             seat.won().await;
             begun.elapsed()
         };
-        // While the first renews, the second waits; when it stops, not for longer than a lease lasts.
+        // While the first renews, the second waits. After it stops, the second waits no longer than the Lease lasts.
         let while_renewed = tokio::select! {
             () = first.lost() => true,
             () = second.won() => false,
@@ -183,7 +183,7 @@ mod tests {
         };
         assert!(while_renewed, "the second took over from a first that was well");
         assert!(waited(&mut second).await <= LASTS + 2 * EVERY);
-        // The first notices that it lost, and gets it at once when the second leaves.
+        // The first notices that it lost, and acquires the Lease at once when the second releases it.
         first.lost().await;
         second.leave().await;
         assert!(waited(&mut first).await <= EVERY);

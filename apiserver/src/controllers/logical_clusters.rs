@@ -1,11 +1,11 @@
-//! Empties logical clusters that are being deleted.
+//! Deletes the contents of terminating logical clusters.
 //!
 //! ```text
-//!   marked ─► the logical clusters inside ─► everything it holds ─► gone
+//!   marked ─► the logical clusters inside ─► all other objects ─► removed
 //! ```
 //!
-//! No client reaches a logical cluster that is being deleted, so no controller could act on a finalizer in it: its objects
-//! is removed as it is. The object that stands for it says how far that is.
+//! Clients cannot reach a terminating logical cluster, so no controller could remove a finalizer in it: its objects are
+//! removed regardless. A condition of the LogicalCluster object reports the progress.
 
 use controller::queue::Outcome;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::controllers::write::{ReconcileError, amend, delete};
 use crate::objects::{metadata, stored};
 use crate::registry::deletion::DeleteOptions;
 
-/// Removed before the object says how far it is: at some ten thousand a second, about every second.
+/// Objects removed before the condition is updated: at some ten thousand a second, about every second.
 const BUDGET: usize = 10_000;
 
 /// The remaining objects of a logical cluster.
@@ -45,7 +45,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
         Left { objects: 0, clusters: 0 } => finish(controllers, &entry, &tree).await,
         left => {
             amend(store, logical::resource(), &entry, |object| say(object, &left)).await?;
-            // The last of the logical clusters inside makes us look again.
+            // The deletion of the last logical cluster inside requeues this one.
             Ok(if left.clusters > 0 { Outcome::Done } else { Outcome::RequeueAfter(Duration::ZERO) })
         }
     }
@@ -55,7 +55,7 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
     let store = &*controllers.seen;
     let inner = store.list(logical::COLLECTION.range(id, None), Page::default()).await?.value.entries;
     for entry in &inner {
-        // No client reaches it any more to act on a finalizer.
+        // No client can reach this logical cluster any more to remove its finalizers.
         amend(store, logical::resource(), entry, |object| {
             object["metadata"].as_object_mut().map(|metadata| metadata.remove("finalizers"));
         })
@@ -68,14 +68,15 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
     if left.clusters > 0 {
         return Ok(left);
     }
-    // The unchanged bootstrap objects go with it, at once.
+    // This deletes the unchanged bootstrap objects too, because they exist only by the record.
     records::end(store, id).await?;
     let mut budget = BUDGET;
     for kept in collections::all(&*controllers.kept, &controllers.kinds.of(id)).await? {
         let range = kept.collection().range(id, None);
         let removed = delete_collection::remove_all(&*controllers.kept, range.clone(), budget).await?;
         budget -= removed;
-        // It is empty when a whole pass has found nothing: a request in flight may have written meanwhile.
+        // Removed objects count as left, so that another pass follows: a request in flight may have written in the
+        // meantime.
         left.objects += removed;
         let page = Page { limit: Some(0), count: true, ..Page::default() };
         left.objects += controllers.kept.list(range, page).await?.value.remaining.unwrap_or(0);
@@ -85,8 +86,8 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
 
 fn say(object: &mut Value, left: &Left) {
     let message = match left {
-        Left { clusters: 0, objects } => format!("{objects} objects are left"),
-        Left { clusters, .. } => format!("{clusters} logical clusters inside are left"),
+        Left { clusters: 0, objects } => format!("{objects} objects remain"),
+        Left { clusters, .. } => format!("{clusters} child logical clusters remain"),
     };
     let since = object["metadata"]["deletionTimestamp"].clone();
     object["status"]["conditions"] = json!([{
@@ -95,7 +96,7 @@ fn say(object: &mut Value, left: &Left) {
     }]);
 }
 
-/// It is empty: it is deleted, unless a finalizer holds it.
+/// Deletes the object of an empty logical cluster, unless it has a finalizer.
 async fn finish(controllers: &Controllers, entry: &Entry, tree: &Value) -> Result<Outcome, ReconcileError> {
     if metadata::has_finalizers(tree) {
         return Ok(Outcome::Done);

@@ -1,25 +1,24 @@
 //! The controllers that make a logical cluster behave as a cluster.
 //!
 //! ```text
-//!   the store's history ─► event handler ─┬─► garbage_collector            objects whose owners are gone
-//!                                         ├─► namespaces                   empties those being deleted
-//!                                         ├─► logical_clusters             the same for logical clusters
-//!                                         ├─► custom_resource_definitions  accepts names; empties those being deleted
-//!                                         ├─► namespace_defaults           service account, certificate
-//!                                         ├─► allocations                  of Services that are gone
-//!                                         ├─► role_aggregation             roles made of other roles
+//!   the store's history ─► event handler ─┬─► garbage_collector            dependents of deleted owners
+//!                                         ├─► namespaces                   empties terminating ones
+//!                                         ├─► logical_clusters             empties terminating ones
+//!                                         ├─► custom_resource_definitions  accepts names; empties terminating ones
+//!                                         ├─► namespace_defaults           service account, CA certificate
+//!                                         ├─► allocations                  of deleted Services
+//!                                         ├─► role_aggregation             aggregated cluster roles
 //!                                         ├─► service_account_tokens       Secrets with tokens
 //!                                         └─► cluster_records              of logical clusters never created
-//!                                 timer ────► event_expiry                 events of an hour ago
+//!                                 timer ────► event_expiry                 events older than an hour
 //! ```
 //!
-//! There is one of each for all logical clusters, and a logical cluster in which nothing happens costs them nothing:
-//! one cursor over the whole history says which keys to reconcile, whatever their kind, and each controller reconciles
-//! its keys from the stored state.
+//! One instance of each serves all logical clusters, and an idle logical cluster costs nothing: one cursor over the
+//! whole history determines the keys to reconcile, and each controller reconciles its keys from the stored state.
 //!
-//! They do not go through the API. They are part of what makes its promises come true (that a namespace goes with
-//! what it holds, that an owner's dependents follow it), so they work below it, on entries and revisions: every write
-//! names the revision it was decided on, so two servers that do the same work at once only waste it.
+//! They do not use the API. They implement some of its promises (deleting a namespace deletes its objects, deleting an
+//! owner deletes its dependents), so they work below it, on entries and revisions. Every write names the revision it
+//! was decided on, so two servers that do the same work at once only waste it.
 
 mod allocations;
 mod cluster_records;
@@ -58,39 +57,39 @@ use crate::controllers::owner_graph::Graph;
 use crate::controllers::write::ReconcileError;
 use crate::kinds::Registry;
 
-/// Workers of one controller. Enough for the store to make one batch of many writes.
+/// Workers of one controller: enough for the store to commit many writes in one batch.
 const WORKERS: usize = 32;
-/// Namespaces and logical clusters, which are emptied with many writes at once each.
+/// Workers for terminating namespaces and logical clusters, each of which does many writes at once.
 const DELETION_WORKERS: usize = 4;
 
-/// A namespace of a logical cluster.
+/// A namespace in a logical cluster.
 type Namespace = (Id, Arc<str>);
 
-/// The controllers, and what they share.
+/// The controllers and their shared state.
 #[derive(Debug)]
 pub struct Controllers {
     /// The store as clients see it.
     seen: Arc<dyn Store>,
-    /// The store itself: the same less unchanged bootstrap objects.
+    /// The store without the bootstrap layer: unchanged bootstrap objects are not in it.
     kept: Arc<dyn Store>,
-    /// What each logical cluster serves.
+    /// The kinds of each logical cluster.
     kinds: Arc<Registry>,
-    /// The certificate of the authority that clients check the server by.
+    /// The certificate with which clients verify the server.
     authority_pem: String,
     garbage: Queue<Key>,
     namespaces: Queue<Namespace>,
-    /// By the key of the object that stands for it.
+    /// Keys of LogicalCluster objects.
     clusters: Queue<Key>,
     definitions: Queue<custom_resource_definitions::Group>,
     namespace_defaults: Queue<Namespace>,
-    /// Allocations, each with the revision that is a reason to look at it.
+    /// Allocations, each with the revision of the event that enqueued it.
     addresses: Queue<(Key, Revision)>,
     records: Queue<Id>,
-    /// Logical clusters with a cluster role that changed.
+    /// Logical clusters in which a cluster role changed.
     roles: Queue<Id>,
-    /// Service accounts, and Secrets with their tokens.
+    /// Keys of service accounts and of their token Secrets.
     accounts: Queue<Key>,
-    /// Issues the tokens, if the server has a signer.
+    /// Issues the tokens. None if the server has no issuer.
     accounts_of: Option<Arc<Accounts>>,
     graph: std::sync::Mutex<Graph>,
 }
@@ -116,19 +115,19 @@ impl Controllers {
         }
     }
 
-    /// Knows the kinds of each logical cluster from this registry, which others may know too.
+    /// Uses this registry of kinds, which the API server can share.
     pub fn with_kinds(mut self, kinds: Arc<Registry>) -> Controllers {
         self.kinds = kinds;
         self
     }
 
-    /// Also fills Secrets with tokens, which these make.
+    /// Also issues tokens for service account Secrets.
     pub fn with_accounts(mut self, accounts: Arc<Accounts>) -> Controllers {
         self.accounts_of = Some(accounts);
         self
     }
 
-    /// Works until told to stop.
+    /// Runs the controllers until `stop`.
     pub async fn run(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
         tokio::select! {
             () = self.work() => {}
@@ -137,7 +136,7 @@ impl Controllers {
         Ok(())
     }
 
-    /// The same where several servers share a store: works while this one leads.
+    /// Runs the controllers while this server leads, for servers that share a store.
     pub async fn run_if_leading(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
         let mut seat = LeaderElection::new(&*self.kept);
         let leading = async {
@@ -157,7 +156,7 @@ impl Controllers {
         Ok(())
     }
 
-    /// Runs for as long as it is polled. Starts over each time: another leader may have left anything.
+    /// Runs the controllers. Never returns. Starts with empty queues, because another leader may have changed anything.
     async fn work(&self) {
         [&self.garbage, &self.clusters].into_iter().for_each(Queue::clear);
         [&self.namespaces, &self.namespace_defaults].into_iter().for_each(Queue::clear);
@@ -201,7 +200,7 @@ impl Controllers {
         match infinite.0 {}
     }
 
-    /// A conflict is normal and tried again; anything else is tried again and told.
+    /// Converts the result of a reconcile. Every error requeues the key; conflicts are normal and not logged.
     async fn settled(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
 //! Namespace defaults: a service account, and the certificate with which pods verify the server.
 //!
-//! Kubernetes's own clients wait for both before they do anything in a new namespace. A user who deletes or changes them
-//! gets them back.
+//! Kubernetes' own clients wait for both before they use a new namespace. The controller restores them when a user
+//! deletes or changes them.
 
 use controller::queue::Outcome;
 use openapi::catalog;
@@ -19,7 +19,7 @@ const ACCOUNTS: Collection<'static> = Collection { group: "", plural: "serviceac
 const ACCOUNT: &str = "default";
 const MAPS: Collection<'static> = Collection { group: "", plural: "configmaps" };
 const AUTHORITY: &str = "kube-root-ca.crt";
-/// Whether the object at this place is one of them.
+/// Reports whether the object with this key is one of the defaults.
 pub(super) fn is_one(place: &ObjectKey<'_>) -> bool {
     place.collection == ACCOUNTS && place.name == ACCOUNT
         || place.collection == MAPS && place.name == AUTHORITY

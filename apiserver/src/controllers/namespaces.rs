@@ -1,12 +1,11 @@
-//! Empties namespaces that are being deleted.
+//! Deletes the contents of terminating namespaces.
 //!
 //! ```text
-//!   marked ─► pods ─► everything else ─► what is left, as conditions ─► gone
+//!   marked ─► pods ─► all other objects ─► conditions report what remains ─► removed
 //! ```
 //!
-//! Pods go first, and nothing else before they are gone: what they use (a Secret, a NetworkPolicy) must outlast them.
-//! What waits for a finalizer makes the namespace wait; the conditions say what for. It is looked at again whenever
-//! something in it is gone.
+//! Pods are deleted first, because the objects they use (a Secret, a NetworkPolicy) must outlast them. An object with a
+//! finalizer delays the namespace; the conditions report which ones. Each deletion in the namespace requeues it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,20 +25,20 @@ use crate::controllers::write::{ReconcileError, amend};
 use crate::controllers::{Controllers, Namespace};
 use crate::objects::{metadata, stored};
 
-/// Entries looked at together.
+/// Page size of a list.
 const PAGE_ENTRIES: usize = 1000;
 /// Requeued after this long if clients keep changing the objects to delete.
 const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
-/// What holds a namespace until it is empty.
+/// The finalizer in the spec of a namespace that is not empty.
 const KUBERNETES: &str = "kubernetes";
 
 /// The remaining objects of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Remaining {
-    /// By `pods.` and `deployments.apps`: the resource, a dot, the group.
+    /// By resource and group, with a dot in between: `pods.` and `deployments.apps`.
     objects: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
-    /// Objects that another client changed while they were to be deleted.
+    /// The number of objects that another client changed meanwhile.
     conflicts: usize,
 }
 
@@ -62,7 +61,7 @@ pub(super) async fn reconcile(
             amend(store, resource(), &entry, |object| say(object, &remaining)).await?;
         }
     }
-    // What goes makes us look again; what was only changed does not.
+    // A deletion of one of the remaining objects requeues the namespace; a conflict does not.
     Ok(if remaining.conflicts > 0 { Outcome::RequeueAfter(CONFLICT_AGAIN) } else { Outcome::Done })
 }
 
@@ -70,7 +69,7 @@ fn resource() -> &'static ResourceInfo {
     catalog::find("", "v1", "namespaces").expect("the catalogue has namespaces")
 }
 
-/// Deletes what can be deleted now, and says what is left.
+/// Deletes all objects that can be deleted now. Returns the remaining ones.
 async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, ReconcileError> {
     let store = &*controllers.seen;
     let mut collections =
@@ -84,7 +83,8 @@ async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result
             Some(resource) => {
                 remaining.conflicts += delete_collection::delete_all(store, resource, range.clone()).await?
             }
-            // The kind is not served, so no controller could remove its finalizers.
+            // Controllers cannot remove the finalizers of a kind that is not served, so its objects are removed at
+            // once.
             None => drop(delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
         }
         count(store, kept, range, &mut remaining).await?;
@@ -118,7 +118,7 @@ async fn count(
     }
 }
 
-/// The namespace is empty: it is deleted, unless another finalizer holds it.
+/// Removes the finalizer of an empty namespace, and with it the namespace, unless another finalizer holds it.
 async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), ReconcileError> {
     let others = |finalizers: &Value| -> Vec<Value> {
         let all = finalizers.as_array().into_iter().flatten();
@@ -137,7 +137,7 @@ async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), Re
     .await
 }
 
-/// Says in the status what is left. A condition keeps its time while it keeps its state.
+/// Reports the remaining objects in the status. A condition keeps its transition time while its status is the same.
 fn say(object: &mut Value, remaining: &Remaining) {
     let before = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let conditions = conditions(remaining).map(|(kind, state, reason, message)| {

@@ -1,6 +1,6 @@
-//! The small part of an object that controllers go by.
+//! The part of an object that controllers need for every event.
 //!
-//! Read straight from the stored bytes: the rest of the object is skipped, not built.
+//! It is parsed from the stored bytes without a tree of the object; other fields are skipped.
 
 use serde::Deserialize;
 use storage::Entry;
@@ -8,7 +8,7 @@ use storage::Entry;
 use crate::objects::stored;
 use crate::registry::deletion::FOREGROUND;
 
-/// Who an object is, whose it is, and whether it is leaving.
+/// The uid, owners, finalizers and deletion timestamp of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ObjectHead {
@@ -18,7 +18,7 @@ pub(super) struct ObjectHead {
     pub(super) deletion_timestamp: Option<String>,
 }
 
-/// One of the objects another one belongs to.
+/// An owner reference.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Owner {
@@ -34,14 +34,15 @@ impl Owner {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Whether the owner, deleted in the foreground, waits for this object.
+    /// Reports whether a foreground deletion of the owner waits for this object.
     pub(super) fn blocks(&self) -> bool {
         self.block_owner_deletion == Some(true)
     }
 }
 
 impl ObjectHead {
-    /// None for what is no object. Only the metadata is read: this is done for every write there is.
+    /// Parses the metadata of an entry. None if it is not an object. This runs for every write, so it reads nothing
+    /// else.
     pub(super) fn of(entry: &Entry) -> Option<ObjectHead> {
         let metadata = stored::metadata_of(entry.value())?;
         ObjectHead::deserialize(&mut serde_json::Deserializer::from_slice(metadata)).ok()
@@ -55,7 +56,7 @@ impl ObjectHead {
         self.deletion_timestamp.is_some()
     }
 
-    /// Whether it was deleted in the foreground: it goes after its dependents.
+    /// Reports whether the object was deleted in the foreground and waits for its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.is_leaving() && self.has_finalizer(FOREGROUND)
     }

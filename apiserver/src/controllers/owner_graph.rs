@@ -1,8 +1,7 @@
 //! The graph of owners and dependents.
 //!
-//! Only objects with owners are in it, by key and by the uids of their owners. ManagedFields themselves are not: whether one
-//! exists is read from the store. A uid counts in its own logical cluster only, so that no object can own
-//! what is in another one.
+//! It contains only objects with owners: their keys and the uids of their owners. Whether an owner exists is read from
+//! the store. A uid is valid only within its logical cluster, so no object can own objects of another one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,21 +9,21 @@ use std::sync::Arc;
 use api::cluster::Id;
 use storage::Key;
 
-/// An owner, whatever its kind and name.
+/// The uid of an owner, in its logical cluster.
 pub(super) type OwnerId = (Id, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// Whether all existing objects are in it. Before that, an object without dependents in it may have some.
+    /// Whether the first list is complete. Before that, dependents may be missing.
     pub(super) is_whole: bool,
     dependents: HashMap<OwnerId, HashSet<Key>>,
     owners: HashMap<Key, Vec<OwnerId>>,
-    /// ManagedFields that were seen to go while they had dependents, for as long as they have.
+    /// Owners that were deleted while they had dependents; kept until they have none.
     gone: HashSet<OwnerId>,
 }
 
 impl Graph {
-    /// Sets the owners of an object: none if it has none, or is deleted.
+    /// Sets the owners of an object. Empty if it has none or is deleted.
     pub(super) fn set(&mut self, key: &Key, owners: Vec<OwnerId>) {
         let before = match owners.is_empty() {
             true => self.owners.remove(key),
@@ -48,7 +47,7 @@ impl Graph {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Takes note that an object is gone, and says who depended on it.
+    /// Records that an object was deleted, and returns its dependents.
     pub(super) fn lose(&mut self, owner: &OwnerId) -> Vec<Key> {
         let dependents = self.dependents(owner);
         if !dependents.is_empty() {
@@ -57,7 +56,8 @@ impl Graph {
         dependents
     }
 
-    /// Whether an object was seen to go. Its kind may be gone with it, and then it cannot be looked up.
+    /// Reports whether the deletion of an object was observed. Its kind may have been deleted with it, and then it
+    /// cannot be looked up.
     pub(super) fn is_gone(&self, owner: &OwnerId) -> bool {
         self.gone.contains(owner)
     }

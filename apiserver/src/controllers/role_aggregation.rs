@@ -1,7 +1,7 @@
-//! Aggregated cluster roles: writes the rules that they gather from others.
+//! Aggregated cluster roles: writes the rules that they aggregate.
 //!
-//! Whatever happens to a cluster role is a reason to look at all of its logical cluster: any of them may gather it. A
-//! role that changes by that is a reason to look again, and then there is nothing to write.
+//! Each change of a cluster role reconciles all cluster roles of its logical cluster, because any of them may aggregate
+//! it. The writes themselves requeue the logical cluster once more; then there is nothing to write.
 
 use api::cluster::Id;
 use controller::queue::Outcome;
@@ -22,7 +22,7 @@ pub(super) async fn reconcile(controllers: &Controllers, cluster: Id) -> Result<
     let entries = store.list(COLLECTION.range(cluster, None), Page::default()).await?.value.entries;
     let roles: Vec<Value> = entries.iter().map(|entry| stored::tree(entry).unwrap_or_default()).collect();
     let resource = catalog::find(GROUP, "v1", COLLECTION.plural).expect("the catalogue has cluster roles");
-    // Aggregating all roles takes time that other requests should not wait for.
+    // Aggregation takes CPU time, so it runs on a blocking thread.
     let (roles, gathered) = tokio::task::spawn_blocking(move || {
         let gathered = aggregate::gathered(&roles);
         (roles, gathered)

@@ -1,6 +1,6 @@
-//! Secrets of type service-account-token: filled when they are created, deleted with their account.
+//! Secrets of type service-account-token: filled with a token when created, deleted with their service account.
 //!
-//! Looked after by the key of such a Secret, or of an account: then all of its Secrets are.
+//! The key is that of a Secret, or that of a service account, whose Secrets are then all reconciled.
 
 use api::cluster::Id;
 use base64::Engine;
@@ -24,7 +24,7 @@ const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 
-/// Whether this may be such a Secret. Cheap: every Secret is asked.
+/// Reports whether the entry may be such a Secret. A cheap check, because it runs for every Secret.
 pub(super) fn may_be_one(entry: &Entry) -> bool {
     entry.value().windows(TYPE.len()).any(|bytes| bytes == TYPE.as_bytes())
 }
@@ -50,7 +50,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     Ok(Outcome::Done)
 }
 
-/// The account a Secret is of, if it is such a Secret.
+/// Returns the service account of a token Secret. None for other Secrets.
 fn account(secret: &Value) -> Option<&str> {
     let name = secret["metadata"]["annotations"][NAME].as_str()?;
     (secret["type"] == TYPE && !name.is_empty()).then_some(name)

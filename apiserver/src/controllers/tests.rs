@@ -1,4 +1,4 @@
-//! Stories of what goes, what stays, and in which order. The controllers run; the store is the model in memory.
+//! Stories of deletion and order, with the real controllers on the in-memory store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::registry::allocation;
 use crate::registry::deletion;
 use crate::registry::deletion::{DeleteOptions, Deleted, Propagation};
 
-/// Long enough for a machine that does ten other things.
+/// Long enough for a machine that is busy with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The model, which lets others run before each of its answers, as a store on a disk or a network does.
+/// The in-memory store, which yields before each answer, as a store on a disk or a network does.
 #[derive(Debug, Default)]
 struct Patient(Memory);
 
@@ -75,7 +75,7 @@ impl World {
         world
     }
 
-    /// Before any controller runs.
+    /// Returns a world whose controllers do not run yet.
     async fn asleep() -> World {
         let world = World { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
         records::write(&*world.store, world.cluster, &LogicalClusterRecord::new(Id::ROOT, "seven"))
@@ -104,7 +104,7 @@ impl World {
         Collection { group: &resource.group, plural }.key(self.cluster, namespace, name)
     }
 
-    /// Makes an object. Its uid is its name.
+    /// Creates an object whose uid is its name.
     async fn put(&self, plural: &str, namespace: &str, name: &str, metadata: Value) -> Entry {
         let resource = self.resource(plural);
         let mut object = json!({
@@ -162,13 +162,13 @@ impl World {
         .await;
     }
 
-    /// Waits until the controllers have seen everything that has happened so far.
+    /// Waits until the controllers have handled all events so far.
     async fn settled(&self) {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
         let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody" }]);
         self.put("configmaps", "shop", &marker, json!({ "ownerReferences": owner })).await;
         self.gone("configmaps", "shop", &marker).await;
-        // A worker may still hold the key from before the marker.
+        // A worker may still be reconciling an earlier key.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 
@@ -226,8 +226,8 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
     world.end().await;
 }
 
-/// A client deleted the first object of a cycle in the foreground. The collector deleted the others in the foreground
-/// too, and then each waited for the next: all stayed for ever, and so did their namespace.
+/// Regression: a client deleted the first object of a cycle in the foreground. The collector deleted the others in the
+/// foreground too, and each waited for the next. All stayed forever, and so did their namespace.
 #[tokio::test]
 async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
     for length in [1, 2, 3, 7] {
@@ -243,7 +243,7 @@ async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
     }
 }
 
-/// The same if the client deleted every object of the cycle, before any controller ran.
+/// The same, if the client deleted every object of the cycle before any controller ran.
 #[tokio::test]
 async fn a_circle_of_owners_that_are_all_deleted_goes() {
     for length in [1, 2, 3, 7] {
@@ -260,7 +260,7 @@ async fn a_circle_of_owners_that_are_all_deleted_goes() {
     }
 }
 
-/// A circle is broken where it is closed, and nowhere else: what hangs on it still goes before its owner.
+/// Only the reference that closes the cycle stops blocking: other dependents are still deleted before their owner.
 #[tokio::test]
 async fn what_a_circle_owns_still_goes_before_it() {
     let mut world = World::asleep().await;
@@ -287,7 +287,7 @@ async fn what_a_circle_owns_still_goes_before_it() {
     world.end().await;
 }
 
-/// Objects of which each is owned by the one before, and the first by the last.
+/// Creates objects of which each is owned by the one before, and the first by the last.
 async fn circle(world: &World, length: usize) -> Vec<String> {
     let name = |number: usize| format!("of-{length}-{}", number % length);
     for number in 0..length {
@@ -316,7 +316,8 @@ async fn orphans_stay_and_forget_their_owner() {
     world.end().await;
 }
 
-/// The owner was taken to have no dependents because they had not been walked through yet; it went, and they followed.
+/// Regression: an owner seemed to have no dependents, because the first list had not reached them. It was deleted, and
+/// its dependents after it.
 #[tokio::test]
 async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
     let mut world = World::asleep().await;
@@ -355,15 +356,15 @@ async fn one_owner_of_two_is_enough_to_stay() {
     world.end().await;
 }
 
-/// Kubernetes had bugs of both kinds: an owner looked for where it is not (so that the object was deleted), and an
-/// owner of a kind that is not served taken for one that is gone.
+/// Kubernetes had both bugs: an owner was looked up in the wrong scope, and an owner of a kind that is not served
+/// counted as deleted. In both cases the object was deleted.
 #[tokio::test]
 async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
     let world = World::new().await;
     world.put("configmaps", "shop", "map", json!({})).await;
     world.put("nodes", "-", "node", owned_by(&[("v1", "ConfigMap", "map")])).await;
     world.put("secrets", "shop", "odd", owned_by(&[("gone.io/v1", "Widget", "w")])).await;
-    // In another namespace, though, it is known not to be there.
+    // In another namespace the owner is known not to exist.
     world.put("namespaces", "-", "other", json!({})).await;
     world.put("secrets", "other", "stray", owned_by(&[("v1", "ConfigMap", "map")])).await;
     world.gone("secrets", "other", "stray").await;
@@ -447,14 +448,15 @@ async fn a_namespace_gets_its_defaults_back() {
 async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     let mut world = World::new().await;
     let outer = world.cluster;
-    // web holds inner, inner holds objects; a finalizer inside does not hold it, no controller could remove it.
+    // web contains inner, and inner contains objects. A finalizer in it does not delay the deletion, because no
+    // controller could remove it.
     let (web, inner) = (Id::new(70), Id::new(700));
     let status = |id: Id| json!({ "id": id.to_string(), "phase": "Ready" });
     for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
         world.cluster = within;
         let key = world.key("logicalclusters", "-", name);
         records::write(&*world.store, id, &LogicalClusterRecord::new(within, name)).await.unwrap();
-        // The controller of this finalizer cannot reach it once the outer one is being deleted.
+        // The controller of this finalizer cannot reach web once outer is terminating.
         let finalizers = if within == web { json!(["a.b/c"]) } else { json!([]) };
         let metadata = json!({ "name": name, "uid": name, "finalizers": finalizers });
         let object = json!({ "metadata": metadata, "status": status(id) });
@@ -472,7 +474,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
             world.put("configmaps", "shop", &format!("map-{number}"), held).await;
         }
     }
-    // Each of these namespaces gets its defaults back, for as long as it exists.
+    // These namespaces get their defaults back as long as they exist.
     world
         .until("the last namespace has its defaults", async || {
             world.get("configmaps", "shop", "kube-root-ca.crt").await.is_some()
@@ -522,7 +524,8 @@ async fn what_a_service_had_to_itself_is_free_after_it() {
 
 #[tokio::test]
 async fn a_row_of_every_kind_can_be_collected() {
-    // A kind whose row is not found would never be collected; every served one must be found by what objects call it.
+    // An object whose resource is not found would never be collected, so the kind of every resource must lead back to
+    // it.
     for resource in Kinds::built_in().resources().iter().filter(|resource| resource.stored_as.is_none()) {
         let found = Kinds::built_in().find_kind(&resource.group, &resource.kind);
         assert!(found.is_some_and(|found| found.plural == resource.plural), "{}", resource.qualified());

@@ -1,4 +1,4 @@
-//! How controllers write: on what they have read, or not at all.
+//! Writes of controllers: each names the revision it was decided on.
 
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::meta::status::Status;
@@ -9,10 +9,10 @@ use crate::objects::stored;
 use crate::registry::deletion;
 use crate::registry::deletion::{DeleteOptions, Deleted, NotDeleted};
 
-/// Why a key has to be looked after again.
+/// Why a reconcile failed.
 #[derive(Debug)]
 pub(super) enum ReconcileError {
-    /// Another writer came first. This is normal.
+    /// Another client wrote first. This is normal.
     Conflict,
     Read(ReadError),
     Commit(CommitError),
@@ -34,7 +34,7 @@ impl From<CommitError> for ReconcileError {
     }
 }
 
-/// Changes an object. If it was only waiting for what is changed, it goes.
+/// Changes an object. If the change removes the last reason why a terminating object exists, deletes it.
 pub(super) async fn amend(
     store: &dyn Store,
     resource: &ResourceInfo,
@@ -55,7 +55,8 @@ pub(super) async fn amend(
     Ok(())
 }
 
-/// Deletes an object as it was read; whether it is gone.
+/// Deletes an object at the revision that was read. Returns whether it no longer exists, as opposed to being
+/// terminating.
 pub(super) async fn delete(
     store: &dyn Store,
     resource: &ResourceInfo,

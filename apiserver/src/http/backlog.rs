@@ -1,9 +1,9 @@
-//! How much of an answer waits for a client.
+//! Bounds the part of a response that waits for its client.
 //!
-//! hyper takes as much of a body as the largest head of a request is long before it looks whether the client reads any of
-//! it, and in HTTP/2 up to three pieces. So a body is asked to wait until its last piece has gone to TLS, which is when all
-//! of it was read by hyper. That holds for each answer by itself: in HTTP/2 others on the same connection may
-//! go on while one is waited for.
+//! hyper buffers as much of a body as the largest request head is long before it checks whether the client reads any of
+//! it; in HTTP/2 it buffers up to three chunks. So a body waits until its last chunk has gone to TLS, because then
+//! hyper has read all of it. Each response waits for itself: in HTTP/2 other responses on the same connection may
+//! proceed meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use futures::task::AtomicWaker;
 
-/// Of one answer.
+/// The backlog of one response.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     is_waiting: AtomicBool,
@@ -20,18 +20,18 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Whether the body may go on.
+    /// Waits until the body may produce the next chunk.
     pub(super) fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
         let is_ready = || !self.is_waiting.load(Ordering::Acquire);
         if is_ready() {
             return Poll::Ready(());
         }
         self.body.register(context.waker());
-        // It may have gone out in between.
+        // The chunk may have been sent in between.
         if is_ready() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// A piece of the body, for which the next one waits.
+    /// Wraps a chunk of the body. The next chunk waits until this one is sent.
     pub(super) fn piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
         let backlog = (!bytes.is_empty()).then(|| self.clone());
         self.is_waiting.store(backlog.is_some(), Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Backlog {
     }
 }
 
-/// Gives its bytes back as soon as they were read: HTTP/2 keeps what it has written until it writes more.
+/// A chunk that releases its bytes once they are read: HTTP/2 keeps what it has written until it writes more.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Bytes,
@@ -100,11 +100,11 @@ mod tests {
         assert!(!is_ready() && !bytes.is_unique());
         piece.advance(1);
         assert!(is_ready() && bytes.is_unique());
-        // Dropping a piece that went out does not release the next one.
+        // Dropping a chunk that was sent does not release the next one.
         let next = backlog.piece(bytes);
         drop(piece);
         assert!(!is_ready());
-        // A dropped piece does not go out, and the body does not wait for it.
+        // A dropped chunk is not sent, and the body does not wait for it.
         drop(next);
         assert!(is_ready());
         let _nothing = backlog.piece(Bytes::new());

@@ -1,4 +1,4 @@
-//! Bodies of responses.
+//! Response bodies.
 
 use std::convert::Infallible;
 
@@ -6,27 +6,27 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-/// The body of a response.
+/// A response body.
 pub type Body = UnsyncBoxBody<Bytes, Broken>;
 
-/// An answer breaks off in the middle. The client is not told why, but that it was not all: what ends in good order looks
-/// complete. Only bodies from elsewhere can break.
+/// A body that ends early. The client learns no reason, but it must notice: a body that ends in the normal way looks
+/// complete. Only bodies that are read while they are sent can break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the answer breaks off")]
+#[error("the response was aborted")]
 pub struct Broken;
 
-/// A body that is made here.
+/// Returns a body that cannot break.
 pub fn whole(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Body {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// At most so much is sent at a time, unless a single object is longer.
+/// Maximum size of a chunk, unless a single object is larger.
 ///
-/// A client that does not read holds at most 64 KB, of which HTTP/2 and TLS take some 50 KB for the connection. There is
-/// room for twice this: one piece waits in HTTP, and one in TLS.
+/// A client that does not read makes the server hold at most 64 KB, of which HTTP/2 and TLS use some 50 KB per
+/// connection. The rest suffices for two chunks, one in HTTP and one in TLS.
 pub(crate) const CHUNK_BYTES: usize = 4 << 10;
 
-/// A buffer for one piece.
+/// Returns a buffer for one chunk.
 pub(crate) fn chunk_buffer() -> BytesMut {
     BytesMut::with_capacity(CHUNK_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Bodies that are worth it go over the wire compressed.
+//! Compression of responses.
 
 use std::io::Write;
 
@@ -14,22 +14,22 @@ use http_body_util::{BodyExt, StreamBody};
 use crate::http::body::CHUNK_BYTES;
 use crate::http::body::{Body, Broken};
 
-/// Smaller bodies cost more time than they save. As for Kubernetes.
+/// Smaller bodies cost more time than they save. As in Kubernetes.
 pub(crate) const WORTH_BYTES: u64 = 128 << 10;
 pub(crate) const GZIP: &str = "gzip";
-/// Why an encoder that writes to memory cannot fail.
+/// The reason for `expect`.
 const MEMORY: &str = "writing to memory does not fail";
 
-/// How hard to try.
+/// The compression level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effort {
-    /// For what is sent once: most of the gain for little of the time.
+    /// For a body that is sent once: most of the gain for little time.
     Once,
-    /// For what is kept and sent often.
+    /// For a document that is kept and sent often.
     Often,
 }
 
-/// Whether a client takes gzip.
+/// Reports whether a client accepts gzip.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let said = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     said.flat_map(|text| text.split(',')).any(|coding| {
@@ -57,21 +57,21 @@ pub(crate) fn gunzip(packed: &[u8]) -> Bytes {
     written.expect(MEMORY).into_inner().freeze()
 }
 
-/// So much of a body is compressed together at most: enough to find what repeats.
+/// Maximum input of one encoder: enough to find repetitions.
 const STRETCH_BYTES: usize = 64 << 10;
-/// Compressed bytes are sent when there are so many.
+/// Compressed bytes are sent when there are this many.
 const PACKED_BYTES: usize = CHUNK_BYTES / 2;
 /// The magic number, deflate, no flags, no time, no extra flags, an unknown system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// An empty block of deflate, the last.
+/// An empty deflate block that is marked as the last.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// A body that comes in pieces, compressed as they come: none of it waits for the rest.
+/// Compresses a streamed body chunk by chunk, so that no chunk waits for the rest of the body.
 ///
-/// An encoder holds some 300 KB, which a client that does not read would hold as well. So every stretch has an encoder of
-/// its own, gone before the client is waited for. Blocks of deflate that refer to nothing before them can be put one
-/// after the other, and only the checksum goes on. How long a stretch is depends on what it becomes: that is what such a
-/// client holds.
+/// An encoder holds some 300 KB, which a client that does not read would keep allocated. So each stretch of the body
+/// gets its own encoder, which is dropped before the server waits for the client. Deflate blocks without references to
+/// earlier data can be concatenated; only the checksum continues. A stretch ends when its output is large enough,
+/// because that output is what such a client keeps allocated.
 pub(crate) fn gzip_pieces(body: Body) -> Body {
     let frames = stream::unfold(Some(Packing { body, sum: Crc::new(), is_begun: false }), async |state| {
         let mut packing = state?;
@@ -84,7 +84,7 @@ pub(crate) fn gzip_pieces(body: Body) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A body on its way to being compressed.
+/// A body that is being compressed.
 struct Packing {
     body: Body,
     sum: Crc,
@@ -92,7 +92,7 @@ struct Packing {
 }
 
 impl Packing {
-    /// The next stretch, and whether it is the last.
+    /// Returns the next stretch, and whether it is the last.
     async fn next(&mut self) -> Result<(Vec<u8>, bool), Broken> {
         let mut out = if self.is_begun { Vec::new() } else { GZIP_HEADER.to_vec() };
         self.is_begun = true;
@@ -107,7 +107,8 @@ impl Packing {
             let Ok(piece) = frame.into_data() else { continue };
             self.sum.update(&piece);
             taken += piece.len();
-            // Flushed each time, which costs a few bytes: otherwise the size of the output is unknown.
+            // The encoder is flushed after each chunk, at the cost of a few bytes: otherwise the size of the output is
+            // unknown.
             pack(&mut encoder, &piece, &mut out);
         }
         out.shrink_to_fit();
@@ -115,14 +116,14 @@ impl Packing {
     }
 }
 
-/// Compresses all of `piece`, and ends with a whole byte.
+/// Compresses all of `piece`, up to a byte boundary.
 fn pack(encoder: &mut Compress, mut piece: &[u8], out: &mut Vec<u8>) {
     loop {
         out.reserve(piece.len() / 4 + 1024);
         let before = encoder.total_in();
         let status = encoder.compress_vec(piece, out, FlushCompress::Sync).expect(MEMORY);
         piece = &piece[(encoder.total_in() - before) as usize..];
-        // When there is room left, nothing is waiting to be written.
+        // Room is left only if the encoder has written everything.
         if piece.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
             return;
         }
@@ -178,7 +179,7 @@ mod tests {
         };
         check((0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(200).into_bytes()).collect(), 25)
             .await;
-        // Also what cannot be compressed.
+        // Also data that cannot be compressed.
         check((0..30).map(|_| rand::random_iter().take(CHUNK_BYTES).collect()).collect(), 1).await;
         check(Vec::new(), 1).await;
     }

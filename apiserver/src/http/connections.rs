@@ -1,13 +1,13 @@
-//! Open connections, and which of them are closed when there are too many.
+//! Open connections, and which of them are closed if there are too many.
 //!
 //! ```text
 //!   accept ─► anonymous, by address ─► a certificate or a valid token ─► authenticated, by tenant
-//!               oldest goes first                                          idle goes first
+//!               the oldest is evicted                                      an idle one is evicted first
 //! ```
 //!
-//! Any client can open a connection, so anonymous connections have a pool of their own. In each pool a
-//! newcomer is never refused: it takes the place of another ([`fair_pool`](crate::http::fair_pool)). So a client that holds connections open
-//! in order to shut others out only evicts its own, and never an authenticated connection.
+//! Any client can open a connection, so anonymous connections have their own pool. A full pool does not refuse a new
+//! connection but evicts another one ([`fair_pool`](crate::http::fair_pool)). So a client that holds connections open
+//! to shut out others only evicts its own, and never an authenticated one.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
@@ -23,13 +23,13 @@ use crate::http::body::{Body, Broken};
 use crate::http::fair_pool::{Bounds, FairPool, Lease};
 use crate::http::limits::Tenant;
 
-/// Anonymous connections. Clients behind one address translation share an address; a thousand
-/// of them that connect again in the same second are done with their handshakes before so many are waiting.
+/// Anonymous connections. Clients behind one NAT share an address; a thousand of them that reconnect in the same second
+/// have finished their handshakes before the pool is full.
 const ANONYMOUS: Bounds = Bounds { per_owner: 1024, total: 3072 };
-/// Authenticated connections. A client of many watches has some ten.
+/// Authenticated connections. A client with many watches has about ten.
 const AUTHENTICATED: Bounds = Bounds { per_owner: 2048, total: 6144 };
-/// Connections at a time. One costs some 50 KiB in TLS and HTTP/2 buffers before it has asked for anything, so all of
-/// them together about 450 MiB. It is more than the pools hold, so that those that were evicted can end.
+/// Concurrent connections. One costs some 50 KiB in TLS and HTTP/2 buffers before its first request, so all of them
+/// together about 450 MiB. The sum exceeds the pools, so that evicted connections can end.
 pub(super) const CONNECTIONS_MAX: usize = ANONYMOUS.total + AUTHENTICATED.total + 256;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Connections {
     authenticated: Arc<FairPool<Tenant>>,
 }
 
-/// An open connection. Requests carry it along, so that authentication can mark it.
+/// An open connection. It is an extension of each request, so that authentication can mark it.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     authenticated: Arc<FairPool<Tenant>>,
@@ -49,7 +49,7 @@ pub(crate) struct OpenConnection {
 #[derive(Debug)]
 struct State {
     pool: Pool,
-    /// Answers under way.
+    /// Responses in progress.
     answering: usize,
     has_asked: bool,
 }
@@ -68,7 +68,7 @@ impl Connections {
         }
     }
 
-    /// Takes up a connection, which is anonymous at first.
+    /// Adds a connection, which is anonymous at first.
     pub(super) fn open(&self, from: IpAddr) -> Arc<OpenConnection> {
         let evicted = Arc::new(Notify::new());
         let pool = Pool::Anonymous(self.anonymous.enter(network(from), 1, evicted.clone()));
@@ -79,8 +79,8 @@ impl Connections {
         })
     }
 
-    /// Closes the connection that would have to go next: one that has not proved who it is, or, if there is none, an idle one
-    /// of the tenant that has most.
+    /// Evicts the next connection in order: an anonymous one, or, if there is none, an idle one of the tenant that has
+    /// most.
     pub(super) fn evict_one(&self) {
         if !self.anonymous.evict_one() {
             self.authenticated.evict_one();
@@ -88,7 +88,7 @@ impl Connections {
     }
 }
 
-/// What one owner has of addresses: a whole network in version 6.
+/// Returns the network that counts as one owner: an IPv4 address, or a /64 in IPv6.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -97,12 +97,12 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl OpenConnection {
-    /// Returns when the connection has to make room for another.
+    /// Returns when the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// The client has authenticated. The connection counts as the tenant's from now on.
+    /// Marks the connection as authenticated. It counts for this tenant from now on.
     pub(crate) fn authenticated(&self, tenant: &Tenant) {
         let mut state = self.lock();
         if let Pool::Anonymous(_) = state.pool {
@@ -112,7 +112,7 @@ impl OpenConnection {
         }
     }
 
-    /// Returns if an anonymous client sent no request within a time.
+    /// Returns if an anonymous client sends no request within this time.
     pub(super) async fn overdue(&self, within: Duration) {
         tokio::time::sleep(within).await;
         let is_overdue = {
@@ -124,7 +124,7 @@ impl OpenConnection {
         }
     }
 
-    /// A request came, and is answered until the returned value is dropped.
+    /// Counts a request until the returned value is dropped.
     pub(super) fn answer(self: &Arc<Self>) -> Answering {
         let mut state = self.lock();
         state.answering += 1;
@@ -139,8 +139,8 @@ impl OpenConnection {
 }
 
 impl State {
-    /// Who is known keeps what they use: a watch is old, and still not idle. Who is not known must not keep a connection
-    /// by never reading an answer.
+    /// Updates the rank in the pool. An authenticated connection with a response in progress counts as busy: a watch
+    /// may be old without being idle. An anonymous client must not keep a connection by never reading a response.
     fn mark(&self) {
         match &self.pool {
             Pool::Anonymous(lease) => lease.mark(false),
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// An answer under way.
+/// A response in progress.
 #[derive(Debug)]
 pub(super) struct Answering(Arc<OpenConnection>);
 
@@ -161,11 +161,11 @@ impl Drop for Answering {
     }
 }
 
-/// A body that is under way for as long as it lasts.
+/// A response body that counts as in progress until it ends.
 #[derive(Debug)]
 pub(super) struct Answered {
     body: Body,
-    /// The response body.
+    /// The part of the body that waits for the client.
     backlog: Arc<Backlog>,
     _answering: Option<Answering>,
 }
@@ -226,7 +226,7 @@ mod tests {
         known.authenticated(&ann);
         let [first, second, third] = [0; 3].map(|_| connections.open(SOMEWHERE));
         assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third) && !is_closed(&known));
-        // Who asks for something is the newest; who does not read the answer is no better than the others.
+        // A request makes its connection the newest, but an unread response does not protect an anonymous one.
         let answering = second.answer();
         let fourth = connections.open(SOMEWHERE);
         assert!(is_closed(&third) && !is_closed(&second));

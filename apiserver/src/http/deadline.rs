@@ -1,7 +1,8 @@
-//! How long a request may take.
+//! The deadline of a request.
 //!
-//! A minute, or less if the client says so. A watch goes on for as long as it likes. What runs out of time is
-//! dropped where it is: a write that was handed to the store by then happens, and the client has to look.
+//! The deadline is one minute, or less if the client says so. A watch has its own timeout. A request that exceeds its
+//! deadline is dropped where it is. A write that has already been handed to the store is still committed, so the client
+//! has to check.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use openapi::meta::status::Status;
 
 use crate::request::info::RequestInfo;
 
-/// As for Kubernetes. It is the default and the most a client can ask for.
+/// The default and the maximum, as in Kubernetes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for an answer as long as the request may take.
+/// Awaits a response until the deadline.
 pub(crate) async fn within<T>(
     info: &RequestInfo,
     answer: impl Future<Output = Result<T, Status>>,
@@ -24,7 +25,7 @@ pub(crate) async fn within<T>(
 }
 
 fn too_late() -> Status {
-    // Without a time to come back: what a client sends again by itself might happen twice.
+    // Without Retry-After: a client that retries on its own might write twice.
     Status::timeout("request did not complete within the allotted timeout", 0)
 }
 
@@ -38,14 +39,14 @@ fn limit(info: &RequestInfo) -> Result<Option<Duration>, Status> {
             Status::bad_request(format!("invalid timeout specified in the request URL - {fault}"))
         })?,
     };
-    // Nothing and less than nothing mean: no wish.
+    // Zero and negative timeouts mean the default.
     Ok(Some(match seconds > 0.0 {
         true => Duration::from_secs_f64(seconds.min(LIMIT.as_secs_f64())),
         false => LIMIT,
     }))
 }
 
-/// The units of a duration in Go's notation, and what they are in seconds. The longer spelling goes first.
+/// The units of Go durations in seconds. Longer names come first.
 const UNITS: &[(&str, f64)] = &[
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -57,7 +58,7 @@ const UNITS: &[(&str, f64)] = &[
     ("h", 3600.0),
 ];
 
-/// Reads `32s`, `1m30s`, `1.5h`, `-2ms`, `0`. Errors are in Go's words.
+/// Parses `32s`, `1m30s`, `1.5h`, `-2ms`, `0`. Errors have Go's text.
 fn seconds(text: &str) -> Result<f64, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (sign, mut rest) = match text.strip_prefix('-') {

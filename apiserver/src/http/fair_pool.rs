@@ -1,16 +1,17 @@
 //! A bounded pool that several owners share.
 //!
 //! ```text
-//!   owner a  ■ ■ ■ ■ ■ ■   ◄─ holds most: its least recently used entry goes when the pool is full
+//!   owner a  ■ ■ ■ ■ ■ ■   ◄─ has most: its least recently used entry is evicted when the pool is full
 //!   owner b  ■ ■
-//!   owner c  ■             ◄─ a newcomer is never refused
+//!   owner c  ■             ◄─ a new owner always gets in
 //! ```
 //!
-//! An entry has an owner and a weight. When an owner passes its own bound, its least recently used entry is evicted;
-//! when the pool passes its bound, the owner that holds most loses one. So no owner keeps others out by holding on to what
-//! they have, and an owner that holds little loses nothing to one that holds much. Entries marked busy go last.
+//! An entry has an owner and a weight. If an owner exceeds its own bound, its least recently used entry is evicted. If
+//! the pool exceeds its bound, the owner with the most weight loses an entry. So no owner can keep others out by
+//! holding on to its entries, and an owner with little weight loses nothing to one with much. Busy entries are evicted
+//! last.
 //!
-//! An owner costs memory only while it has entries, and every operation takes logarithmic time.
+//! An owner uses memory only while it has entries, and every operation takes logarithmic time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// How much may be in a pool, in the unit of its weights.
+/// The maximum weights of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) per_owner: usize,
@@ -31,12 +32,12 @@ pub(crate) struct FairPool<K>(Mutex<Entries<K>>);
 #[derive(Debug)]
 struct Entries<K> {
     bounds: Bounds,
-    /// Counts uses, as a clock would, so that no two entries have the same rank.
+    /// Counts uses, so that all ranks differ.
     clock: u64,
     weight: usize,
     by_number: HashMap<u64, Entry<K>>,
     by_owner: HashMap<K, Owned>,
-    /// The owner that holds most is the last.
+    /// The owner with the most weight comes last.
     by_weight: BTreeSet<(usize, K)>,
 }
 
@@ -54,7 +55,7 @@ struct Owned {
     by_rank: BTreeMap<Rank, u64>,
 }
 
-/// The entry of the lowest rank is evicted first.
+/// The entry with the lowest rank is evicted first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Rank {
     is_busy: bool,
@@ -80,7 +81,7 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
         }))
     }
 
-    /// Adds an entry, and evicts others until there is room for it. `evicted` is notified when this entry has to go.
+    /// Adds an entry, and evicts others until there is room. `evicted` is notified when this entry is evicted.
     pub(crate) fn enter(self: &Arc<Self>, owner: K, weight: usize, evicted: Arc<Notify>) -> Lease<K> {
         let mut entries = self.lock();
         entries.make_room(&owner, weight);
@@ -89,7 +90,7 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
         Lease { pool: self.clone(), number: rank.used }
     }
 
-    /// Evicts the entry that would have to go next. Whether there was any.
+    /// Evicts the next entry in order. Returns false if the pool is empty.
     pub(crate) fn evict_one(&self) -> bool {
         let mut entries = self.lock();
         let heaviest = entries.by_weight.last().map(|(_, owner)| owner.clone());
@@ -105,7 +106,7 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
 }
 
 impl<K: Clone + Ord + Hash> Lease<K> {
-    /// Makes this the most recently used entry of its owner, among those that are as busy.
+    /// Makes this the most recently used entry of its owner, among the busy or the idle ones.
     pub(crate) fn mark(&self, is_busy: bool) {
         let mut entries = self.pool.lock();
         if let Some(mut entry) = entries.remove(self.number) {
@@ -114,7 +115,7 @@ impl<K: Clone + Ord + Hash> Lease<K> {
         }
     }
 
-    /// Adds to the weight of this entry. If that is too much, the one that has to go may be this one.
+    /// Adds to the weight of this entry. If that exceeds a bound, this entry may be the one that is evicted.
     pub(crate) fn grow(&self, added: usize) {
         let mut entries = self.pool.lock();
         let Some(owner) = entries.by_number.get(&self.number).map(|entry| entry.owner.clone()) else {
@@ -140,7 +141,7 @@ impl<K: Clone + Ord + Hash> Entries<K> {
         Rank { is_busy, used: self.clock }
     }
 
-    /// Evicts entries until `owner` may hold so much more.
+    /// Evicts entries until `owner` can have this much more weight.
     fn make_room(&mut self, owner: &K, added: usize) {
         loop {
             let held = self.by_owner.get(owner).map_or(0, |owned| owned.weight);
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry under a name, and whether it was evicted.
+    /// An entry, and its notification of eviction.
     struct Member(Lease<&'static str>, Arc<Notify>);
 
     impl Member {
@@ -224,7 +225,7 @@ mod tests {
         first.0.mark(false);
         let third = Member::enter(&pool, "a", 1);
         assert!(second.is_evicted() && !first.is_evicted() && !third.is_evicted());
-        // Busy entries go last, however long ago they were used.
+        // Busy entries are evicted last, no matter how long ago they were used.
         first.0.mark(true);
         let fourth = Member::enter(&pool, "a", 1);
         assert!(third.is_evicted() && !first.is_evicted() && !fourth.is_evicted());

@@ -1,4 +1,4 @@
-//! Reads the body of a request, within limits of length and time.
+//! Reads request bodies, with limits on length and time.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use openapi::meta::status::Status;
 
 use crate::http::limits::Arrival;
 
-/// As for Kubernetes.
+/// As in Kubernetes.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
-/// A client that still sends when the connection closes may never hear why. So of a body that is too large this
-/// much is read and thrown away before it is refused.
+/// A client that is still sending when the connection closes may never receive the response. So the server reads and
+/// discards this much of a body that is too large before it refuses it.
 const DISCARDED_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
-/// As long as any request that is not a watch may take.
+/// The same as the deadline of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A body on its way here, from a socket or from a test.
+/// A request body, from a connection or a test.
 pub trait Incoming: http_body::Body<Data = Bytes, Error: Into<BoxError>> {}
 
 impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> Incoming for B {}
 
-/// Why a body could not be read.
+/// The error of a body that cannot be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads a body, up to its limit, until a tenant with fewer bytes needs the room.
+/// Reads a body up to its maximum length, unless a tenant with fewer bytes needs the room.
 pub(crate) async fn read(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
     tokio::select! {
         biased;
         read = collect(body, arrival) => read,
         evicted = arrival.evicted() => Err(evicted),
         () = tokio::time::sleep(BODY_LIMIT) => {
-            Err(Status::timeout("the body did not come within the limit", 1))
+            let limit = BODY_LIMIT.as_secs();
+            Err(Status::timeout(&format!("the request body did not arrive within {limit} seconds"), 1))
         }
     }
 }
@@ -40,8 +41,9 @@ async fn collect(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status
     let mut body = std::pin::pin!(body);
     let (mut kept, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.as_mut().frame().await {
-        let frame = frame
-            .map_err(|error| Status::bad_request(format!("the body could not be read: {}", error.into())))?;
+        let frame = frame.map_err(|error| {
+            Status::bad_request(format!("cannot read the request body: {}", error.into()))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         seen += data.len();
         if seen <= BODY_BYTES_MAX {

@@ -5,13 +5,13 @@
 //!                                └─► no body ────────────────────────────────────────────┘
 //! ```
 //!
-//! Each request costs memory for as long as it lasts, so there is room for so many that read and so many that write;
-//! a request beyond that gets 429. A watch counts only while it starts. Probes always get in, and so
-//! do administrators, who have to be able to look.
+//! Each request uses memory while it lasts, so reads and writes have a maximum number of concurrent requests each;
+//! further requests get 429. A watch counts only while it starts. Health checks, administrators and controllers are
+//! exempt.
 //!
-//! A tenant may hold as many places as are free. Alone it gets half of them, two tenants get a third each, and however
-//! many there are, one more finds a place. Nothing has to be configured for that, and a tenant without requests costs
-//! nothing.
+//! A tenant may have as many requests as there are free slots. So one tenant alone gets half of the slots, two tenants
+//! get a third each, and one more tenant always finds a slot. This needs no configuration, and a tenant without
+//! requests costs nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,36 +30,36 @@ use crate::http::incoming::Incoming;
 use crate::request::info::RequestInfo;
 use crate::request::path::Target;
 
-/// As for Kubernetes. At 3 MiB a body, writers hold some 600 MiB at worst.
+/// As in Kubernetes. At 3 MiB a body, writes hold some 600 MiB at worst.
 const READS_MAX: usize = 400;
 const WRITES_MAX: usize = 200;
-/// Signatures that are checked at the same time: a tenth of a millisecond each. A token that was verified before does not wait for
-/// that.
+/// Signatures of tokens that are verified concurrently, at a tenth of a millisecond each. Tokens that were verified
+/// before are not limited.
 const UNVERIFIED_MAX: usize = 32;
-/// After so many seconds a client comes back.
+/// Retry-After.
 const RETRY_SECONDS: u32 = 1;
-/// Bytes of bodies that have not arrived completely. One tenant can send twenty of the largest at the same time, and four
-/// tenants that do fill it.
+/// Bytes of bodies that have not arrived completely. One tenant can send twenty of the largest bodies at the same time,
+/// and four such tenants exhaust the total.
 const ARRIVING: Bounds = Bounds { per_owner: 64 << 20, total: 256 << 20 };
-/// The bytes of a request before its body: the largest head.
+/// The size of a request before its body: the largest head.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Whose share of the server a request or a connection takes.
+/// The tenant that a request or a connection counts for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Tenant {
     Anonymous,
-    /// A user that the operator knows.
+    /// A user from the static token file or with a certificate.
     User(Arc<str>),
-    /// All identities of one logical cluster, or beneath it.
+    /// All identities of one tenant's logical clusters.
     Cluster(Id),
 }
 
-/// The limits, and what is in use of them.
+/// The limits and their current use.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) reads: Lane,
     pub(crate) writes: Lane,
-    /// Requests with a token that was not verified yet.
+    /// Requests whose token is being verified.
     unverified: AtomicUsize,
     arriving: Arc<FairPool<Tenant>>,
 }
@@ -76,7 +76,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Takes a place, which is free again when the returned value is dropped.
+    /// Takes a slot, which is free again when the returned value is dropped.
     pub(crate) fn enter(
         &self,
         tenant: &Tenant,
@@ -94,7 +94,7 @@ impl Limits {
         Ok(place)
     }
 
-    /// Takes a slot for verifying a token, which costs processor time and is open to every client.
+    /// Takes a slot for verifying a token: any client can request this, and it costs CPU time.
     pub(crate) fn begin_verification(&self) -> Result<VerificationSlot<'_>, Status> {
         let meeting = VerificationSlot { unverified: &self.unverified };
         match self.unverified.fetch_add(1, Ordering::Relaxed) < UNVERIFIED_MAX {
@@ -108,7 +108,7 @@ fn full() -> Status {
     Status::too_many_requests("Too many requests, please try again later.", RETRY_SECONDS)
 }
 
-/// Requests of one sort.
+/// The slots for reads or for writes.
 #[derive(Debug)]
 pub(crate) struct Lane {
     max: usize,
@@ -118,7 +118,7 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 struct Held {
     total: usize,
-    /// Only tenants that hold any.
+    /// Only tenants with requests.
     by_tenant: HashMap<Tenant, usize>,
 }
 
@@ -127,7 +127,7 @@ impl Lane {
         Lane { max, held: Mutex::default() }
     }
 
-    /// How many are worked on.
+    /// Returns the number of concurrent requests.
     pub(crate) fn now(&self) -> usize {
         self.lock().total
     }
@@ -160,7 +160,7 @@ impl Lane {
     }
 }
 
-/// A request's place among those worked on.
+/// The slot of a request.
 #[derive(Debug)]
 pub(crate) struct RequestSlot<'a> {
     limits: &'a Limits,
@@ -171,8 +171,7 @@ pub(crate) struct RequestSlot<'a> {
 }
 
 impl RequestSlot<'_> {
-    /// Receives a body. The slot is given up meanwhile: a client that sends slowly, or never, must not keep others from
-    /// working.
+    /// Receives a body. Gives up the slot meanwhile: a client that sends slowly or never must not block others.
     pub(crate) async fn receive(&mut self, incoming: impl Incoming) -> Result<Bytes, Status> {
         if incoming.is_end_stream() {
             return Ok(Bytes::new());
@@ -202,7 +201,7 @@ impl Drop for RequestSlot<'_> {
     }
 }
 
-/// A body on its way here, and what it counts for.
+/// A body that is arriving, counted by its bytes.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     lease: Lease<Tenant>,
@@ -215,12 +214,12 @@ impl Arrival {
         Arrival { lease: limits.arriving.enter(tenant.clone(), HEAD_BYTES, evicted.clone()), evicted }
     }
 
-    /// Counts what has arrived.
+    /// Counts arrived bytes.
     pub(crate) fn add(&self, bytes: usize) {
         self.lease.grow(bytes);
     }
 
-    /// Returns when others need the room.
+    /// Returns when another tenant needs the room.
     pub(crate) async fn evicted(&self) -> Status {
         self.evicted.notified().await;
         Status::too_many_requests(
@@ -230,7 +229,7 @@ impl Arrival {
     }
 }
 
-/// A token is being verified.
+/// A slot for verifying a token.
 #[derive(Debug)]
 pub(crate) struct VerificationSlot<'a> {
     unverified: &'a AtomicUsize,
@@ -260,7 +259,7 @@ mod tests {
         Limits { reads: Lane::new(reads), writes: Lane::new(writes), ..Limits::default() }
     }
 
-    /// Requests of one tenant, as many as get in.
+    /// Takes all slots that a tenant can get.
     fn fill<'a>(limits: &'a Limits, name: &str, line: &str) -> Vec<RequestSlot<'a>> {
         let user = Identity::user(name, &["dev"]);
         let info = RequestInfo::line(line);
@@ -276,7 +275,7 @@ mod tests {
         let refused = limits.enter(&tenant("dan"), &Identity::user("dan", &[]), &RequestInfo::line(read));
         let refused = refused.unwrap_err();
         assert_eq!((refused.code, refused.details.unwrap().retry_after_seconds), (429, 1));
-        // Writers have room of their own, and some are never turned away.
+        // Writes have their own slots, and some clients are never refused.
         let writes = (fill(&limits, "ann", write), fill(&limits, "bob", write));
         assert_eq!((limits.reads.now(), limits.writes.now()), (4, 2));
         let probe = limits.enter(&Tenant::Anonymous, &Identity::Anonymous, &RequestInfo::line("GET /readyz"));
@@ -311,7 +310,7 @@ mod tests {
         assert!(limits.begin_verification().is_ok());
     }
 
-    /// 205 writes with half a body used to block all writes for a minute.
+    /// Regression: 205 writes with half a body blocked all writes for a minute.
     #[tokio::test]
     async fn a_body_that_does_not_arrive_holds_no_place() {
         let limits = limits(0, 2);

@@ -1,11 +1,11 @@
-//! Connections: TLS, HTTP, and the limits that hold for all requests, whatever they ask for.
+//! Connections: TLS, HTTP, and the limits that apply to all requests.
 //!
 //! ```text
 //!   accept ─► connections (by address, by tenant) ─► TLS (pki) ─► preface ─► HTTP ─► limits ─► deadline ─► handler
 //! ```
 //!
-//! [`server`] accepts, [`connections`] chooses which connection makes room, [`limits`] how many requests run at a time;
-//! both share a [`fair_pool`]. [`body`] and [`backlog`] bound the bytes that wait for a slow client.
+//! [`server`] accepts connections, [`connections`] chooses which one is evicted, and [`limits`] bounds concurrent
+//! requests; the latter two use a [`fair_pool`]. [`body`] and [`backlog`] bound the bytes that wait for a slow client.
 
 pub(crate) mod backlog;
 pub mod body;

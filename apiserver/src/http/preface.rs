@@ -1,7 +1,7 @@
 //! The first bytes of a connection.
 //!
-//! A client that finishes the handshake and then sends nothing costs as much as one that sends requests. So the first bytes are read
-//! here, in time, and tell HTTP/2 from HTTP/1; then they are put back.
+//! A client that finishes the handshake but sends nothing costs as much as one that sends requests. So the first bytes
+//! are read here with a time limit. They distinguish HTTP/2 from HTTP/1 and are then replayed.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// What HTTP/2 begins with. No method of HTTP/1 is called that.
+/// The first bytes of HTTP/2. No method of HTTP/1 has this name.
 const PREFACE: &[u8] = b"PRI ";
 
-/// A stream of which the first bytes were read already.
+/// A stream whose first bytes are already read.
 #[derive(Debug)]
 pub(super) struct PrefacedStream<S> {
     first: Bytes,
@@ -22,7 +22,7 @@ pub(super) struct PrefacedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> PrefacedStream<S> {
-    /// Waits for the first bytes. None if the other side closes first.
+    /// Waits for the first bytes. None if the client closes the connection first.
     pub(super) async fn of(mut stream: S, within: Duration) -> io::Result<Option<PrefacedStream<S>>> {
         let mut first = BytesMut::with_capacity(1024);
         let begins = async {
@@ -53,7 +53,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
         out.put_slice(&self.first[..length]);
         self.first.advance(length);
         if self.first.is_empty() {
-            // Gives back its buffer, too.
+            // Frees the buffer.
             self.first = Bytes::new();
         }
         Poll::Ready(Ok(()))

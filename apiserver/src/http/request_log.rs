@@ -1,7 +1,7 @@
-//! Every request has an id, which its answer carries, and leaves one line in the log.
+//! The request log: every request gets an id, which its response carries, and one line in the log.
 //!
-//! The line says who asked for what and how that went. It never holds a body, a header or a query: there is
-//! where secrets travel.
+//! The line contains the user, the request and its result. It never contains a body, a header or a query, because these
+//! may contain secrets.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::http::body::Body;
 use crate::request::info::RequestInfo;
 
-/// Read from clients that choose the id themselves, and written to all.
+/// The header of the id. Clients may set it; every response has it.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Room for two uuids; whatever is longer is not an id.
+/// Room for two UUIDs. A longer value is not an id.
 const ID_BYTES_MAX: usize = 80;
-/// What takes longer is worth a line where people look.
+/// Slower requests are logged at a higher level.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// One request on its way through the server.
+/// The log entry of one request.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
     id: HeaderValue,
@@ -38,7 +38,7 @@ impl RequestLog {
         self.id.to_str().unwrap_or_default().to_owned()
     }
 
-    /// Puts the id on the answer and the line into the log. Returns how long the answer took.
+    /// Adds the id to the response, and writes the line. Returns the duration of the request.
     pub(crate) fn end(self, info: &RequestInfo, user: &str, response: &mut Response<Body>) -> Duration {
         let took = self.began.elapsed();
         self.log(info, user, response.status(), took);
@@ -47,7 +47,7 @@ impl RequestLog {
     }
 
     fn log(&self, info: &RequestInfo, user: &str, code: StatusCode, took: Duration) {
-        // A level is part of the code that logs, so there are two such lines; what they say is said once.
+        // The level must be a constant, so the macro expands to one call per level.
         macro_rules! line {
             ($log:ident) => {
                 tracing::$log!(
@@ -60,7 +60,7 @@ impl RequestLog {
                     user,
                     code = code.as_u16(),
                     duration_ms = took.as_secs_f64() * 1000.0,
-                    "answered"
+                    "request"
                 )
             };
         }
@@ -71,7 +71,7 @@ impl RequestLog {
     }
 }
 
-/// An id goes into headers and logs, so it is made of what uuids and the like are made of.
+/// Reports whether an id is safe in headers and logs.
 fn is_sane(id: &HeaderValue) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(plain)

@@ -4,10 +4,10 @@
 //!   accept ─► handshake (10 s at most) ─► identity ─► first request (10 s at most) ─► HTTP/1.1 or HTTP/2 ─► Handler
 //! ```
 //!
-//! The identity of a client comes from its certificate, verified by TLS. A
-//! connection lasts no longer than the certificate it was opened with, nor than the trust in who issued that.
-//! When told to stop, the listener closes, connections finish their requests, and those that do not are cut. A connection
-//! that a watch takes over for [`websocket`](crate::http::websocket) counts as one.
+//! The identity of a client comes from its certificate, which TLS verifies. A connection ends when its certificate
+//! expires or the issuer is no longer trusted. When the server stops, it closes the listener and lets connections
+//! finish their requests; after a limit it closes them. A [`websocket`](crate::http::websocket) watch counts as a
+//! connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,26 +36,25 @@ use crate::http::pki::Offer;
 use crate::http::preface::PrefacedStream;
 use crate::http::websocket::Sequel;
 
-/// A client that has not shown its greeting by then is let go, and so is one that then asks for nothing for as long:
-/// connections cost memory.
+/// Time limit for the TLS handshake, and again for the first request after it: connections use memory.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Streams of one connection at a time. Informer-heavy clients open some hundred watches on one connection.
+/// Concurrent streams of one connection. Clients with many informers open about a hundred watches on one connection.
 const STREAMS_MAX: u32 = 1000;
-/// Streams of one connection that a client has reset before we took them up. A client that opens and resets in a loop, so that
-/// none ever counts against the limit above, is cut off here.
+/// Streams of one connection that the client reset before the server handled them. Such streams do not count against
+/// the limit above, so a client that opens and resets streams in a loop is disconnected here.
 const RESETS_MAX: usize = 20;
-/// Streams of one connection that we had to reset because of what the client sent.
+/// Streams of one connection that the server reset because of client errors.
 const FAULTS_MAX: usize = 1024;
-/// Connections that are closed when no more can be accepted, and for how long they have time to end.
+/// The number of connections to close when no more can be accepted, and the time for them to end.
 const SHED: usize = 16;
 const SHED_PAUSE: Duration = Duration::from_millis(10);
-/// The same warning is not repeated more often.
+/// The same warning is logged at most this often.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Headers of one request. Tokens and cookies are a few kilobytes.
+/// Maximum headers of one request. Tokens and cookies take a few kilobytes.
 const HEADER_BYTES_MAX: u32 = 64 << 10;
-/// Bytes that wait in TLS for a client: see CHUNK_BYTES.
+/// Bytes that TLS buffers for a client: see CHUNK_BYTES.
 const TLS_BYTES_MAX: usize = CHUNK_BYTES;
-/// How long requests under way may take to finish once the door is closed.
+/// Time limit for requests in progress when the server stops.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Answers requests.
@@ -73,7 +72,7 @@ struct ServerState<H> {
     offer: watch::Receiver<Offer>,
 }
 
-/// Serves until told to stop. The TLS configuration may change meanwhile.
+/// Serves until `stop`. The TLS configuration may change meanwhile.
 pub async fn serve(
     listener: TcpListener,
     offer: watch::Receiver<Offer>,
@@ -88,7 +87,8 @@ pub async fn serve(
         let (stream, open) = tokio::select! {
             accepted = listener.accept(), if running.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, from)) => (stream, connections.open(from.ip())),
-                // The client is gone already, or the process is out of file descriptors: then some are given back.
+                // The client has already disconnected, or the process has no file descriptors left: then some
+                // connections are closed.
                 Err(error) => {
                     if warned.is_none_or(|at: Instant| at.elapsed() > WARN_EVERY) {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -122,7 +122,7 @@ async fn finish(graceful: GracefulShutdown, mut connections: JoinSet<io::Result<
         }
     };
     if tokio::time::timeout(DRAIN_LIMIT, told).await.is_err() {
-        tracing::warn!("some connections did not finish within {DRAIN_LIMIT:?}; cutting them");
+        tracing::warn!("closing connections that did not finish within {DRAIN_LIMIT:?}");
     }
 }
 
@@ -170,9 +170,9 @@ async fn attended<H: Handler>(
     tokio::select! {
         ended = served => ended,
         () = open.overdue(HANDSHAKE_LIMIT) => Err(late("no request within the limit")),
-        () = expired(expires) => Err(refused("its certificate is no longer valid")),
+        () = expired(expires) => Err(refused("the client certificate has expired")),
         () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
-            Err(refused("the issuer of its certificate is no longer trusted"))
+            Err(refused("the issuer of the client certificate is no longer trusted"))
         }
     }
 }
@@ -185,7 +185,8 @@ fn late(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-/// In a box, because it is large and every future that it is passed on to has room for it.
+/// Performs the TLS handshake. The stream is boxed, because it is large and every future that it passes through would
+/// have room for it.
 async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<Box<TlsStream<TcpStream>>> {
     let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
     let greeted = tokio::time::timeout(HANDSHAKE_LIMIT, greeting).await;
@@ -199,14 +200,14 @@ async fn expired(after: Option<Duration>) {
     }
 }
 
-/// Returns when others are trusted than were at the beginning. Clients then connect again, and show again who they are.
+/// Returns when the trusted client authorities have changed. Clients then reconnect and authenticate again.
 async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
     if offer.wait_for(|now| now.trust != begun.trust).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Serves a connection in whichever version it speaks.
+/// Serves a connection with HTTP/1 or HTTP/2.
 async fn spoken(
     stream: PrefacedStream<Box<TlsStream<TcpStream>>>,
     identity: Identity,
@@ -221,7 +222,7 @@ async fn spoken(
         let sequel = kept.clone();
         request.extensions_mut().insert(open.clone());
         async move {
-            // In a box, so that its state is gone when the answer has begun: a watch lasts for hours after that.
+            // Boxed, so that its state is freed when the response begins: a watch lasts for hours after that.
             let response = Box::pin(handler.handle(identity, request)).await;
             Ok::<_, Infallible>(sequel.keep(response, answering))
         }
@@ -232,7 +233,7 @@ async fn spoken(
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE_LIMIT)
-        // An address of a request is as long as its headers may be.
+        // The request line may be as long as the headers.
         .max_buf_size(2 * HEADER_BYTES_MAX as usize);
     builder
         .http2()

@@ -1,14 +1,14 @@
-//! WebSocket, for answers that are a series of messages: watches.
+//! WebSocket responses, for watches.
 //!
 //! ```text
-//!   GET …?watch=1, Upgrade: websocket ─► verb: 101 and a body, each piece a message ─► hyper lets go of the connection
-//!                                             the same task: piece ─► frame ─► flushed ─► the next piece … close
+//!   GET …?watch=1, Upgrade: websocket ─► verb: 101 and a body, each chunk a message ─► hyper releases the connection
+//!                                             the same task: chunk ─► frame ─► flushed ─► the next chunk … close
 //! ```
 //!
-//! The task of the connection goes on with the session, so a session ends with all that ends a connection: eviction, the
-//! client's certificate, shutdown. A piece is asked for when the one before has gone out, and nothing is read from the
-//! client meanwhile; so there is one frame in memory, whatever the client does or does not do. What it sends is ignored,
-//! as kube-apiserver ignores it, up to a size and a rate.
+//! The task of the connection runs the session, so everything that ends a connection ends the session: eviction, expiry
+//! of the certificate, shutdown. The next chunk is requested only when the previous one is sent, and nothing is read
+//! from the client meanwhile. So one frame is in memory, whatever the client does. Messages from the client are
+//! ignored, as in kube-apiserver, up to a size and a rate.
 
 use std::io;
 use std::net::IpAddr;
@@ -41,32 +41,32 @@ use crate::authn::identity::bearer;
 use crate::http::body::{Body, whole};
 use crate::http::connections::{Answered, Answering};
 
-/// Mixed with the client's key to show that it was understood (RFC 6455).
+/// Hashed with the client's key for the handshake (RFC 6455).
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The longest message a client may send. It has nothing to say but pings, which are at most 125 bytes.
+/// The longest message a client may send. Clients only send pings, which have at most 125 bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 const READ_BUFFER_BYTES: usize = 1 << 10;
-/// Messages a client may send within a time. Clients ping twice a minute.
+/// The rate of messages from a client. Clients ping twice a minute.
 const MESSAGES_MAX: u32 = 100;
 const MESSAGES_WITHIN: Duration = Duration::from_secs(10);
-/// How long a client may take to read that it is over, and then to hang up.
+/// Time for a client to read the close frame, and again to disconnect.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The kind of messages a body is sent as.
+/// The type of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
     Text,
     Binary,
 }
 
-/// A connection that changes over when its answer has gone out. Such an answer carries it.
+/// An extension of the 101 response: the connection to use after it.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
     on: OnUpgrade,
     framing: Framing,
 }
 
-/// The answer that changes over, if the client asks for that as it should. Each piece of the body becomes a message.
+/// Returns the 101 response, if the client's handshake is valid. Each chunk of the body becomes a message.
 pub(crate) fn accept(
     on: OnUpgrade,
     headers: &HeaderMap,
@@ -78,7 +78,7 @@ pub(crate) fn accept(
     Ok(answer)
 }
 
-/// The same rules as kube-apiserver's, and one more about pages.
+/// Checks the handshake with the rules of kube-apiserver, and the origin.
 fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
     let text =
         |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
@@ -90,13 +90,13 @@ fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
         return Err(Status::bad_request("Sec-WebSocket-Version must be 13"));
     }
     if headers.get(ORIGIN).and_then(parse_origin).is_none() {
-        return Err(forbidden("a WebSocket needs an Origin header with an address"));
+        return Err(forbidden("a WebSocket request needs an Origin header with a URL"));
     }
     check_page(headers)?;
     let protocol = text(SEC_WEBSOCKET_PROTOCOL);
-    // There is none to choose for a watch: the only one that is offered is accepted.
+    // Watches have no subprotocols to choose from: a single one is accepted.
     if protocol.contains(',') {
-        return Err(Status::bad_request("Sec-WebSocket-Protocol must name one protocol, or none"));
+        return Err(Status::bad_request("Sec-WebSocket-Protocol must name at most one protocol"));
     }
     let digest =
         ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{MAGIC}").as_bytes());
@@ -115,9 +115,10 @@ fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
     Ok(answer)
 }
 
-/// Refuses connections that a page of another site opens. A browser presents its user's client certificate for any page, and
-/// lets the page read what the server sends. Pages on this machine belong to programs that forward requests, such as
-/// `kubectl proxy`. No page can make a browser send a bearer token.
+/// Refuses connections from pages of other sites. A browser presents its user's client certificate for any page, and
+/// lets the page read the messages of the server. Pages on this machine are allowed: they belong to programs that
+/// forward requests, such as `kubectl proxy`. Requests with a bearer token are allowed, because a page cannot make a
+/// browser send one.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
     let Some(origin) = headers.get(ORIGIN).filter(|_| bearer(headers).is_none()) else {
         return Ok(());
@@ -129,7 +130,8 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
     match is_known {
         true => Ok(()),
         false => Err(forbidden(
-            "the page at the Origin header is not one of this server; send a token instead of a certificate",
+            "the Origin header names another site; authenticate with a bearer token instead of a client \
+             certificate",
         )),
     }
 }
@@ -152,7 +154,7 @@ fn is_same(one: &Authority, other: &Authority) -> bool {
     one.host().eq_ignore_ascii_case(other.host()) && port(one) == port(other)
 }
 
-/// What goes on on a connection after HTTP.
+/// The WebSocket session of a connection.
 #[derive(Debug)]
 pub(super) struct Session {
     accepted: Accepted,
@@ -160,12 +162,12 @@ pub(super) struct Session {
     answering: Answering,
 }
 
-/// Where the answer that changes a connection over leaves what comes after it.
+/// The session that follows a 101 response, if the connection has one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequel(Arc<Mutex<Option<Session>>>);
 
 impl Sequel {
-    /// Keeps the body of an answer that changes over, which HTTP does not send.
+    /// Keeps the body of a 101 response for the session, because HTTP does not send it.
     pub(super) fn keep(&self, mut answer: Response<Body>, answering: Answering) -> Response<Answered> {
         let Some(accepted) = answer.extensions_mut().remove::<Accepted>() else {
             return answer.map(|body| Answered::new(body, Some(answering)));
@@ -176,7 +178,8 @@ impl Sequel {
         Response::from_parts(head, Answered::new(whole(Empty::new()), None))
     }
 
-    /// Goes on until the body or the client ends, once HTTP has let go of the connection.
+    /// Runs the session, if there is one, once HTTP has released the connection. Returns when the body or the client
+    /// ends it.
     pub(super) async fn run(self) -> io::Result<()> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Session { accepted, body, answering }) = session else { return Ok(()) };
@@ -194,35 +197,35 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
-        // Every message is written when it comes.
+        // Every message is written at once.
         .write_buffer_size(0)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
     let ended = send_all(&mut socket, framing, &mut body).await;
-    // A watch that is over counts no longer, however long the client takes to hang up.
+    // The body is dropped now, so that the watch no longer counts while the client disconnects.
     drop(body);
     match ended {
         Ended::Gone => {}
-        // The reply to a close is queued already.
+        // The reply to the client's close frame is queued already.
         Ended::ByClient => drop(timeout(CLOSE_LIMIT, socket.flush()).await),
         Ended::ByUs(code) => {
             let frame = CloseFrame { code, reason: Utf8Bytes::from_static("") };
-            // One that does not read this either is hung up on.
+            // A client that does not read this either is disconnected.
             drop(timeout(CLOSE_LIMIT, socket.close(Some(frame))).await);
         }
     }
     hang_up(socket.get_mut()).await
 }
 
-/// Why a session is over.
+/// Why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
-    /// The connection is broken.
+    /// The connection broke.
     Gone,
-    /// The client has said so.
+    /// The client sent a close frame.
     ByClient,
-    /// For this reason.
+    /// The server closes it with this code.
     ByUs(CloseCode),
 }
 
@@ -234,10 +237,10 @@ async fn send_all<S: AsyncRead + AsyncWrite + Unpin>(
     let mut heard = Heard::default();
     loop {
         tokio::select! {
-            // A client that floods the server with messages must not delay events, its own or those of others on the thread.
+            // `select!` is random, so a client that floods the server with messages cannot delay events.
             piece = body.frame() => match piece.map(|piece| piece.map(|piece| piece.into_data())) {
                 Some(Ok(Ok(data))) => if socket.send(message(framing, data)).await.is_err() { return Ended::Gone },
-                // Trailers, which no watch has.
+                // Trailers, which watches do not have.
                 Some(Ok(Err(_))) => {}
                 Some(Err(_)) => return Ended::ByUs(CloseCode::Error),
                 None => return Ended::ByUs(CloseCode::Normal),
@@ -245,7 +248,7 @@ async fn send_all<S: AsyncRead + AsyncWrite + Unpin>(
             message = socket.next() => match message {
                 Some(Ok(Message::Close(_))) => return Ended::ByClient,
                 Some(Ok(_)) if heard.is_too_much() => return Ended::ByUs(CloseCode::Policy),
-                // The answer to a ping is queued, and has gone out before anything else is read.
+                // The pong is queued, and sent before anything else is read.
                 Some(Ok(_)) => if socket.flush().await.is_err() { return Ended::Gone },
                 Some(Err(error)) => return refused(&error),
                 None => return Ended::Gone,
@@ -259,11 +262,11 @@ fn message(framing: Framing, data: Bytes) -> Message {
         Framing::Text => Data::Text,
         Framing::Binary => Data::Binary,
     };
-    // A text is made here out of JSON, and not looked at once more for whether it is one.
+    // The text is JSON from this server, so it is not checked for UTF-8 again.
     Message::Frame(Frame::message(data, OpCode::Data(opcode), true))
 }
 
-/// The close code for a message that cannot be parsed.
+/// Returns the close code for an invalid message.
 fn refused(error: &Error) -> Ended {
     match error {
         Error::Capacity(_) => Ended::ByUs(CloseCode::Size),
@@ -273,7 +276,7 @@ fn refused(error: &Error) -> Ended {
     }
 }
 
-/// How many messages have come lately.
+/// The number of recent messages from the client.
 #[derive(Debug)]
 struct Heard {
     since: Instant,
@@ -287,7 +290,7 @@ impl Default for Heard {
 }
 
 impl Heard {
-    /// Counts one.
+    /// Counts a message. Reports whether there are too many.
     fn is_too_much(&mut self) -> bool {
         if self.since.elapsed() > MESSAGES_WITHIN {
             *self = Heard::default();
@@ -297,7 +300,8 @@ impl Heard {
     }
 }
 
-/// Ends a connection so that the client reads what was sent last: a connection that is closed with unread bytes is reset, and takes along what is on its way.
+/// Closes a connection so that the client can read the last bytes. Closing a connection with unread bytes would reset
+/// it and lose them.
 async fn hang_up<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
     let left = async {
         stream.shutdown().await?;
@@ -320,7 +324,7 @@ mod tests {
 
     type Client = WebSocketStream<DuplexStream>;
 
-    /// A session on one end of a pipe, a client on the other.
+    /// Returns a client, and the session at the other end of a pipe.
     async fn session(body: Body, pipe_bytes: usize) -> (Client, impl Future<Output = io::Result<()>>) {
         let (client, server) = tokio::io::duplex(pipe_bytes);
         let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
@@ -336,7 +340,7 @@ mod tests {
         StreamBody::new(stream::pending()).boxed_unsync()
     }
 
-    /// What the client hears until it is over, and how it ends.
+    /// Returns the messages that the client receives, and the close code.
     async fn heard(client: &mut Client) -> (Vec<Message>, Option<CloseCode>) {
         let mut messages = Vec::new();
         while let Some(Ok(message)) = client.next().await {
@@ -373,7 +377,7 @@ mod tests {
         let from = |origin: &str| format!("{KEY}\nSec-WebSocket-Version: 13\nHost: holon:6443\n{origin}");
         check(&from("User-Agent: one"), Err(403));
         check(&from("Origin: null"), Err(403));
-        // A page of another site, in a browser that has a client certificate.
+        // A page of another site, in a browser with a client certificate.
         check(&from("Origin: https://evil.example"), Err(403));
         check(&from("Origin: https://holon"), Err(403));
         check(&from("Origin: https://localhost.evil.example"), Err(403));
@@ -381,7 +385,7 @@ mod tests {
         check(&from("Origin: http://127.0.0.1:8001"), Ok(""));
         check(&from("Origin: http://[::1]:8001"), Ok(""));
         check(&from("Origin: https://evil.example\nAuthorization: Bearer x"), Ok(""));
-        // A page can make a browser send a user name and a password, which authenticate no one here.
+        // A page can make a browser send a user name and password, which this server does not accept.
         check(&from("Origin: https://evil.example\nAuthorization: Basic eDp5"), Err(403));
         check(&from("Origin: https://HOLON:6443/"), Ok(""));
         let behind_443 = from("Origin: https://holon:443").replace("holon:6443", "holon");
@@ -416,7 +420,7 @@ mod tests {
             let (mut client, session) = session(endless(), 1 << 20).await;
             let flood = async {
                 for _ in 0..count {
-                    // Fails once the server has hung up.
+                    // Fails once the server has disconnected.
                     let _ = client.send(message.clone()).await;
                 }
                 heard(&mut client).await
@@ -427,7 +431,7 @@ mod tests {
         check(Message::Binary(vec![0; MESSAGE_BYTES_MAX + 1].into()), 1, CloseCode::Size).await;
         check(Message::Ping("x".into()), 1000, CloseCode::Policy).await;
         check(Message::Text("x".into()), 1000, CloseCode::Policy).await;
-        // In pieces it is as long.
+        // Fragments are added up.
         let part = Frame::message(vec![0; 3000], OpCode::Data(Data::Binary), false);
         let rest = Frame::message(vec![0; 3000], OpCode::Data(Data::Continue), false);
         let (mut client, session) = session(endless(), 1 << 20).await;
@@ -437,7 +441,7 @@ mod tests {
             heard(&mut client).await
         };
         assert_eq!(tokio::join!(parts, session).0.1, Some(CloseCode::Size));
-        // A client has to mask what it sends; this one takes itself for a server.
+        // Clients must mask their messages. This one acts as a server and does not.
         let (client, server) = tokio::io::duplex(1024);
         let mut client = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
         let talk = async {
@@ -450,7 +454,7 @@ mod tests {
         assert_eq!(raw, [0x88, 2, 3, 0xea], "a close with code 1002");
     }
 
-    /// A client that does not read costs one message, and one that pings without reading one pong.
+    /// A client that does not read costs one message; one that pings without reading costs one pong.
     #[tokio::test(start_paused = true)]
     async fn who_does_not_read_is_waited_for() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);

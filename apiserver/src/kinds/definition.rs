@@ -1,7 +1,7 @@
-//! The parts of a stored definition that matter for serving.
+//! The parts of a stored definition that matter for serving its kind.
 //!
-//! Most of a definition is schema. Whether its kind is served, and whether it is one that is served already, is found
-//! out from its text, without building a tree of it.
+//! Most of a definition is schema. Whether its kind is served, and whether an equal definition is already compiled, is
+//! read from its text without building a tree.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -20,20 +20,20 @@ use crate::keys::Collection;
 use crate::kinds::READ_ONLY;
 use crate::objects::stored;
 
-/// Where definitions are kept.
+/// The collection of custom resource definitions.
 pub(crate) const DEFINITIONS: Collection<'static> =
     Collection { group: "apiextensions.k8s.io", plural: "customresourcedefinitions" };
 
-/// What definitions are like themselves.
+/// Returns the resource of custom resource definitions.
 pub(crate) fn definitions_resource() -> &'static Arc<ResourceInfo> {
     catalog::find(DEFINITIONS.group, "v1", DEFINITIONS.plural).expect("the catalogue has definitions")
 }
 
-/// The condition that says that a kind is served.
+/// The condition of a definition whose kind is served.
 pub(crate) const ESTABLISHED: &str = "Established";
 
-/// Two definitions with the same content define the same kind, in any logical cluster. Tenants share what is made of it, so
-/// it must not be possible to find a second content with the same name.
+/// The digest of a definition. Definitions with the same digest define the same kind, in any logical cluster, and
+/// tenants share the compiled kind. So it must be infeasible to find a second definition with the same digest.
 pub(super) type Content = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// A definition whose kind is served.
@@ -41,7 +41,7 @@ pub(super) type Content = [u8; digest::SHA256_OUTPUT_LEN];
 pub(super) struct Definition<'a> {
     text: &'a [u8],
     pub(super) content: Content,
-    /// Whether it has been deleted, and its objects with it.
+    /// Whether the definition is terminating.
     pub(super) is_leaving: bool,
 }
 
@@ -84,32 +84,32 @@ struct Condition {
     status: String,
 }
 
-/// Whether a definition of this name would be one of what comes with the server, served or not. A tenant that could define
-/// that in another version could write it without any of the rules that hold for it: the id of a logical cluster, for
-/// one, and so reach another's.
+/// Reports whether this is the name of a definition of a built-in kind, served or not. A tenant that could define such
+/// a kind in another version could write its objects without the rules for them: for example the id of a
+/// LogicalCluster, and so reach another tenant's logical cluster.
 pub(crate) fn is_reserved(name: &str) -> bool {
     static BUILT_IN: LazyLock<HashSet<String>> =
         LazyLock::new(|| catalog::built_in().iter().map(|resource| resource.qualified()).collect());
     [GROUP, DEFINITIONS.group].contains(&group(name)) || BUILT_IN.contains(name)
 }
 
-/// The group of a definition: its name is that of the resource, and then the group.
+/// Returns the group in the name of a definition, which is `plural.group`.
 pub(crate) fn group(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
 impl<'a> Definition<'a> {
-    /// None if its kind is not served (yet), or it cannot be read.
+    /// Parses a definition. None if its kind is not served (yet) or it cannot be parsed.
     pub(super) fn of(entry: &'a Entry) -> Option<Definition<'a>> {
         let text = stored::json(entry)?;
         let Text { metadata, spec, status } = serde_json::from_slice(text).ok()?;
-        // The status is tenants' input: users who may write definitions may write it.
+        // The status is tenant input: users who may write definitions may write it too.
         if !status.holds(ESTABLISHED) || is_reserved(&metadata.name) {
             return None;
         }
         let mut context = digest::Context::new(&digest::SHA256);
         for part in [metadata.name.as_str(), spec.get(), status.accepted_names.map_or("", RawValue::get)] {
-            // With their lengths, so that no part can pass for the end of the one before.
+            // Each part with its length, so that no two different sequences of parts give the same input.
             context.update(&part.len().to_le_bytes());
             context.update(part.as_bytes());
         }

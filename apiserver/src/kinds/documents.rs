@@ -1,7 +1,7 @@
 //! The OpenAPI and discovery documents of a set of kinds.
 //!
-//! They are large and change only with the set of kinds, so each is made once and shared by every logical
-//! cluster with the same set.
+//! They are large and depend only on the set of kinds, so each is built once and shared by all logical clusters with
+//! the same set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -14,23 +14,23 @@ use crate::http::compression::{self, Effort};
 use crate::kinds::Kinds;
 use crate::request::negotiation;
 
-/// The documents about a set of kinds, each made by the first request for it.
+/// The documents of a set of kinds, each built by the first request for it.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     /// By path.
     v3: OnceLock<BTreeMap<String, Arc<CachedDocument>>>,
     v2: OnceLock<CachedDocument>,
     v2_protobuf: OnceLock<CachedDocument>,
-    /// The core group, and all others.
+    /// Aggregated discovery of the core group, and of all others.
     pub(crate) aggregated: [OnceLock<(String, Bytes)>; 2],
 }
 
-/// A document, ready to be sent: as it is, and compressed since the first client that accepts that.
+/// A document as sent. It is compressed when the first client accepts that.
 #[derive(Debug)]
 pub(crate) struct CachedDocument {
     pub(crate) content_type: &'static str,
     pub(crate) hash: String,
-    /// None if only the packed one is kept.
+    /// None if only the compressed document is kept.
     pub(crate) body: Option<Bytes>,
     packed: OnceLock<Bytes>,
 }
@@ -44,7 +44,7 @@ impl CachedDocument {
         CachedDocument::new(negotiation::JSON, document.hash, document.body.into())
     }
 
-    /// The same, kept as small as it gets.
+    /// Keeps only the compressed document.
     fn packed(mut self) -> CachedDocument {
         self.gzip();
         self.body = None;
@@ -57,7 +57,8 @@ impl CachedDocument {
     }
 }
 
-/// Documents of groups and versions in which nothing is defined are those of the common set.
+/// Returns the OpenAPI v3 documents by path. A group version without custom kinds shares the document of the common
+/// set.
 pub(crate) fn openapi_v3(kinds: &Kinds) -> &BTreeMap<String, Arc<CachedDocument>> {
     kinds.documents().v3.get_or_init(|| {
         let mut made = kinds.common().map_or_else(BTreeMap::new, |common| openapi_v3(common).clone());
@@ -71,13 +72,13 @@ pub(crate) fn openapi_v3(kinds: &Kinds) -> &BTreeMap<String, Arc<CachedDocument>
     })
 }
 
-/// The older document, in JSON.
+/// Returns the OpenAPI v2 document in JSON.
 pub(crate) fn openapi_v2(kinds: &Kinds) -> &CachedDocument {
     let document = || kept(kinds, CachedDocument::of(documents::v2(kinds.resources(), kinds.definitions())));
     kinds.documents().v2.get_or_init(document)
 }
 
-/// The same, in its own protobuf.
+/// Returns the OpenAPI v2 document in protobuf.
 pub(crate) fn openapi_v2_protobuf(kinds: &Kinds) -> &CachedDocument {
     kinds.documents().v2_protobuf.get_or_init(|| {
         let body = documents::v2_protobuf(kinds.resources(), kinds.definitions()).into();
@@ -86,8 +87,8 @@ pub(crate) fn openapi_v2_protobuf(kinds: &Kinds) -> &CachedDocument {
     })
 }
 
-/// There may be a thousand sets of kinds, and few clients read these documents uncompressed. So only the common set keeps
-/// them uncompressed.
+/// Keeps a document uncompressed only for the common set: there may be a thousand sets, and few clients read these
+/// documents uncompressed.
 fn kept(kinds: &Kinds, made: CachedDocument) -> CachedDocument {
     if kinds.common().is_none() { made } else { made.packed() }
 }

@@ -1,14 +1,14 @@
-//! The kinds that a logical cluster serves: those of the server, and its own definitions.
+//! The kinds that a logical cluster serves: built-in ones, and those of its custom resource definitions.
 //!
 //! ```text
-//!   the definitions of a logical cluster ─────────────┐
-//!       what comes with us: built in ─┬─► common set ─┴─► Kinds ─► rows, discovery, OpenAPI
-//!            and of our own (`Own`) ──┘
+//!   custom resource definitions of a logical cluster ─┐
+//!   built-in kinds of Kubernetes ────┬─► common set ──┴─► Kinds ─► resources, discovery, OpenAPI
+//!   built-in kinds of Holon (`Own`) ─┘
 //! ```
 //!
-//! A set of kinds never changes. When a definition does, its logical cluster gets another set ([`Registry`]), and
-//! requests that began with the old one finish with it. Logical clusters that define the same share one set, with
-//! its schemas and its documents; those that define nothing share the common one, and cost nothing.
+//! A set of kinds is immutable. When a definition changes, its logical cluster gets a new set ([`Registry`]), and
+//! requests that began with the old one finish with it. Logical clusters with the same definitions share one set with
+//! its schemas and documents. Those without definitions share the common set and cost nothing.
 
 mod definition;
 pub(crate) mod documents;
@@ -42,18 +42,19 @@ pub(crate) use crate::kinds::definition::{
 pub use crate::kinds::own::{Own, OwnError};
 pub use crate::kinds::registry::Registry;
 
-/// Groups whose objects tell the server what to do. They are not served before it does it: a webhook that is
-/// accepted and never called would mislead its author.
+/// Groups whose objects configure the server. They are not served until the server acts on them: a webhook that is
+/// accepted but never called would mislead its author.
 const WITHHELD: &[&str] = &["admissionregistration.k8s.io", "apiregistration.k8s.io"];
-/// Groups of which no objects are kept. Where they are defined they are answered by [`Connect`](crate::endpoints::connect::Connect), and never written.
+/// Groups whose objects are not stored. If a logical cluster defines one,
+/// [`Connect`](crate::endpoints::connect::Connect) answers its reads; writes are not possible.
 const READ_ONLY: &[&str] = &["metrics.k8s.io"];
-/// Resources of the core group that keep nothing: what is sent there is done at once.
+/// Core resources that are not stored: a create is executed at once.
 const DONE: &[&str] = &["bindings"];
 
-/// What discovery says can be done with objects of a kind that is on its way out.
+/// The verbs of a terminating kind in discovery.
 const LEAVING: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
 
-/// The subresources that are served.
+/// The subresources that the server implements.
 const SERVED: &[&str] = &[
     "approval",
     "binding",
@@ -66,35 +67,35 @@ const SERVED: &[&str] = &[
     "token",
 ];
 
-/// A custom kind, as a logical cluster serves it.
+/// A custom kind of a logical cluster.
 #[derive(Clone, Debug)]
 struct Custom {
     content: definition::Content,
     kind: Arc<CustomKind>,
-    /// Whether its definition has been deleted: what there is of it goes, and nothing comes.
+    /// Whether its definition is terminating: its objects are being deleted, and none can be created.
     is_leaving: bool,
 }
 
-/// A set of kinds, and what is said about them in documents.
+/// A set of kinds and their documents.
 #[derive(Debug)]
 pub(crate) struct Kinds {
     /// In the order of discovery.
     resources: Vec<Arc<ResourceInfo>>,
-    /// What every logical cluster has of it; none if that is all of it.
+    /// The common set, which is part of this one. None if this is the common set.
     common: Option<Arc<Kinds>>,
-    /// Resources by their plural name, which hardly any two have in common: every request looks one up.
+    /// By plural name, which is nearly unique: every request looks up a resource.
     by_plural: HashMap<Arc<str>, Vec<Arc<ResourceInfo>>>,
-    /// Of the kinds that are not Kubernetes's own.
+    /// OpenAPI definitions of the kinds that are not part of Kubernetes.
     definitions: OpenApiDefinitions,
-    /// The versions custom kinds are stored in: of a kind that is served in no version there are objects still.
+    /// The storage versions of custom kinds. A kind without a served version can still have objects.
     stored: Vec<Arc<ResourceInfo>>,
-    /// The custom kinds among them that are on their way out, by group and plural.
+    /// The terminating custom kinds, by group and plural.
     leaving: HashSet<(Arc<str>, Arc<str>)>,
     documents: Documents,
 }
 
 impl Kinds {
-    /// What comes with every server.
+    /// Returns the built-in kinds of Kubernetes.
     pub(crate) fn built_in() -> &'static Arc<Kinds> {
         static BUILT_IN: LazyLock<Arc<Kinds>> = LazyLock::new(|| {
             let served = catalog::built_in().iter().filter(|resource| is_served(resource));
@@ -106,7 +107,7 @@ impl Kinds {
         &BUILT_IN
     }
 
-    /// The same, and what comes with this one.
+    /// Returns the common set: the built-in kinds of Kubernetes and those of `own`.
     fn of_server(own: Own) -> Arc<Kinds> {
         let built_in = Kinds::built_in();
         if own.kinds.is_empty() {
@@ -122,7 +123,7 @@ impl Kinds {
         Arc::new(Kinds::new(others.chain(made).collect(), definitions))
     }
 
-    /// The common set, and these.
+    /// Returns the common set extended by these kinds.
     fn with(common: &Arc<Kinds>, customs: Vec<Custom>) -> Kinds {
         let mut made: Vec<Arc<ResourceInfo>> =
             customs.iter().flat_map(|custom| &custom.kind.resources).cloned().collect();
@@ -157,17 +158,17 @@ impl Kinds {
         &self.resources
     }
 
-    /// The set every logical cluster has, of which this one has more; none if this is that set.
+    /// Returns the common set. None if this is the common set.
     pub(crate) fn common(&self) -> Option<&Arc<Kinds>> {
         self.common.as_ref()
     }
 
-    /// Those that are not in the set every logical cluster has; of that set, all.
+    /// Returns the kinds that are not in the common set. For the common set itself, returns all.
     pub(crate) fn own(&self) -> &[Arc<ResourceInfo>] {
         &self.resources[self.common.as_ref().map_or(0, |common| common.resources.len())..]
     }
 
-    /// All as discovery shows them.
+    /// Returns all kinds as discovery shows them.
     pub(crate) fn shown(&self) -> Vec<Arc<ResourceInfo>> {
         let shown = |resource: &Arc<ResourceInfo>| match self.is_leaving(resource) {
             true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(resource) }),
@@ -176,7 +177,7 @@ impl Kinds {
         self.resources.iter().map(shown).collect()
     }
 
-    /// Whether the definition of a kind has been deleted, and objects of it go and do not come.
+    /// Reports whether the definition of a kind is terminating.
     pub(crate) fn is_leaving(&self, resource: &ResourceInfo) -> bool {
         !self.leaving.is_empty() && self.leaving.contains(&(resource.group.clone(), resource.plural.clone()))
     }
@@ -185,7 +186,7 @@ impl Kinds {
         &self.definitions
     }
 
-    /// Made by the first request for them.
+    /// Returns the documents, which are built on first use.
     pub(crate) fn documents(&self) -> &Documents {
         &self.documents
     }
@@ -194,19 +195,19 @@ impl Kinds {
         self.called(plural).find(|resource| &*resource.group == group && &*resource.version == version)
     }
 
-    /// Whether this very row is among them.
+    /// Reports whether the set contains this very resource, by identity.
     pub(crate) fn has(&self, resource: &Arc<ResourceInfo>) -> bool {
         self.called(&resource.plural).any(|found| Arc::ptr_eq(found, resource))
     }
 
-    /// The resource whose objects are in a collection, in whatever version.
+    /// Returns a resource of a collection, in any version.
     pub(crate) fn find_collection(&self, collection: Collection<'_>) -> Option<&Arc<ResourceInfo>> {
         let all = self.called(collection.plural).chain(&self.stored);
         all.into_iter()
             .find(|resource| *resource.group == *collection.group && *resource.plural == *collection.plural)
     }
 
-    /// The resource whose objects are of a kind, in whatever version; of two groups, the one they are kept in.
+    /// Returns the resource of a kind, in any version. If two groups have it, returns the one it is stored in.
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
         let is_kept =
             |resource: &ResourceInfo| resource.stored_as.is_none() || resource.origin == Origin::Custom;
@@ -220,18 +221,18 @@ impl Kinds {
     }
 }
 
-/// By group, then the best version first, then by name.
+/// Orders by group, then version (best first), then name.
 fn in_order(one: &ResourceInfo, other: &ResourceInfo) -> Ordering {
     let versions = || crd::version_order(&one.version, &other.version);
     one.group.cmp(&other.group).then_with(versions).then_with(|| one.plural.cmp(&other.plural))
 }
 
-/// Whether requests for it are answered: by the generic path, or as a review.
+/// Reports whether the server answers requests for a resource: from the store or as a review.
 fn is_served(resource: &ResourceInfo) -> bool {
     is_kept(resource) || Review::of(resource).is_some()
 }
 
-/// Whether what is sent there stays or is done.
+/// Reports whether objects of a resource are stored, or executed at once like bindings.
 fn is_kept(resource: &ResourceInfo) -> bool {
     let lasts = resource.allows(Verb::Create) && resource.allows(Verb::Get);
     let done = resource.group.is_empty() && DONE.contains(&&*resource.plural);

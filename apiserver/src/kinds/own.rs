@@ -1,8 +1,8 @@
-//! Kinds that come with this server and are not Kubernetes's.
+//! Built-in kinds that are not part of Kubernetes.
 //!
-//! They are described as a user would describe a custom kind, by definitions, and passed in by the program that builds the server.
-//! From there on they are like built-in kinds: every logical cluster serves them, no tenant can redefine them, and
-//! they are compiled once, however many logical clusters there are. No logical cluster has a definition of them to show.
+//! The program that builds the server passes them in as custom resource definitions. After that they are built-in
+//! kinds: every logical cluster serves them, no tenant can redefine them, and they are compiled once for all logical
+//! clusters. No logical cluster has a definition object for them.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ use serde_json::Value;
 
 use crate::kinds::definition;
 
-/// Kinds every logical cluster serves beside the built-in ones.
+/// The kinds that every logical cluster serves besides those of Kubernetes.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     pub(super) kinds: Vec<Arc<CustomKind>>,
 }
 
-/// Why a definition is none to serve. The server that has it was built wrong.
+/// The error for an invalid definition: a bug of the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OwnError {
-    #[error("definition {number} of those that come with the server cannot be read: {why}")]
+    #[error("built-in definition {number} cannot be parsed: {why}")]
     Unreadable { number: usize, why: String },
-    #[error("the definition {name:?} that comes with the server would be refused: {why}")]
+    #[error("built-in definition {name:?} is invalid: {why}")]
     Refused { name: String, why: String },
-    /// Users may define what they like in other groups.
-    #[error("the definition {name:?} that comes with the server is not of the group {GROUP}")]
+    /// Users may define kinds in all other groups.
+    #[error("built-in definition {name:?} is not in the group {GROUP}")]
     Foreign { name: String },
 }
 
 impl Own {
-    /// Of custom resource definitions, in YAML or JSON.
+    /// Parses custom resource definitions in YAML or JSON.
     pub fn read(definitions: &[&str]) -> Result<Own, OwnError> {
         let kinds = definitions.iter().zip(1..).map(|(text, number)| {
             let definition = read(text).map_err(|why| OwnError::Unreadable { number, why })?;
@@ -53,7 +53,7 @@ impl Own {
     }
 }
 
-/// A definition as a server would store it.
+/// Parses a definition as the server would store it.
 fn read(text: &str) -> Result<Value, String> {
     let resource = definition::definitions_resource();
     let schema = resource.schema().expect("built in, so described");
@@ -95,12 +95,8 @@ mod tests {
             assert!(told.contains(expected), "{told}");
         };
         check("served", "severed", "unknown field \"spec.versions[0].severed\"");
-        check("spec:\n", "spec\n", "cannot be read");
-        check(
-            "type: object, ",
-            "type: text, ",
-            "\"gadgets.holon.dev\" that comes with the server would be refused",
-        );
-        check("group: holon.dev", "group: shop.example", "is not of the group holon.dev");
+        check("spec:\n", "spec\n", "cannot be parsed");
+        check("type: object, ", "type: text, ", "\"gadgets.holon.dev\" is invalid");
+        check("group: holon.dev", "group: shop.example", "is not in the group holon.dev");
     }
 }

@@ -1,8 +1,8 @@
-//! Sharing by content: what is defined alike is made once.
+//! Sharing by content: equal definitions are compiled once.
 //!
-//! A platform gives each of a thousand logical clusters the same fifty definitions. They are compiled once, and where
-//! all of them are equal, so is the whole set, with its documents. The pool holds weak references: what no logical cluster serves any more
-//! is gone with the last who did.
+//! A platform may give each of a thousand logical clusters the same fifty definitions. They are compiled once, and
+//! logical clusters with equal definitions share the whole set with its documents. The pool holds weak references: a
+//! kind is dropped with the last logical cluster that serves it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +13,7 @@ use openapi::crd::CustomKind;
 use crate::kinds::definition::{Content, Definition};
 use crate::kinds::{Custom, Kinds};
 
-/// Sweeps out what is gone when a map has doubled since it was last swept, and not before it is this long.
+/// Dead references are removed when a map has doubled since the last time, and not below this size.
 const SWEPT_FROM: usize = 64;
 
 #[derive(Debug, Default)]
@@ -23,18 +23,18 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The kind of a definition that is like this one, if a logical cluster serves it.
+    /// Returns the kind of an equal definition, if a logical cluster serves one.
     pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<CustomKind>> {
         self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
     }
 
-    /// A definition with its kind, or with an equal one that another request made first.
+    /// Returns the definition with its kind, or with an equal kind that another request added first.
     pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<CustomKind>) -> Custom {
         let kind = self.kinds.get(&definition.content, || kind);
         Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
     }
 
-    /// The common set and these kinds, in the order of their definitions.
+    /// Returns the common set extended by these kinds, in the order of their definitions.
     pub(super) fn set(&mut self, common: &Arc<Kinds>, customs: Vec<Custom>) -> Arc<Kinds> {
         if customs.is_empty() {
             return common.clone();
@@ -44,7 +44,7 @@ impl Pool {
     }
 }
 
-/// Values by their content, for as long as they are in use.
+/// Values by content, for as long as they are in use.
 #[derive(Debug)]
 struct Shared<K, V> {
     by_content: HashMap<K, Weak<V>>,

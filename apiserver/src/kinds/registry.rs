@@ -1,16 +1,16 @@
-//! Which logical cluster serves what.
+//! The kinds of each logical cluster.
 //!
 //! ```text
-//!   definitions change ─► follow: whose? ─► read those of that logical cluster ─► pool ─► its set of kinds
-//!   a kind is not found, or discovery is asked for ─────────┘
+//!   watch of definitions ─► logical clusters with changes ─► list of their definitions ─► pool ─► sets of kinds
+//!   a kind is not found, or a discovery request ─────────────┘
 //! ```
 //!
-//! There is an entry for each logical cluster that defines something, and none for the others. It always comes from
-//! reading all definitions of that logical cluster at one revision, and an older reading never replaces a newer one;
-//! so it does not matter who reads first, or how often.
+//! Only logical clusters with definitions have an entry. It is always built from a list of all definitions of the
+//! logical cluster at one revision, and an older list never replaces a newer one. So it does not matter who lists first
+//! or how often.
 //!
-//! Following brings news within moments. A request that must not miss a definition from before it does not
-//! wait for it, but [reads](Registry::fresh): on a store of several servers another one may have written it.
+//! The watch delivers changes within moments. A request that must see all earlier definitions does not wait for the
+//! watch but [lists](Registry::fresh) them, because another server on the same store may have written one.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,16 +28,16 @@ use crate::kinds::definition::{DEFINITIONS, Definition};
 use crate::kinds::pool::Pool;
 use crate::kinds::{Custom, Kinds, Own};
 
-/// Before reading again when the store does not answer.
+/// Pause before listing again if the store is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Definitions read together when everything is read. They are large.
+/// Page size when all definitions are listed. They are large.
 const PAGE_ENTRIES: usize = 100;
 
-/// Finds the kinds of a logical cluster.
+/// The kinds of all logical clusters.
 #[derive(Debug)]
 pub struct Registry {
     store: Arc<dyn Store>,
-    /// What every logical cluster serves.
+    /// The kinds that every logical cluster serves.
     common: Arc<Kinds>,
     by_cluster: RwLock<Clusters>,
     pool: Mutex<Pool>,
@@ -45,31 +45,31 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct Clusters {
-    /// Of those that define something.
+    /// The logical clusters with definitions.
     served: HashMap<Id, Served>,
-    /// When one of them last ceased to. A read from before that may contain it.
+    /// The revision at which one of them last lost its definitions. An older list may still contain these.
     forgotten_at: Revision,
-    /// Everything noted is of this revision, or older.
+    /// The newest revision of any list so far.
     newest: Revision,
 }
 
-/// Whether a reading was new enough to count.
+/// Whether a list was recent enough to be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Noted {
     Yes,
     TooOld,
 }
 
-/// The definitions of a logical cluster by the revisions they were written at; none for what is not served.
+/// The definitions of a logical cluster by revision. None for a kind that is not served.
 type Written = Vec<(Revision, Option<Custom>)>;
 
-/// What one logical cluster serves.
+/// The kinds of one logical cluster.
 #[derive(Debug)]
 struct Served {
-    /// When this was all there was.
+    /// The newest revision at which these were all its definitions.
     at: Revision,
     written: Written,
-    /// A watch of objects of a kind also watches this.
+    /// Watches of custom objects subscribe to this.
     kinds: watch::Sender<Arc<Kinds>>,
 }
 
@@ -79,18 +79,18 @@ impl Registry {
         Registry { store, common, by_cluster: RwLock::default(), pool: Mutex::default() }
     }
 
-    /// Every logical cluster also serves these. To be said before anything is read.
+    /// Adds kinds that every logical cluster serves. To be called before the first list.
     pub fn with_own(mut self, own: Own) -> Registry {
         self.common = Kinds::of_server(own);
         self
     }
 
-    /// What every logical cluster serves, whatever it defines.
+    /// Returns the kinds that every logical cluster serves.
     pub(crate) fn common(&self) -> &Arc<Kinds> {
         &self.common
     }
 
-    /// The kinds of a logical cluster, as far as the watch has delivered them.
+    /// Returns the kinds of a logical cluster, as far as the watch has delivered them.
     pub(crate) fn of(&self, cluster: Id) -> Arc<Kinds> {
         match self.read().served.get(&cluster) {
             Some(served) => served.kinds.borrow().clone(),
@@ -98,7 +98,7 @@ impl Registry {
         }
     }
 
-    /// The kinds of a logical cluster, with all definitions written before the call.
+    /// Returns the kinds of a logical cluster, including all definitions written before the call.
     pub(crate) async fn fresh(&self, cluster: Id) -> Result<Arc<Kinds>, ReadError> {
         loop {
             let read = self.store.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
@@ -108,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// What `find` finds among the kinds of a logical cluster. If that is nothing, it may have been defined a moment ago.
+    /// Looks up something in the kinds of a logical cluster. If it is not found, lists the definitions and looks again.
     pub(crate) async fn find<T>(
         &self,
         cluster: Id,
@@ -120,17 +120,17 @@ impl Registry {
         }
     }
 
-    /// The kinds of a logical cluster and their changes; none if it defines nothing.
+    /// Returns the kinds of a logical cluster and their changes. None if it has no definitions.
     pub(crate) fn changes(&self, cluster: Id) -> Option<watch::Receiver<Arc<Kinds>>> {
         self.read().served.get(&cluster).map(|served| served.kinds.subscribe())
     }
 
-    /// What is noted here happened at this revision, or before.
+    /// Returns a revision at or after all changes that are known here.
     pub(crate) fn newest(&self) -> Revision {
         self.read().newest
     }
 
-    /// A custom resource for a request to all logical clusters: that of the first, by id, which serves it.
+    /// Returns a custom resource for a request to all logical clusters: that of the first one, by id, that serves it.
     pub(crate) fn anywhere(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceInfo>> {
         let clusters = self.read();
         let serving = clusters.served.iter().filter_map(|(id, served)| {
@@ -139,7 +139,7 @@ impl Registry {
         serving.min_by_key(|(id, _)| **id).map(|(_, resource)| resource)
     }
 
-    /// Reads all there are. Before that, only those who read anew get right answers.
+    /// Lists all definitions. Before that, only [`Registry::fresh`] returns correct kinds.
     pub async fn load(&self) -> Result<Revision, ReadError> {
         let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
         let mut clusters: HashMap<Id, Vec<Entry>> = HashMap::new();
@@ -156,7 +156,7 @@ impl Registry {
                 break read.revision;
             }
         };
-        // Those that define nothing any more lose what they had.
+        // A logical cluster that has no definitions any more loses its kinds.
         let known: Vec<Id> = self.read().served.keys().copied().collect();
         for cluster in known {
             clusters.entry(cluster).or_default();
@@ -169,7 +169,7 @@ impl Registry {
         Ok(revision)
     }
 
-    /// Follows what is defined until told to stop.
+    /// Watches the definitions until `stop`.
     pub async fn follow(self: Arc<Self>, mut stop: Stop) -> Result<(), Infallible> {
         let following = async {
             loop {
@@ -206,7 +206,7 @@ impl Registry {
             for cluster in clusters {
                 self.fresh(cluster).await?;
             }
-            // A read from before that, still in progress, may contain deleted definitions.
+            // A list that is older than these events and still in progress may contain deleted definitions.
             if let Some(event) = events.last() {
                 let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
                 clusters.forgotten_at = event.revision.max(clusters.forgotten_at);
@@ -219,10 +219,10 @@ impl Registry {
         self.by_cluster.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of all definitions of a logical cluster, as they were at a revision.
+    /// Records all definitions of a logical cluster at a revision.
     pub(super) fn set(&self, cluster: Id, at: Revision, entries: &[Entry]) -> Noted {
         let Some(known) = self.known(cluster, at, entries) else {
-            // What an older reading found since is not what there is.
+            // The definitions are the same as before, only the revision is newer.
             let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(served) = clusters.served.get_mut(&cluster) {
                 served.at = at.max(served.at);
@@ -235,7 +235,7 @@ impl Registry {
         *newest = at.max(*newest);
         match served.get_mut(&cluster) {
             Some(served) if served.at >= at => {}
-            // Dropping it tells the watches.
+            // Dropping the sender notifies the watches.
             Some(_) if written.is_empty() => {
                 served.remove(&cluster);
                 *forgotten_at = at.max(*forgotten_at);
@@ -257,7 +257,8 @@ impl Registry {
         Noted::Yes
     }
 
-    /// The definitions of a logical cluster; none if they did not change.
+    /// Returns the known kinds by the revisions of their definitions. None if the definitions did not change, or the
+    /// list is not newer.
     fn known(
         &self,
         cluster: Id,
@@ -273,7 +274,7 @@ impl Registry {
         (served.at < at && !is_same).then(|| served.written.iter().cloned().collect())
     }
 
-    /// The kinds of these definitions, of which some may be known.
+    /// Returns the kinds of these definitions, reusing those that are known.
     fn made(&self, known: &HashMap<Revision, Option<Custom>>, entries: &[Entry]) -> (Written, Arc<Kinds>) {
         let custom = |entry: &Entry| match known.get(&entry.revision()) {
             Some(custom) => custom.clone(),
@@ -285,8 +286,7 @@ impl Registry {
         (written, kinds)
     }
 
-    /// A definition with its kind; none if it cannot be read. A large one takes a while to make, and no task that makes
-    /// another waits for it.
+    /// Compiles a definition, or returns None if that fails. A large one takes a while, so no lock is held meanwhile.
     fn custom(&self, definition: &Definition<'_>) -> Option<Custom> {
         let known = self.pool().known(definition);
         let kind = match known {

@@ -1,20 +1,20 @@
-//! Kinds whose objects are questions. They are answered when they are created, and never stored.
+//! Reviews: kinds that are answered when they are created, and never stored.
 
 use openapi::catalog::resource_info::ResourceInfo;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Review {
-    /// Who am I?
+    /// The user who sends the request.
     SelfSubject,
-    /// May I?
+    /// Whether the user may send a request.
     SelfAccess,
-    /// May they?
+    /// Whether any user may send a request.
     Access,
-    /// May they, in this namespace?
+    /// Whether any user may send a request in this namespace.
     LocalAccess,
-    /// What may I?
+    /// All rules of the user.
     SelfRules,
-    /// Whose is this token?
+    /// The user of a token.
     Token,
 }
 
@@ -31,7 +31,7 @@ const REVIEWS: &[(&str, &str, Review)] = &[
 ];
 
 impl Review {
-    /// Which question objects of this kind ask, if they ask one.
+    /// Returns the review of this kind, if it is one.
     pub(crate) fn of(resource: &ResourceInfo) -> Option<Review> {
         let found = REVIEWS
             .iter()

@@ -1,4 +1,4 @@
-//! Who shares what, and who sees what when.
+//! Stories of sharing and visibility.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::kinds::definition::DEFINITIONS;
 use crate::kinds::{Kinds, Own, Registry};
 use crate::objects::stored;
 
-/// A definition that is served, of `plural` in `shop.example`.
+/// Returns a served definition of `plural` in `shop.example`.
 fn served(plural: &str) -> Value {
     let names = json!({ "plural": plural, "singular": plural, "kind": plural, "listKind": plural });
     let version = json!({
@@ -37,7 +37,7 @@ impl World {
         World { registry: Registry::new(store.clone()), store }
     }
 
-    /// Writes a definition, whatever was there before.
+    /// Writes a definition, replacing an existing one.
     async fn put(&self, cluster: u64, definition: &Value) {
         let name = definition["metadata"]["name"].as_str().unwrap();
         let key = DEFINITIONS.key(Id::new(cluster), None, name);
@@ -90,10 +90,10 @@ async fn what_is_defined_alike_is_made_once() {
         Arc::ptr_eq(&world.of(2000), Kinds::built_in()),
         "a logical cluster without definitions has the built-in kinds"
     );
-    // What the built-in kinds say about themselves is said once, whatever else a set has.
+    // All sets share the resources of built-in kinds.
     let built_in = |kinds: &Kinds| kinds.find("", "v1", "pods").unwrap().clone();
     assert!(Arc::ptr_eq(&built_in(&first), &built_in(Kinds::built_in())));
-    // When the last who defines it does not any more, it is gone.
+    // The kind is dropped with the last definition of it.
     let apples = Arc::downgrade(&resource(&first));
     drop((first, other));
     for cluster in 1..=1001 {
@@ -104,7 +104,7 @@ async fn what_is_defined_alike_is_made_once() {
     assert!(Arc::ptr_eq(&world.of(1001), Kinds::built_in()));
 }
 
-/// A server with kinds of its own, and a million logical clusters.
+/// A server with built-in kinds of its own, and a million logical clusters.
 #[tokio::test]
 async fn what_a_server_brings_along_is_made_once_for_everybody() {
     let mut theirs = served("gears");
@@ -126,7 +126,7 @@ async fn what_a_server_brings_along_is_made_once_for_everybody() {
     let mut runs = groups.clone();
     runs.dedup();
     assert_eq!(runs.iter().filter(|group| *group == "holon.dev").count(), 1, "one group: {runs:?}");
-    // A definition in the store that claims our group.
+    // A definition in the group of the built-in kinds, written to the store directly.
     world.put(2, &theirs).await;
     assert!(Arc::ptr_eq(&gears(&*world.fresh(2).await), &gears(world.registry.common())));
 }
@@ -151,7 +151,7 @@ async fn a_kind_is_served_while_its_definition_says_so() {
     assert_eq!(shown.verbs, crate::kinds::LEAVING);
 }
 
-/// A read of the definitions that is reported late.
+/// A list of the definitions that arrives late.
 #[tokio::test]
 async fn an_older_reading_never_replaces_a_newer_one() {
     let world = World::new();

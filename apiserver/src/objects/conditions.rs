@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::objects::metadata;
 
-/// One thing that is so, or not.
+/// A condition with status True or False.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Condition {
     pub(crate) kind: &'static str,
@@ -24,13 +24,13 @@ impl Condition {
     }
 }
 
-/// Whether an object says so.
+/// Reports whether a condition of an object is True.
 pub(crate) fn holds(object: &Value, kind: &str) -> bool {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
-/// Says it in the object: in the place where it was said before, since then if it was said so before.
+/// Sets a condition. Keeps its position, and its transition time if the status is the same.
 pub(crate) fn set(object: &mut Value, condition: &Condition) {
     let Condition { kind, holds, reason, message } = condition;
     let state = if *holds { "True" } else { "False" };

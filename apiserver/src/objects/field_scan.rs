@@ -1,12 +1,12 @@
 //! JSON field scan: finds a field of stored JSON without parsing the rest.
 //!
-//! Stored JSON is canonical: no blanks, and the names of an object in order. So the way to a field leads past
-//! what comes before it, string by string, and ends where it would have to stand. Nothing is decoded, copied or
-//! checked on the way; code that needs more than a few plain strings makes a [tree](crate::objects::stored::tree).
+//! Stored JSON is canonical: no blanks, and field names in order. So the scan skips the fields before the requested
+//! one, string by string, and stops where the field would have to be. It decodes, copies and validates nothing. Code
+//! that needs more than a few plain strings parses a [tree](crate::objects::stored::tree).
 
 use memchr::memchr2;
 
-/// The value of a field of the object that `text` begins with, as it is written. The outer `None`: it cannot be read.
+/// Returns the raw value of a field of the object at the beginning of `text`. The outer `None` means invalid JSON.
 pub(crate) fn field<'a>(text: &'a [u8], name: &str) -> Option<Option<&'a [u8]>> {
     let mut rest = text.strip_prefix(b"{")?;
     if rest.first() == Some(&b'}') {
@@ -15,7 +15,7 @@ pub(crate) fn field<'a>(text: &'a [u8], name: &str) -> Option<Option<&'a [u8]>> 
     loop {
         let (quoted, after) = string(rest)?;
         let (found, after) = (&quoted[1..quoted.len() - 1], after.strip_prefix(b":")?);
-        // An escaped name stands where its plain form belongs, which this is not.
+        // An escaped name is ordered by its plain form, so its escaped form must not end the scan.
         if found > name.as_bytes() && !found.contains(&b'\\') {
             return Some(None);
         }
@@ -31,7 +31,7 @@ pub(crate) fn field<'a>(text: &'a [u8], name: &str) -> Option<Option<&'a [u8]>> 
     }
 }
 
-/// A value that is plain text. None if it is something else, or escaped.
+/// Returns the contents of a string without escapes. None for any other value.
 pub(crate) fn text(value: &[u8]) -> Option<&str> {
     let inner = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     std::str::from_utf8(inner).ok().filter(|inner| !inner.contains('\\'))
@@ -44,7 +44,7 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
         at += memchr2(b'"', b'\\', text.get(at..)?)?;
         match text[at] {
             b'"' => return Some(text.split_at(at + 1)),
-            // What is escaped is no end, not even a quote.
+            // Skips the escaped character, which may be a quote.
             _ => at += 2,
         }
     }
@@ -59,7 +59,7 @@ fn value(text: &[u8]) -> Option<(&[u8], &[u8])> {
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
             b'}' | b']' if depth > 0 => (at, depth) = (at + 1, depth - 1),
             _ if depth > 0 => at += 1,
-            // Numbers and words end where something else begins.
+            // Numbers and literals end at the next delimiter.
             b',' | b'}' | b']' => return None,
             _ => {
                 let end = text[at..].iter().position(|byte| b",}]".contains(byte))?;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the object, each of its fields is found as it was written, and no other.
+        /// The scan finds every field of an object with its raw value, and no other field.
         #[test]
         fn a_field_is_what_a_parser_says_it_is(
             fields in prop::collection::btree_map(word(), tree(), 0..6),
@@ -115,7 +115,7 @@ mod tests {
             prop_assert_eq!(found, Some(expected), "{}", written);
         }
 
-        /// Nothing that is stored, however damaged, makes it panic.
+        /// Damaged JSON never causes a panic.
         #[test]
         fn what_is_cut_off_is_unreadable_at_worst(object in tree(), cut in 0usize..200) {
             let written = object.to_string();

@@ -1,10 +1,10 @@
-//! The metadata of objects: reading it, and making it for objects that the server creates.
+//! Access to metadata, and metadata of objects that the server creates.
 
 pub(crate) use api::meta::time::{now, now_micros as micro_now, seconds as time};
 use openapi::meta::status::Status;
 use serde_json::{Map, Value, json};
 
-/// The metadata of an object, as a map; made if there is none.
+/// Returns the metadata of an object as a map. Creates it if it is missing.
 pub(crate) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     let fields =
         object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
@@ -19,7 +19,7 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// Whether it has been deleted, and waits for something before it can go.
+/// Reports whether the object is terminating.
 pub(crate) fn is_leaving(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
@@ -28,7 +28,7 @@ pub(crate) fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// An object of the server's own making.
+/// Returns an object that the server creates.
 pub(crate) fn made(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Value {
     let mut metadata =
         json!({ "name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": now() });

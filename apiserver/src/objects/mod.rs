@@ -1,4 +1,4 @@
-//! Objects as they are stored: their bytes, single fields of them, their metadata, and selectors on them.
+//! Stored objects: their bytes, single fields, metadata, and selectors on them.
 
 pub(crate) mod conditions;
 pub(crate) mod field_scan;

@@ -1,11 +1,11 @@
-//! State that is kept in step with a part of the store's history.
+//! State that follows a part of the store's history.
 //!
 //! ```text
-//!   the store's history of a range ─► a cursor ─► whatever is made of it
+//!   the store's history of a range ─► a cursor ─► derived state
 //! ```
 //!
-//! It is never behind its readers: a reader names a revision, and the cursor is read up to there
-//! first. When nothing happened since, that is a look at two numbers.
+//! The state is never older than its readers require: a reader names a revision, and the cursor is first read up to it.
+//! If nothing has happened since, this compares two numbers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use tokio::sync::Mutex;
 
 use crate::keys;
 
-/// Entries read together at the beginning.
+/// Page size of the first list.
 const PAGE_ENTRIES: usize = 1000;
-/// Before looking again when the store does not answer.
+/// Pause before reading again if the store is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// State derived from the entries of a range.
@@ -30,7 +30,7 @@ pub(crate) trait State: Send + Sync {
 
     fn add(draft: &mut Self::Draft, entry: &Entry);
 
-    /// Takes over all there was at a revision. What happened before it, and was not seen, is unknown.
+    /// Replaces the state by that at a revision. The changes in between are unknown.
     fn replace(&self, draft: Self::Draft, at: Revision);
 
     fn apply(&self, events: &[Event], through: Revision);
@@ -41,24 +41,24 @@ pub(crate) struct Replica<S> {
     kept: Arc<dyn Store>,
     range: Range,
     state: S,
-    /// The state is as of this revision. Written after the state, so a reader finds at least that.
+    /// The revision of the state. It is written after the state, so a reader finds at least this revision.
     reached: AtomicU64,
-    /// Its holder reads on for all who wait. None before the first, and when history was lost.
+    /// The holder of the lock reads for all who wait. None before the first read, and after history was lost.
     cursor: Mutex<Option<Watch>>,
 }
 
 impl<S: State> Replica<S> {
-    /// Over a range of what is kept.
+    /// Creates one for a range of a store.
     pub(crate) fn new(kept: Arc<dyn Store>, range: Range, state: S) -> Replica<S> {
         Replica { kept, range, state, reached: AtomicU64::new(0), cursor: Mutex::default() }
     }
 
-    /// As far as it has reached.
+    /// Returns the state, as far as it has got.
     pub(crate) fn state(&self) -> &S {
         &self.state
     }
 
-    /// What it is made of.
+    /// Returns the underlying store.
     pub(crate) fn kept(&self) -> &Arc<dyn Store> {
         &self.kept
     }
@@ -67,12 +67,12 @@ impl<S: State> Replica<S> {
         self.reached.load(Ordering::Acquire) >= revision.0
     }
 
-    /// Brings the state up to a revision, which must have happened.
+    /// Brings the state up to a revision, which must exist.
     pub(crate) async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
         if self.has_reached(revision) && revision != Revision::ZERO {
             return Ok(());
         }
-        // Held while reading: this is a queue at the cursor, and who comes first reads for the others.
+        // Held while reading: callers queue here, and the first one reads for the others.
         let mut cursor = self.cursor.lock().await;
         loop {
             let watch = match cursor.as_mut() {
@@ -94,13 +94,13 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Brings the state up to every write that was answered before.
+    /// Brings the state up to every write that was acknowledged before the call.
     pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
         let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.reach(now).await
     }
 
-    /// Follows the store without being asked, for those who wait for changes. Goes on for as long as it is polled.
+    /// Follows the store, for subscribers of changes. Never returns.
     pub(crate) async fn follow(&self) -> Infallible {
         loop {
             if let Err(error) = self.followed().await
@@ -122,7 +122,7 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Reads everything there is, and returns a cursor that goes on from there.
+    /// Lists the range, and returns a cursor that continues from there.
     async fn begin(&self) -> Result<Watch, ReadError> {
         let mut draft = S::Draft::default();
         let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };

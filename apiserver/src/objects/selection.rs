@@ -1,7 +1,7 @@
 //! Label and field selectors.
 //!
-//! RequestInfo about the cheapest first: what the key says (name and namespace), then the labels, read from the metadata
-//! alone, and only for other fields the whole object.
+//! The cheapest requirements are checked first: name and namespace in the key, then the labels, from the metadata
+//! alone. Only other fields need the whole object.
 
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::conversion;
@@ -14,15 +14,15 @@ use crate::keys::ObjectKey;
 use crate::objects::stored;
 use crate::request::query::Query;
 
-/// The selectors of a request, parsed.
+/// The parsed selectors of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     labels: LabelSelector,
-    /// The requirements on fields that the key has.
+    /// The requirements on fields that the key contains.
     place: FieldSelector,
-    /// The requirements on all others.
+    /// The requirements on all other fields.
     fields: FieldSelector,
-    /// The namespace of the path, where a range of keys cannot say it.
+    /// The namespace of the path, if the range of keys does not restrict it.
     namespace: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Selection {
         Ok(Selection { labels, place, fields, namespace: None })
     }
 
-    /// The same in one namespace of every logical cluster.
+    /// Restricts the selection to one namespace of every logical cluster.
     pub(crate) fn within(self, namespace: Option<String>) -> Selection {
         Selection { namespace, ..self }
     }
@@ -49,12 +49,12 @@ impl Selection {
         labels.is_empty() && place.is_empty() && fields.is_empty() && namespace.is_none()
     }
 
-    /// The one name that can match, if there is only one.
+    /// Returns the only name that can match, if there is one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.place.exact("metadata.name")
     }
 
-    /// An object that cannot be read matches nothing but "everything".
+    /// Reports whether an entry matches. An entry that cannot be decoded matches only the empty selector.
     pub(crate) fn holds(&self, resource: &ResourceInfo, entry: &Entry) -> bool {
         self.is_everything()
             || self.holds_place(entry) && self.holds_labels(entry) && self.holds_fields(resource, entry)
@@ -139,7 +139,7 @@ mod tests {
         assert!(!anywhere.within(Some("other".into())).holds(resource, &entry));
     }
 
-    /// Labels as they may be stored, also from before they were validated, next to text that looks like them.
+    /// Stored labels, also from before they were validated, next to text that looks like labels.
     fn labelled() -> impl Strategy<Value = Value> {
         let word = || {
             proptest::sample::select(
@@ -155,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// The field scan finds what a parser finds.
+        /// The field scan agrees with a parser.
         #[test]
         fn labels_select_what_they_would_in_a_tree(
             object in labelled(),

@@ -1,9 +1,9 @@
-//! Errors of the store as the Status that a client receives.
+//! Conversion of store errors into the Status for the client.
 
 use openapi::meta::status::{GroupResource, Status};
 use storage::{CommitError, ReadError};
 
-/// The Status for a failed read.
+/// Converts a failed read.
 pub(crate) fn unreadable(error: ReadError) -> Status {
     match error {
         ReadError::Compacted { requested, oldest } => {

@@ -1,17 +1,18 @@
-//! An object as it is kept: the JSON we answer with, less what the store knows better.
+//! The stored form of an object: the JSON of the response, without the fields that the store knows.
 //!
 //! ```text
 //!   at: u32 | notes: u32 | {"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"name":"a",…},…}
 //!                                                                           ▲ at           ▲ notes
 //! ```
 //!
-//! The resourceVersion is the store's revision, which is only known once the object is stored; and the logical
-//! cluster an object lives in is part of its key. So both are left out, and put in whenever the object is written to
-//! a client: the version at `at`, the logical cluster at `notes` (zero: there are no annotations), if the reader looks
-//! at several. That is a few copies instead of a parse. A get, a list and a watch never make a tree of an object.
+//! The resourceVersion is the revision, which is known only after the commit; the logical cluster is part of the key.
+//! So both are left out of the stored JSON and inserted into each response: the version at `at`, and, for readers of
+//! all logical clusters, an annotation with the logical cluster at `notes` (zero: there are no annotations). That is a
+//! few copies instead of parsing. Get, list and watch never build a tree of an object.
 //!
-//! Objects of custom kinds carry a stamp between the header and the JSON, and the highest bit of `at` says so: the hash
-//! of the schema they were pruned and filled by. While the schema has that hash, doing so again would change nothing.
+//! Objects of custom kinds have a stamp between the header and the JSON, marked by the highest bit of `at`: the hash of
+//! the schema that they were pruned and defaulted with. While the schema has that hash, doing so again would change
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,22 +29,22 @@ use crate::objects::field_scan;
 
 /// The length of `at` and `notes`.
 const HEADER: usize = 8;
-/// Set in `at` where a stamp follows.
+/// Set in `at` if a stamp follows.
 const STAMPED: u32 = 1 << 31;
 /// The length of a stamp.
 const STAMP: usize = 16;
-/// `"resourceVersion":"18446744073709551615",`, and an annotation with what may have to be around it.
+/// `"resourceVersion":"18446744073709551615",`, and the annotation with its surroundings.
 pub(crate) const ADDED_BYTES_MAX: usize = 42 + 80;
 
-/// Turns an object into what is stored. Its metadata must not be empty; every stored object has a name.
+/// Encodes an object for the store. Its metadata must not be empty; every stored object has a name.
 ///
-/// Fields are written one by one, to know where the contents of `metadata` begin. Searching for them would not
-/// do: a value may contain `"metadata":{` as well. What the object is stands first, where a list can leave it out.
+/// Fields are written one by one, because the position of the contents of `metadata` is needed. Searching for it is not
+/// possible: a value may contain `"metadata":{` too. `apiVersion` and `kind` come first, so that a list can omit them.
 pub fn encode(object: &Value) -> Bytes {
     encode_with(object, None)
 }
 
-/// The same, with a stamp.
+/// Encodes an object with a stamp.
 pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
     let mut bytes = vec![0; HEADER];
     bytes.extend(stamp.iter().flat_map(|stamp| stamp.to_le_bytes()));
@@ -56,7 +57,7 @@ pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
         Some(inner) if name == "metadata" => (at, notes) = write_metadata(bytes, inner),
         _ => put(bytes, value),
     });
-    // Places are counted from where the JSON begins; zero stands for none.
+    // Positions are relative to the JSON; zero means none.
     let place = |place: usize| place.saturating_sub(begun) as u32;
     let flag = if stamp.is_some() { STAMPED } else { 0 };
     bytes[..4].copy_from_slice(&(place(at) | flag).to_le_bytes());
@@ -64,10 +65,10 @@ pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
     bytes.into()
 }
 
-/// Writes the metadata, and says where its contents begin, and those of the annotations.
+/// Writes the metadata. Returns the positions of its contents and of the contents of the annotations.
 fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize, usize) {
     let (at, mut notes) = (bytes.len() + 1, 0);
-    // An annotation that a client wrote must not look as if it came from us.
+    // Drops this annotation, so that a client cannot set it: readers trust it to come from the server.
     let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
     let kept = metadata.iter().filter(|(name, _)| match name.as_str() {
@@ -85,7 +86,7 @@ fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize,
     (at, notes)
 }
 
-/// Writes an object, its values as `write` does.
+/// Writes an object, and its values with `write`.
 fn fields<'a>(
     bytes: &mut Vec<u8>,
     fields: impl Iterator<Item = (&'a String, &'a Value)>,
@@ -108,22 +109,22 @@ fn put(out: &mut Vec<u8>, value: &impl serde::Serialize) {
     serde_json::to_writer(out, value).expect("JSON values are JSON");
 }
 
-/// The JSON of an object, without its version; for those who look at a part of it.
+/// Returns the JSON of an object without its version, for field scans.
 pub(crate) fn json(entry: &Entry) -> Option<&[u8]> {
     Some(split(entry.value())?.3)
 }
 
-/// What an object was stamped with.
+/// Returns the stamp of an object.
 pub(crate) fn stamp(stored: &[u8]) -> Option<u128> {
     split(stored)?.2
 }
 
-/// Whether the JSON of an object begins with this.
+/// Reports whether the JSON of an object begins with `heading`.
 pub(crate) fn begins_with(stored: &[u8], heading: &str) -> bool {
     split(stored).is_some_and(|(.., json)| json.starts_with(heading.as_bytes()))
 }
 
-/// `at`, `notes`, the stamp if there is one, and the JSON.
+/// Returns `at`, `notes`, the stamp if there is one, and the JSON.
 fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
     let (at, rest) = stored.split_first_chunk::<4>()?;
     let (notes, rest) = rest.split_first_chunk::<4>()?;
@@ -137,10 +138,10 @@ fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
     Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
 }
 
-/// A stored value, split where the version and the annotation go in.
+/// A stored value, split where the version and the annotation are inserted.
 struct Parts<'a> {
     before: &'a [u8],
-    /// From the contents of the metadata to those of the annotations; none if there are none.
+    /// From the contents of the metadata to those of the annotations. None if there are none.
     between: Option<&'a [u8]>,
     after: &'a [u8],
 }
@@ -181,12 +182,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The first bytes of a stored object of a kind.
+/// Returns the first bytes of the JSON of every object of a kind.
 pub(crate) fn heading(api_version: &str, kind: &str) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
 }
 
-/// Writes the object as it stands in a list whose kind says what is in it: without the [`heading`] of its own.
+/// Writes an object as an item of a list that names the kind: without its own [`heading`].
 pub(crate) fn write_item(
     stored: &[u8],
     revision: Revision,
@@ -202,59 +203,59 @@ pub(crate) fn write_item(
     parts.write(revision, home, out);
 }
 
-/// Writes the object as clients see it, as of `revision`; one that was never stored (a dry run) has none. A reader
-/// who looks at several logical clusters is told the `home` of each object.
+/// Writes an object as clients see it, with the version `revision` (zero: none, as in a dry run of a create). `home` is
+/// given if the client reads all logical clusters.
 pub fn write(stored: &[u8], revision: Revision, home: Option<Id>, out: &mut BytesMut) {
     if let Some(parts) = Parts::of(stored) {
         parts.write(revision, home, out);
     }
 }
 
-/// The object as clients see it.
+/// Returns the object as clients see it.
 pub fn read(entry: &Entry) -> Bytes {
     let mut out = BytesMut::new();
     write(entry.value(), entry.revision(), None, &mut out);
     out.freeze()
 }
 
-/// The object as a tree, for the few who need one.
+/// Parses the object into a tree.
 pub fn tree(entry: &Entry) -> Result<Value, serde_json::Error> {
     codec::parse_json(&read(entry))
 }
 
-/// Whether two stored objects look the same to clients, who do not see stamps.
+/// Reports whether two stored objects are the same to clients, who do not see stamps.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let json = |stored| split(stored).map(|(at, notes, _, json)| (at, notes, json));
     json(one) == json(other)
 }
 
-/// The metadata of an object and what follows it, as it is written; for a [field scan](crate::objects::field_scan).
+/// Returns the JSON from the metadata on, for a [field scan](crate::objects::field_scan).
 pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
     let (at, _, _, json) = split(stored)?;
-    // The brace that opens the metadata stands right before its contents.
+    // The opening brace of the metadata precedes its contents.
     json.get(at.checked_sub(1)?..)
 }
 
-/// Whether an object is on its way out. What cannot be read is.
+/// Reports whether an object is terminating. One that cannot be read counts as terminating.
 pub(crate) fn is_leaving(entry: &Entry) -> bool {
     let said = metadata_of(entry.value()).and_then(|text| field_scan::field(text, "deletionTimestamp"));
     said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
 }
 
-/// The uid of an object; empty if it has none, nothing if it cannot be read.
+/// Returns the uid of an object. Empty if it has none, None if the object cannot be read.
 pub(crate) fn uid(entry: &Entry) -> Option<&str> {
     let uid = field_scan::field(metadata_of(entry.value())?, "uid")?;
     Some(uid.and_then(field_scan::text).unwrap_or_default())
 }
 
-/// The labels of an object, as they are written. None if they cannot be read without decoding.
+/// Returns the raw labels of an object. None if they have escapes or cannot be read.
 pub(crate) fn labels(stored: &[u8]) -> Option<Labels<'_>> {
     let labels =
         field_scan::field(metadata_of(stored)?, "labels")?.filter(|text| *text != b"null").unwrap_or(b"{}");
     (!labels.contains(&b'\\')).then_some(Labels(labels))
 }
 
-/// Labels that are plain text throughout.
+/// Labels without escapes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Labels<'a>(&'a [u8]);
 
@@ -264,7 +265,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Whether an object is stored as clients of a resource see it.
+/// Reports whether the stored form of an object is the one that clients of a resource see.
 pub(crate) fn is_as_stored(resource: &ResourceInfo, entry: &Entry) -> bool {
     let Some(custom) = &resource.custom else { return resource.stored_as.is_none() };
     let stamped = stamp(entry.value()) == Some(custom.schema_hash);
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A tenant who could write the annotation could pass its objects off as another's.
+    /// A tenant that could write the annotation could present its objects as those of another logical cluster.
     #[test]
     fn what_the_store_knows_better_is_not_stored() {
         let annotations = json!({ LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });
@@ -349,7 +350,7 @@ mod tests {
         assert!(labels(&escaped).is_none(), "not without decoding");
     }
 
-    /// `serde_json` reads an object with this key as the JSON in its value, or not at all.
+    /// `serde_json` parses an object with this key as the JSON in its value, or not at all.
     #[test]
     fn no_key_makes_an_object_unreadable() {
         for value in [json!(1), json!("{\"x\":1}")] {

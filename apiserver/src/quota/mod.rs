@@ -1,17 +1,17 @@
 //! Quotas of logical clusters: objects, bytes, requests and watches.
 //!
-//! Its object says so, in its parent, where only those write who are responsible for it:
+//! The limits are in the LogicalCluster object, which is in the parent: only users of the parent can write it.
 //!
 //! ```text
 //!   kind: LogicalCluster
 //!   spec: { limits: { objects: 10000, bytes: 100Mi, requestsPerSecond: 200, watches: 500 } }
 //! ```
 //!
-//! A limit is for the logical cluster and everything below it: otherwise a tenant that may create logical clusters would have no
-//! limits. Usage is counted from the store's history ([`usage`]), so a decision looks at a few numbers. What is
-//! on its way to the store is counted too, as a promise, so that many who write at once do not all take the last place.
-//! Servers that share a store know nothing of each other's promises, nor of each other's requests and watches: what is
-//! allowed is then allowed by each.
+//! A limit covers the logical cluster and all below it; otherwise a tenant that may create logical clusters would have
+//! no limits. Usage is counted from the store's history ([`usage`]), so a decision compares a few numbers. Writes on
+//! their way to the store are counted as reservations, so that concurrent writers do not all take the last place.
+//! Servers that share a store do not share their reservations, request rates and watches: each server grants these
+//! limits on its own.
 //!
 //! A tenant at its limit can still delete.
 
@@ -41,7 +41,7 @@ use crate::quota::rate::RateLimits;
 pub(crate) use crate::quota::usage::Size;
 use crate::quota::usage::UsageTotals;
 
-/// None: as much as there is.
+/// The limits of a logical cluster. None: unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) objects: Option<i64>,
@@ -51,7 +51,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The limits of a LogicalCluster object. An invalid one is no limit; validation refuses those.
+    /// Parses the limits of a LogicalCluster object. An invalid limit is ignored here, because validation refuses it.
     fn of(entry: &Entry) -> Option<(Id, Limits)> {
         #[derive(Deserialize)]
         struct Object {
@@ -76,10 +76,10 @@ impl Limits {
     }
 }
 
-/// What can be limited, in the order of [`Limits`].
+/// The fields of `spec.limits`, in the order of [`Limits`].
 const NAMES: [&str; 4] = ["objects", "bytes", "requestsPerSecond", "watches"];
 
-/// A number or a quantity.
+/// Parses a number or a quantity.
 fn amount(value: &Value) -> Option<i64> {
     match value {
         Value::String(text) => text.parse::<Quantity>().ok()?.ceil(),
@@ -87,7 +87,7 @@ fn amount(value: &Value) -> Option<i64> {
     }
 }
 
-/// Errors in limits.
+/// Validates `spec.limits`.
 pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
     let said = NAMES.iter().filter(|name| !limits[**name].is_null());
     let wrong = said.filter(|name| amount(&limits[**name]).is_none_or(|amount| amount < 0));
@@ -98,7 +98,7 @@ pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
     wrong.map(error).collect()
 }
 
-/// What all logical clusters have and do, as far as any limits that.
+/// The usage of all logical clusters that have a limit, on themselves or above them.
 #[derive(Debug)]
 pub struct Quotas {
     counted: Replica<Counted>,
@@ -119,12 +119,12 @@ impl Quotas {
         Quotas { counted: Replica::new(kept, Range::all(), Counted::default()), paces: Mutex::default() }
     }
 
-    /// Counts as changes happen, and not only on a request. Runs for as long as it is polled.
+    /// Follows the store's history, so that a request does not have to catch up. Never returns.
     pub async fn follow(&self) -> Infallible {
         self.counted.follow().await
     }
 
-    /// Promises room for an object that grows so much, or says what there is too little of.
+    /// Reserves room for an object that grows by `growth`. Returns an error that names the exceeded limit.
     pub(crate) async fn room(
         self: &Arc<Self>,
         cluster: Id,
@@ -145,13 +145,13 @@ impl Quotas {
         }
     }
 
-    /// Lets a request in, unless there were too many before it.
+    /// Admits a request, unless the rate is exceeded.
     pub(crate) fn pace(&self, cluster: Id) -> Result<(), Status> {
         let line = self.counted.state().lock().limited(cluster);
         self.paces().request(&line)
     }
 
-    /// Lets a watch begin, unless there are too many. It counts until the returned value is dropped.
+    /// Admits a watch, unless there are too many. It counts until the returned value is dropped.
     pub(crate) async fn watch(self: &Arc<Self>, cluster: Id) -> Result<WatchReservation, Status> {
         self.counted.catch_up().await.map_err(unreadable)?;
         let line = self.counted.state().lock().limited(cluster);
@@ -164,7 +164,8 @@ impl Quotas {
     }
 }
 
-/// Room for what is being written. It is given back when this is dropped, or once what was written is counted.
+/// Room for a write in progress. Dropping it returns the room: at once if nothing was written, otherwise once the write
+/// is counted.
 #[derive(Debug)]
 pub(crate) struct QuotaReservation {
     quotas: Arc<Quotas>,
@@ -174,7 +175,7 @@ pub(crate) struct QuotaReservation {
 }
 
 impl QuotaReservation {
-    /// It was written.
+    /// Marks the write as committed at a revision.
     pub(crate) fn keep(mut self, at: Revision) {
         self.kept = Some(at);
     }
@@ -187,14 +188,14 @@ impl Drop for QuotaReservation {
         }
         let mut tallies = self.quotas.counted.state().lock();
         match self.kept {
-            // Still locked, so what was written cannot be counted in between.
+            // The lock is still held, so the write cannot be counted in between.
             Some(at) if tallies.through < at => tallies.owe(at, self.cluster, self.growth),
             _ => tallies.give_back(self.cluster, self.growth),
         }
     }
 }
 
-/// A watch that counts.
+/// A watch that counts against the limits.
 #[derive(Debug)]
 pub(crate) struct WatchReservation {
     quotas: Arc<Quotas>,
@@ -232,12 +233,12 @@ impl replica::State for Counted {
     }
 }
 
-/// Counts a change.
+/// Counts one change.
 fn count(tallies: &mut UsageTotals, key: &storage::Key, old: Option<&Entry>, new: Option<&Entry>) {
     if let Some(id) = keys::cluster_record_id(key) {
         return match new {
             Some(record) => {
-                tallies.born(id, LogicalClusterRecord::decode(record).and_then(|record| record.parent))
+                tallies.add_cluster(id, LogicalClusterRecord::decode(record).and_then(|record| record.parent))
             }
             None => tallies.ended(id),
         };

@@ -1,7 +1,7 @@
 //! Rate limits on requests, and limits on open watches.
 //!
-//! A second's worth of requests may come at once; after that each waits for its turn. All that is remembered of the
-//! past is when the next one would be on time.
+//! A burst of one second's worth of requests is admitted at once; after that the rate applies. The only state per
+//! logical cluster is the time at which its next request is due.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use openapi::meta::status::Status;
 
 use crate::quota::Limits;
 
-/// How far ahead of its rate a tenant may be, in time.
+/// The maximum burst, as a duration.
 const BURST: Duration = Duration::from_secs(1);
-/// Before a client with too many watches tries again: others must end first.
+/// Retry-After for a client with too many watches: other watches must end first.
 const RETRY_WATCH_SECONDS: u32 = 5;
-/// The state of idle logical clusters is dropped when there are so many.
+/// From this many entries on, the state of idle logical clusters is dropped.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ pub(crate) struct RateLimits(HashMap<Id, RateLimit>);
 
 #[derive(Debug)]
 struct RateLimit {
-    /// When the next request would be on time.
+    /// The time at which the next request is due.
     next: Instant,
     watches: i64,
 }
 
 impl RateLimits {
-    /// Lets a request in, if it comes in time for all of these.
+    /// Admits a request, if it is within the rates of all of these logical clusters.
     pub(super) fn request(&mut self, line: &[(Id, Limits)]) -> Result<(), Status> {
         self.request_at(line, Instant::now())
     }
@@ -39,7 +39,7 @@ impl RateLimits {
         for (id, rate) in paced() {
             let next = self.of(id, now).next;
             let early = next.saturating_duration_since(now) + turn(rate);
-            // Who allows none at all means it.
+            // A limit of 0 admits nothing.
             if early > BURST.max(turn(rate)) || rate <= 0 {
                 let text = format!(
                     "too many requests for a logical cluster with limits: requestsPerSecond={rate}, please try again later"
@@ -56,7 +56,7 @@ impl RateLimits {
         Ok(())
     }
 
-    /// Lets a watch begin, if there is room for it in all of these.
+    /// Admits a watch, if it is within the limits of all of these logical clusters.
     pub(super) fn watch(&mut self, line: &[(Id, Limits)]) -> Result<(), Status> {
         let now = Instant::now();
         for (id, limits) in line {
@@ -91,7 +91,7 @@ impl RateLimits {
     }
 }
 
-/// The time one request takes up.
+/// Returns the interval between requests at a rate.
 fn turn(rate: i64) -> Duration {
     Duration::from_secs(1) / u32::try_from(rate.max(1)).unwrap_or(u32::MAX)
 }
@@ -114,7 +114,7 @@ mod tests {
         let refused = paces.request_at(&line, now).unwrap_err();
         assert_eq!(refused.code, 429);
         assert!(refused.message.contains("requestsPerSecond=10,"), "{}", refused.message);
-        // A refused request does not count, and other logical clusters are not concerned.
+        // A refused request does not count, and does not affect other logical clusters.
         paces.request_at(&line[1..], now).unwrap();
         paces.request_at(&line, now + Duration::from_millis(100)).unwrap();
         paces.request_at(&line, now + Duration::from_millis(110)).unwrap_err();

@@ -1,6 +1,6 @@
 //! Usage: the objects and bytes of each logical cluster.
 //!
-//! Each counts for itself and for all above it, so that a limit is a look at one number on every level.
+//! A logical cluster counts for itself and for all above it, so that a limit on any level is compared with one number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,7 +11,7 @@ use storage::{Entry, Revision};
 
 use crate::quota::Limits;
 
-/// What objects take, or are about to.
+/// A number of objects and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Size {
     pub(crate) objects: i64,
@@ -19,7 +19,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Of what is stored. An empty value says that there is nothing, where there would be something otherwise.
+    /// Returns the size of an entry. An empty value is a tombstone, for a deleted bootstrap object, and has no size.
     pub(crate) fn of(entry: Option<&Entry>) -> Size {
         match entry.filter(|entry| !entry.value().is_empty()) {
             Some(entry) => Size::new(entry.key().as_bytes().len(), entry.value().len()),
@@ -27,7 +27,7 @@ impl Size {
         }
     }
 
-    /// Of an object.
+    /// Returns the size of one object.
     pub(crate) fn new(key_bytes: usize, value_bytes: usize) -> Size {
         let bytes = i64::try_from(key_bytes + value_bytes).unwrap_or(i64::MAX);
         Size { objects: 1, bytes }
@@ -58,8 +58,8 @@ impl Sub for Size {
 #[derive(Debug, Default)]
 struct Usage {
     parent: Option<Id>,
-    is_born: bool,
-    /// Its own and what is below it.
+    has_record: bool,
+    /// Usage of the logical cluster and of all below it.
     used: Size,
     promised: Size,
 }
@@ -67,21 +67,21 @@ struct Usage {
 #[derive(Debug, Default)]
 pub(crate) struct UsageTotals {
     clusters: HashMap<Id, Usage>,
-    /// Of those that have any.
+    /// The limits of the logical clusters that have any.
     limits: HashMap<Id, Limits>,
-    /// Promises that were kept at a revision, until what was written then is counted.
+    /// Committed reservations by revision, until that revision is counted.
     owed: BTreeMap<Revision, Vec<(Id, Size)>>,
-    /// Whether `used` holds what is below: not while it is read for the first time, in the order of keys.
+    /// Whether `used` includes the logical clusters below: not during the first read, which is in key order.
     is_begun: bool,
     pub(super) through: Revision,
 }
 
-/// What there is too little of.
+/// An exceeded limit.
 #[derive(Debug)]
 pub(crate) struct Over {
     what: &'static str,
     requested: i64,
-    /// An error does not reveal the usage of siblings.
+    /// None for a limit further up: an error must not reveal the usage of siblings.
     used: Option<i64>,
     limit: i64,
 }
@@ -98,7 +98,7 @@ impl fmt::Display for Over {
                 )
             }
             None => {
-                let of = "a logical cluster above this one";
+                let of = "an ancestor of this logical cluster";
                 write!(out, "{of}, requested: {what}={requested}, limited: {what}={limit}")
             }
         }
@@ -106,7 +106,7 @@ impl fmt::Display for Over {
 }
 
 impl UsageTotals {
-    /// Everything was read, as of a revision. What is owed from before is owed still, if it happened later.
+    /// Completes the first read, at a revision. Reservations that committed after that revision are kept.
     pub(super) fn begin(&mut self, at: Revision, mut before: UsageTotals) {
         let own: Vec<(Id, Size)> = self.clusters.iter().map(|(id, tally)| (*id, tally.used)).collect();
         self.is_begun = true;
@@ -123,14 +123,14 @@ impl UsageTotals {
         self.pay(at);
     }
 
-    pub(super) fn born(&mut self, id: Id, parent: Option<Id>) {
+    pub(super) fn add_cluster(&mut self, id: Id, parent: Option<Id>) {
         let tally = self.tally(id);
-        (tally.parent, tally.is_born) = (parent, true);
+        (tally.parent, tally.has_record) = (parent, true);
     }
 
-    /// What it held goes after it, and it is remembered until then whose that was.
+    /// Marks a logical cluster as deleted. Its objects are deleted afterwards; its parent is kept until then.
     pub(super) fn ended(&mut self, id: Id) {
-        self.tally(id).is_born = false;
+        self.tally(id).has_record = false;
         self.limits.remove(&id);
         self.forget(id);
     }
@@ -157,7 +157,7 @@ impl UsageTotals {
         self.is_begun && (self.limits.is_empty() || self.limited(id).is_empty())
     }
 
-    /// Those of a logical cluster and all above it that have limits.
+    /// Returns the logical clusters with limits, from this one upwards.
     pub(super) fn limited(&self, id: Id) -> Vec<(Id, Limits)> {
         if self.limits.is_empty() {
             return Vec::new();
@@ -165,7 +165,7 @@ impl UsageTotals {
         self.line(id).into_iter().filter_map(|id| Some((id, *self.limits.get(&id)?))).collect()
     }
 
-    /// Makes room, if there is any on every level. What does not grow always has room.
+    /// Reserves room, if every level has enough. A write that does not grow always has room.
     pub(super) fn promise(&mut self, id: Id, growth: Size) -> Result<(), Over> {
         for (limited, limits) in self.limited(id) {
             let used =
@@ -191,12 +191,12 @@ impl UsageTotals {
         self.promised(id, -growth);
     }
 
-    /// A promise that was kept at a revision is given back when that is counted.
+    /// Releases a reservation once the revision of its write is counted.
     pub(super) fn owe(&mut self, at: Revision, id: Id, growth: Size) {
         self.owed.entry(at).or_default().push((id, growth));
     }
 
-    /// All that happened until then is counted.
+    /// Releases the reservations of all writes up to this revision, which are counted now.
     pub(super) fn pay(&mut self, through: Revision) {
         self.through = self.through.max(through);
         while let Some(first) = self.owed.first_entry().filter(|first| *first.key() <= through) {
@@ -217,7 +217,7 @@ impl UsageTotals {
         self.clusters.entry(id).or_default()
     }
 
-    /// A logical cluster and all above it.
+    /// Returns a logical cluster and all above it.
     fn line(&self, id: Id) -> Vec<Id> {
         let mut line = vec![id];
         line.extend(self.above(id));
@@ -231,7 +231,7 @@ impl UsageTotals {
 
     fn forget(&mut self, id: Id) {
         let empty = |tally: &Usage| {
-            !tally.is_born && tally.used == Size::default() && tally.promised == Size::default()
+            !tally.has_record && tally.used == Size::default() && tally.promised == Size::default()
         };
         if self.clusters.get(&id).is_some_and(empty) {
             self.clusters.remove(&id);
@@ -249,14 +249,14 @@ mod tests {
         Size { objects, bytes: objects * 10 }
     }
 
-    /// root ─ 1 ─ 2, and 3 beside them.
+    /// root ─ 1 ─ 2, and 3 next to 1.
     fn family() -> UsageTotals {
         let mut tallies = UsageTotals::default();
         tallies.add(Id::new(2), some(3));
-        tallies.born(ROOT, None);
-        tallies.born(Id::new(1), Some(ROOT));
-        tallies.born(Id::new(2), Some(Id::new(1)));
-        tallies.born(Id::new(3), Some(ROOT));
+        tallies.add_cluster(ROOT, None);
+        tallies.add_cluster(Id::new(1), Some(ROOT));
+        tallies.add_cluster(Id::new(2), Some(Id::new(1)));
+        tallies.add_cluster(Id::new(3), Some(ROOT));
         tallies.begin(Revision(1), UsageTotals::default());
         tallies
     }
@@ -272,7 +272,7 @@ mod tests {
         tallies.add(Id::new(1), some(2));
         tallies.add(Id::new(3), some(1));
         assert_eq!(used(&tallies), [6, 5, 3, 1]);
-        // What it held goes after it.
+        // Objects of a deleted logical cluster are deleted after it.
         tallies.ended(Id::new(2));
         tallies.add(Id::new(2), -some(3));
         assert_eq!(used(&tallies), [3, 2, 0, 1]);
@@ -287,10 +287,10 @@ mod tests {
         assert!(tallies.is_unlimited(Id::new(3)) && !tallies.is_unlimited(Id::new(2)));
         tallies.promise(Id::new(2), some(1)).unwrap();
         let over = tallies.promise(Id::new(2), some(1)).unwrap_err().to_string();
-        assert_eq!(over, "a logical cluster above this one, requested: objects=1, limited: objects=4");
+        assert_eq!(over, "an ancestor of this logical cluster, requested: objects=1, limited: objects=4");
         let over = tallies.promise(Id::new(1), some(1)).unwrap_err().to_string();
         assert_eq!(over, "this logical cluster, requested: objects=1, used: objects=4, limited: objects=4");
-        // What does not grow always has room, and so has who is not below.
+        // A write that does not grow always has room; logical clusters that are not below the limit are not affected.
         tallies.promise(Id::new(2), Size { objects: 0, bytes: -5 }).unwrap();
         tallies.promise(Id::new(3), some(100)).unwrap();
         tallies.limit(Id::new(1), Limits::default());
@@ -305,7 +305,7 @@ mod tests {
         tallies.promise(Id::new(2), some(1)).unwrap_err();
         tallies.give_back(Id::new(2), some(2));
         tallies.promise(Id::new(2), some(2)).unwrap();
-        // Written at 7, and counted some time later.
+        // Committed at revision 7, counted later.
         tallies.owe(Revision(7), Id::new(2), some(2));
         tallies.pay(Revision(6));
         tallies.promise(Id::new(2), some(1)).unwrap_err();

@@ -1,16 +1,16 @@
-//! A ClusterRole made of others: those whose labels its `aggregationRule` selects.
+//! Aggregated ClusterRoles: their rules are those of all roles that their `aggregationRule` selects.
 //!
-//! Roles that gather may gather one another, in a ring even. What each has follows from the roles that have rules of their
-//! own, and from nothing that was gathered before: so there is one outcome, and it does not change when it is written
-//! down. (Two roles that copied each other's rules used to swap them for ever.)
+//! Aggregated roles may select one another, also in a cycle. The result depends only on the roles with rules of their
+//! own, not on previously aggregated rules: so there is one result, and writing it changes nothing. (Two roles that
+//! copied each other's rules used to swap them forever.)
 
 use std::collections::HashSet;
 
 use openapi::meta::selector::LabelSelector;
 use serde_json::Value;
 
-/// The rules each role gathers from all of these; none for one that gathers nothing but has its own. Those of one role
-/// stay together, roles are in the order of their names for each selector, and the same rule comes once.
+/// Returns the aggregated rules of each role; None for a role without `aggregationRule`. Rules of one role stay
+/// together, selected roles are ordered by name for each selector, and duplicates are removed.
 pub fn gathered(all: &[Value]) -> Vec<Option<Vec<Value>>> {
     let mut by_name: Vec<usize> = (0..all.len()).collect();
     by_name.sort_by_key(|at| name(&all[*at]));
@@ -19,7 +19,7 @@ pub fn gathered(all: &[Value]) -> Vec<Option<Vec<Value>>> {
     (0..all.len()).map(one).collect()
 }
 
-/// Which of the roles a role gathers from; none if it gathers nothing.
+/// Returns the roles that a role selects. None if it has no `aggregationRule`.
 fn sources(role: &Value, all: &[Value], by_name: &[usize]) -> Option<Vec<usize>> {
     let selectors = role["aggregationRule"].as_object()?.get("clusterRoleSelectors");
     let selectors = selectors.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -34,7 +34,7 @@ fn sources(role: &Value, all: &[Value], by_name: &[usize]) -> Option<Vec<usize>>
     Some(found)
 }
 
-/// The aggregated rules of a role: those of all roles that are reached from it and have their own.
+/// Returns the aggregated rules of a role: those of all roles with own rules that are reachable from it.
 fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Value> {
     let (mut seen, mut known, mut rules) = (HashSet::from([from]), HashSet::new(), Vec::new());
     let next = |at: usize| sources[at].iter().flatten().rev().copied();
@@ -56,7 +56,7 @@ fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Valu
     rules
 }
 
-/// Whether two lists have the same rules, in whatever order.
+/// Reports whether two lists have the same rules in any order.
 pub fn are_same(one: &[Value], other: &[Value]) -> bool {
     let texts = |rules: &[Value]| rules.iter().map(Value::to_string).collect::<HashSet<_>>();
     one == other || texts(one) == texts(other)
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(gathered(&view), Some(Vec::new()));
     }
 
-    /// Two cluster roles that select each other used to swap their rules for ever, a write each time.
+    /// Regression: two cluster roles that selected each other swapped their rules forever, with a write each time.
     #[test]
     fn roles_that_gather_one_another_come_to_rest() {
         let ring = |name: &str, gathers: &str, verb: &str| {

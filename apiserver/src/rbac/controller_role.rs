@@ -1,19 +1,19 @@
-//! The roles of controllers in this process, which send requests as every other client does.
+//! The roles of controllers in this process. Their requests are authorized like those of other clients.
 //!
 //! ```text
-//!   everywhere                                 ◄ in every logical cluster, and over all of them at once
+//!   everywhere                                 ◄ in every logical cluster, and in requests to all of them
 //!     list,watch apps deployments
-//!   root                                       ◄ in the outermost alone
+//!   root                                       ◄ in the root logical cluster only
 //!     get,create coordination.k8s.io leases
-//!   labelled holon.dev/mailbox-of              ◄ in those whose object has this label
+//!   labelled holon.dev/mailbox-of              ◄ in logical clusters whose object has this label
 //!     * * *
-//!     but rbac.authorization.k8s.io            ◄ less these groups, where a line says all; or `built-in` ones
+//!     but rbac.authorization.k8s.io            ◄ except this group, where a rule has a star; or `built-in` groups
 //! ```
 //!
-//! A controller beside the server works in all logical clusters, so no role of one of them can say what it may do; and it
-//! is no administrator, because a right that it lacks cannot be abused through it. It has a controller role: rules as
-//! roles have them, from a table, given to its client in Rust. No client gets one over the network, by impersonation,
-//! or by a name.
+//! A controller in the server's process works in all logical clusters, so no RBAC role of one of them can describe its
+//! rights. Nor is it an administrator: a right that it lacks cannot be abused through it. Instead it has a controller
+//! role: RBAC rules from a table, attached to its client in code. No client gets one over the network, by impersonation
+//! or by its name.
 
 use std::sync::Arc;
 
@@ -33,20 +33,20 @@ pub struct ControllerRole {
 struct Grant {
     place: GrantScope,
     rules: Vec<Rule>,
-    /// Groups that a star does not stand for.
+    /// Groups that a star does not include.
     but: Vec<String>,
 }
 
-/// The logical clusters in which a grant counts.
+/// The logical clusters in which a grant applies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GrantScope {
     Everywhere,
     Root,
-    /// In logical clusters whose object has this label.
+    /// Logical clusters whose object has this label.
     Labelled(String),
 }
 
-/// Why a table is no controller role.
+/// The error for a table that does not parse.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {text:?} is not a valid grant")]
 pub struct ControllerRoleError {
@@ -55,7 +55,7 @@ pub struct ControllerRoleError {
 }
 
 impl ControllerRole {
-    /// Reads a table. What begins with `#` is for people.
+    /// Parses a table. Lines that begin with `#` are comments.
     pub fn read(table: &str) -> Result<ControllerRole, ControllerRoleError> {
         let mut grants: Vec<Grant> = Vec::new();
         let lines = table.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
@@ -82,17 +82,17 @@ impl ControllerRole {
         Ok(ControllerRole { grants })
     }
 
-    /// Whether its grants with this scope allow a request.
+    /// Reports whether the grants with this scope allow a request.
     pub fn allows(&self, place: &GrantScope, wanted: &Attributes) -> bool {
         self.grants.iter().any(|grant| grant.place == *place && grant.allows(wanted))
     }
 
-    /// Whether any grant depends on the labels of a logical cluster's object.
+    /// Reports whether any grant depends on the labels of LogicalCluster objects.
     pub(crate) fn selects_labels(&self) -> bool {
         self.grants.iter().any(|grant| matches!(grant.place, GrantScope::Labelled(_)))
     }
 
-    /// The grants that count in a logical cluster whose object has these labels.
+    /// Returns the grants that apply in a logical cluster whose object has these labels.
     pub(crate) fn within(self: &Arc<Self>, id: Id, labels: &[String]) -> Granted {
         let counts = |grant: &Grant| match &grant.place {
             GrantScope::Everywhere => true,
@@ -115,11 +115,11 @@ impl Grant {
     }
 }
 
-/// A controller role as it counts in one logical cluster. Cheap to clone.
+/// A controller role as it applies in one logical cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     controller_role: Arc<ControllerRole>,
-    /// For each of its grants.
+    /// For each grant, whether it applies.
     counts: Arc<[bool]>,
 }
 
@@ -134,7 +134,7 @@ fn list(words: &str) -> Vec<String> {
     words.split(',').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect()
 }
 
-/// A group, or all that every logical cluster has.
+/// Returns a group, or for `built-in` the groups of all built-in kinds.
 fn left_out(group: String) -> Vec<String> {
     match group.as_str() {
         "built-in" => catalog::built_in().iter().map(|resource| resource.group.to_string()).collect(),
@@ -142,7 +142,7 @@ fn left_out(group: String) -> Vec<String> {
     }
 }
 
-/// `VERBS GROUPS RESOURCES [NAMES]`, or `VERBS /PATH...`. A dash is the group without a name.
+/// Parses `VERBS GROUPS RESOURCES [NAMES]` or `VERBS /PATH...`. A dash is the core group.
 fn rule(words: &[&str]) -> Option<Rule> {
     match words {
         [verbs, paths @ ..] if paths.first()?.starts_with('/') => Some(Rule {

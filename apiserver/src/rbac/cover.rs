@@ -1,27 +1,27 @@
-//! Whether a user who holds some rules may grant others: only rights they hold themselves.
+//! Decides whether a user who holds some rules may grant others: only rights that the user holds.
 //!
-//! A rule that one rule covers as a whole is covered. Any other is broken down into its smallest parts (one verb, one
-//! group, one resource, one name, or one verb and one path), and each must be covered by one rule that is held. What is
-//! left over is named.
+//! A rule that one held rule covers completely is covered. Any other rule is split into its smallest parts (one verb,
+//! one group, one resource, one name; or one verb and one path), and each part must be covered by one held rule. The
+//! other parts are reported as missing.
 //!
-//! A rule of 300 words has a million parts, and tenants choose the words. So the work is counted: what takes too much of
-//! it is not decided but refused ([`Unchecked`]), and an error names only the first missing rules.
+//! A rule of 300 words can have a million parts, and tenants choose the words. So the comparisons are counted: a grant
+//! that needs too many is refused without a decision ([`Unchecked`]), and an error names only the first missing parts.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rbac::rule::{ANY, Rule, leads_to};
 
-/// Words that are compared for one decision: some ten milliseconds. 500 parts against 500 rules of a few words fit.
+/// Maximum comparisons of words for one decision: some ten milliseconds. 500 parts against 500 short rules fit.
 const COMPARED_MAX: u64 = 2_000_000;
-/// Parts that are named. Kubernetes names all.
+/// Maximum missing parts in an error. Kubernetes has no limit.
 const NAMED_MAX: usize = 1000;
 
-/// There is too much to compare.
+/// The decision would need too many comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unchecked;
 
-/// The parts of `wanted` that `held` does not cover; the first of them, if they are many.
+/// Returns the parts of `wanted` that `held` does not cover, up to a maximum.
 pub fn missing(held: &[&Rule], wanted: &[Rule]) -> Result<Vec<Rule>, Unchecked> {
     let work = Work(Cell::new(COMPARED_MAX));
     let mut missing = Vec::new();
@@ -41,7 +41,7 @@ pub fn missing(held: &[&Rule], wanted: &[Rule]) -> Result<Vec<Rule>, Unchecked> 
     Ok(missing)
 }
 
-/// What may still be compared.
+/// The number of comparisons that are left.
 struct Work(Cell<u64>);
 
 impl Work {
@@ -52,7 +52,7 @@ impl Work {
     }
 }
 
-/// A rule or one of its parts, in the words of the rule.
+/// A rule or one of its parts, as slices of the rule.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     verbs: &'a [String],
@@ -84,10 +84,10 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The smallest parts of a rule, made one after the other.
+/// Splits a rule into its smallest parts, lazily.
 fn parts(rule: &Rule) -> impl Iterator<Item = Part<'_>> {
     let whole = Part::whole(rule);
-    // Without names it is about all of them, which is one part.
+    // A rule without names applies to all names, which is one part.
     let named = move || {
         let all = whole.names.is_empty().then_some(whole.names);
         all.into_iter().chain(whole.names.chunks(1))
@@ -105,7 +105,7 @@ fn parts(rule: &Rule) -> impl Iterator<Item = Part<'_>> {
     on_resources.chain(on_paths)
 }
 
-/// Whether one of the rules covers this.
+/// Reports whether one of the rules covers this part.
 fn covered(held: &[&Rule], part: Part<'_>, work: &Work) -> Result<bool, Unchecked> {
     for rule in held {
         if covers(rule, part, work)? {
@@ -137,7 +137,7 @@ fn covers(rule: &Rule, part: Part<'_>, work: &Work) -> Result<bool, Unchecked> {
         })
 }
 
-/// `*/log` covers `pods/log`.
+/// Reports whether a held resource covers another: `*/log` covers `pods/log`.
 fn is_resource(held: &str, wanted: &str) -> bool {
     held == ANY
         || held == wanted
@@ -146,7 +146,7 @@ fn is_resource(held: &str, wanted: &str) -> bool {
             .is_some_and(|part| wanted.split_once('/').is_some_and(|(_, it)| it == part))
 }
 
-/// Missing rules, a line each, as Kubernetes lists them: what differs in the verb alone is one.
+/// Formats missing rules, one per line, as Kubernetes does. Rules that differ only in the verb are merged.
 pub fn described(missing: &[Rule]) -> String {
     let mut lines = BTreeSet::new();
     let mut together: BTreeMap<Rule, Vec<String>> = BTreeMap::new();
@@ -176,7 +176,7 @@ fn line(rule: &Rule) -> String {
     format!("{{{}}}", said.join(", "))
 }
 
-/// `["a" "b"]`
+/// Formats a list as `["a" "b"]`.
 pub(crate) fn quoted(words: &[String]) -> String {
     let words: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
     format!("[{}]", words.join(" "))
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `verbs|groups|resources|names|paths`, each a list with commas; a dash is the empty group.
+    /// Parses `verbs|groups|resources|names|paths`, each a list with commas; a dash is the core group.
     fn rule(text: &str) -> Rule {
         let mut parts = text.split('|').map(|part| {
             let words = part.split(',').filter(|word| !word.is_empty());
@@ -236,8 +236,8 @@ mod tests {
         (0..count).map(|number| format!("w{number}")).collect()
     }
 
-    /// A role of 1.6 KB with 70 verbs, groups and resources and 10 names used to be broken down into 3.4 million rules,
-    /// while no other request was answered.
+    /// Regression: a role of 1.6 KB with 70 verbs, groups and resources and 10 names was split into 3.4 million rules,
+    /// and no other request was answered meanwhile.
     #[test]
     fn many_combinations_cost_little() {
         let wide = Rule {
@@ -256,7 +256,7 @@ mod tests {
         );
         assert_eq!(missing(&[], std::slice::from_ref(&wide)).unwrap().len(), NAMED_MAX);
         assert_eq!(missing(&[&other], std::slice::from_ref(&wide)), Err(Unchecked));
-        // Nor is it the number of rules on either side.
+        // The number of rules on either side is bounded too.
         let many: Vec<Rule> = words(5000).iter().map(|word| rule(&format!("get|-|{word}"))).collect();
         assert_eq!(missing(&many.iter().collect::<Vec<_>>(), &many), Err(Unchecked));
     }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is covered allows nothing that is not allowed already: otherwise a grant could add a right.
+        /// A covered rule allows nothing that the held rules do not allow: otherwise a grant could add a right.
         #[test]
         fn a_covered_rule_adds_nothing(
             held in prop::collection::vec(any_rule(), 0..4), wanted in any_rule(),

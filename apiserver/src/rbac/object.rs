@@ -1,17 +1,17 @@
-//! Roles and bindings, read from the objects that say them.
+//! Roles and bindings, parsed from their objects.
 
 use serde::Deserialize;
 
 use crate::rbac::rule::Rule;
 
-/// A Role, or a ClusterRole: what matters of it for decisions.
+/// The rules of a Role or ClusterRole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct Role {
     #[serde(default, deserialize_with = "listed")]
     pub rules: Vec<Rule>,
 }
 
-/// A RoleBinding, or a ClusterRoleBinding.
+/// A RoleBinding or ClusterRoleBinding.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Binding {
@@ -20,7 +20,7 @@ pub struct Binding {
     pub role_ref: RoleRef,
 }
 
-/// Which role a binding hands out.
+/// The role of a binding.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleRef {
@@ -35,11 +35,11 @@ pub struct RoleRef {
 pub struct Subject {
     pub kind: String,
     pub name: String,
-    /// Of a service account.
+    /// Only for service accounts.
     pub namespace: String,
 }
 
-/// A list that may be missing or null.
+/// Parses a list that may be missing or null.
 fn listed<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
@@ -52,8 +52,8 @@ pub(crate) enum Named {
 }
 
 impl Subject {
-    /// Whom this means in a binding of `namespace`; empty for one of the whole logical cluster. A service account is
-    /// a user with a name that contains its namespace. None if it matches no user.
+    /// Returns the user or group that this subject matches, in a binding of `namespace` (empty for a
+    /// ClusterRoleBinding). A service account is a user whose name contains its namespace. None if it matches no user.
     pub(crate) fn named(&self, namespace: &str) -> Option<Named> {
         match self.kind.as_str() {
             "User" => Some(Named::User(self.name.clone())),
@@ -66,7 +66,8 @@ impl Subject {
         }
     }
 
-    /// As reasons say it. That a service account's name comes before its namespace is how Kubernetes writes it.
+    /// Formats the subject for the reason of a decision. Like Kubernetes, it puts the name of a service account before
+    /// its namespace.
     pub(crate) fn described(&self, namespace: &str) -> String {
         match self.kind.as_str() {
             "ServiceAccount" => {
@@ -78,7 +79,7 @@ impl Subject {
     }
 }
 
-/// The user name of a service account.
+/// Returns the user name of a service account.
 pub(crate) fn account(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }

@@ -1,13 +1,13 @@
-//! One rule of a role: these verbs, on those resources or paths.
+//! One rule of a role: verbs on resources or on paths.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
-/// Stands for everything: every verb, group, resource or path.
+/// Matches every verb, group, resource or path.
 pub(crate) const ANY: &str = "*";
 
-/// As it is written in objects.
+/// A rule as in objects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
@@ -23,7 +23,7 @@ pub struct Rule {
     pub paths: Vec<String>,
 }
 
-/// A list that may be missing or null.
+/// Parses a list that may be missing or null.
 fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
@@ -46,12 +46,13 @@ impl Rule {
     }
 }
 
-/// Whether a list has a word, or the one that stands for all.
+/// Reports whether a list contains a word or the star.
 fn names(list: &[String], word: &str) -> bool {
     list.iter().any(|listed| listed == ANY || listed == word)
 }
 
-/// `*` is every resource and every part of one, `*/scale` that part of every resource. `pods/*` is only itself.
+/// Reports whether a rule names a resource. `*` is every resource and subresource, `*/scale` that subresource of every
+/// resource. `pods/*` matches only itself.
 fn is_resource(rule: &str, resource: &str, part: &str) -> bool {
     if rule == ANY || part.is_empty() {
         return rule == ANY || rule == resource;
@@ -60,7 +61,7 @@ fn is_resource(rule: &str, resource: &str, part: &str) -> bool {
     of.is_some_and(|of| of == ANY || of == resource)
 }
 
-/// Whether a path of a rule is this path, or ends in a star and begins it.
+/// Reports whether a rule's path matches, exactly or, with a star at its end, as a prefix.
 pub(super) fn leads_to(rule: &str, path: &str) -> bool {
     rule == path || rule.ends_with(ANY) && path.starts_with(rule.trim_end_matches(ANY))
 }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// `get apps deployments/scale web`, or `get /path`.
+    /// Parses `get apps deployments/scale web` or `get /path`.
     fn wanted(text: &str) -> Attributes {
         let words: Vec<&str> = text.split(' ').collect();
         if words[1].starts_with('/') {

@@ -1,7 +1,7 @@
 //! The attributes of a request that authorization decides on.
 //!
-//! An anonymous client may read health and version, and gets 401 otherwise.
-//! What the others may do is decided in [`authz`](crate::authz).
+//! An anonymous client may read health and version; everything else is 401 for it, except paths that the policy of a
+//! logical cluster opens. [`authz`](crate::authz) decides for all other clients.
 
 use http::Method;
 use openapi::catalog::resource_info::Verb;
@@ -9,18 +9,19 @@ use openapi::meta::selector::FieldSelector;
 
 use crate::request::info::RequestInfo;
 
-/// What a request does.
+/// The attributes of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Attributes {
     Resource(ResourceAttributes),
-    /// Something that is no resource.
+    /// A path that is not a resource.
     Path {
         path: String,
         verb: String,
     },
 }
 
-/// The words of roles. Empty stands for what is not named: all objects, or none in particular.
+/// The attributes of a resource request, in the words of RBAC rules. An empty field names nothing: an empty `name`, for
+/// example, means the collection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ResourceAttributes {
     pub verb: String,
@@ -33,10 +34,10 @@ pub struct ResourceAttributes {
 }
 
 impl Attributes {
-    /// The attributes of a request.
+    /// Returns the attributes of a request.
     pub(crate) fn of(info: &RequestInfo) -> Attributes {
         let method = || info.method.as_str().to_lowercase();
-        // What makes no sense for what is named is refused as what it would be elsewhere.
+        // A method that has no verb here, such as POST to an object, is authorized as its verb elsewhere.
         let meant = || match info.method {
             Method::POST => Verb::Create.as_str().to_owned(),
             Method::PUT => Verb::Update.as_str().to_owned(),
@@ -54,7 +55,7 @@ impl Attributes {
             namespace: named.namespace.clone().unwrap_or_default(),
             name: named.name.clone().unwrap_or_default(),
         };
-        // A namespace is in itself, so that a role there can be about it.
+        // A namespace counts as inside itself, so that a role in the namespace can grant access to it.
         if attributes.group.is_empty() && attributes.resource == "namespaces" {
             attributes.namespace = attributes.name.clone();
         }
@@ -65,28 +66,28 @@ impl Attributes {
     }
 }
 
-/// The one name a list or a watch is about, if its selector leaves but one: nothing else is then served. Other verbs do
-/// not care for the selector, or do but are about a collection all the same: for them it names nothing.
+/// Returns the name that the field selector of a list or watch selects. The response then contains no other object, so
+/// the rights on that one name suffice. Other verbs on a collection must not use this: a create ignores the selector.
 fn selected(info: &RequestInfo) -> String {
     let selector = FieldSelector::parse(info.query.text("fieldSelector")).ok();
     let name = selector.and_then(|selector| selector.exact("metadata.name").map(str::to_owned));
-    // What could not stand in a path is no name.
+    // A value that cannot be in a path is not a name.
     let is_name = |name: &String| !matches!(name.as_str(), "." | "..") && !name.contains(['/', '%']);
     name.filter(is_name).unwrap_or_default()
 }
 
-/// Paths that every client may read.
+/// Paths that every client may read, also an anonymous one.
 const OPEN: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 
-/// Paths that the policy of a logical cluster may open to every client: discovery, and the issuer of its tokens.
+/// Paths that the policy of a logical cluster can open to anonymous clients: discovery, and the issuer of its tokens.
 const OPENED: &[&str] = &["/api", "/apis", "/openapi", "/openid", "/.well-known/openid-configuration"];
 
-/// Whether an anonymous client may do this.
+/// Reports whether an anonymous client may always send this request.
 pub(crate) fn is_open(wanted: &Attributes) -> bool {
     reads(wanted, OPEN)
 }
 
-/// Whether a policy may let an anonymous client do this.
+/// Reports whether the policy of a logical cluster can allow this request to anonymous clients.
 pub(crate) fn can_be_opened(wanted: &Attributes) -> bool {
     reads(wanted, OPENED)
 }

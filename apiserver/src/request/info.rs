@@ -1,4 +1,4 @@
-//! What the request line says: enough to authorize, to time and to count a request.
+//! The request line, parsed: enough to authorize, time and count a request.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -10,11 +10,11 @@ use crate::request::path;
 use crate::request::path::{Cluster, PathError, Target};
 use crate::request::query::Query;
 
-/// How many logical clusters a request looks at.
+/// The logical clusters that a request reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
     One,
-    /// All there are. Only lists and watches reach so far; no other verb is run with it.
+    /// All logical clusters. Only lists and watches can have this reach.
     Every,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct RequestInfo {
     pub(crate) path: String,
     pub(crate) address: Result<(Cluster, Target), PathError>,
     pub(crate) query: Query,
-    /// The connection itself, if the client wants to talk otherwise on it.
+    /// The connection, if the client asks to upgrade it.
     pub(crate) upgrade: Option<OnUpgrade>,
 }
 
@@ -44,7 +44,7 @@ impl RequestInfo {
         self.address.as_ref().ok().map(|(_, target)| target)
     }
 
-    /// The path inside of the logical cluster it names.
+    /// Returns the path without `/clusters/<name>`.
     pub(crate) fn path_inside(&self) -> String {
         match &self.address {
             Ok((Cluster::Bare, _)) | Err(_) => self.path.clone(),
@@ -53,7 +53,7 @@ impl RequestInfo {
         }
     }
 
-    /// The resource it is about, if it is about one.
+    /// Returns the resource of the request, if the path names one.
     pub(crate) fn resource(&self) -> Option<&path::Resource> {
         match self.target() {
             Some(Target::Resource(resource)) => Some(resource),
@@ -61,24 +61,24 @@ impl RequestInfo {
         }
     }
 
-    /// The verb of the method on the resource, whether the resource supports it or not.
+    /// Returns the verb of the method on the resource, whether the resource supports it or not.
     pub(crate) fn verb(&self) -> Option<Verb> {
         verb(&self.method, self.resource()?, self.query.flag("watch"))
     }
 
-    /// The connection, if the client asks for WebSocket on it.
+    /// Returns the connection if the client asks for WebSocket on it.
     pub(crate) fn websocket(&self, headers: &HeaderMap) -> Option<OnUpgrade> {
         let is_wanted = self.method == Method::GET && is_websocket_upgrade(headers);
         self.upgrade.clone().filter(|_| is_wanted)
     }
 
-    /// Whether the answer goes on for as long as the client likes.
+    /// Reports whether the request is a watch, whose response has no end.
     pub(crate) fn is_watch(&self) -> bool {
         self.verb() == Some(Verb::Watch)
     }
 }
 
-/// The verb of a method on an object, a subresource, or a collection.
+/// Returns the verb of a method on an object, a subresource or a collection.
 pub(crate) fn verb(method: &Method, resource: &path::Resource, watch: bool) -> Option<Verb> {
     let verb = match (method, resource.name.is_some()) {
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
@@ -95,7 +95,7 @@ pub(crate) fn verb(method: &Method, resource: &path::Resource, watch: bool) -> O
     Some(verb)
 }
 
-/// Whether a client asks for WebSocket.
+/// Reports whether a client asks for WebSocket.
 pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let is_upgrade = |value: &HeaderValue| {
         value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("upgrade"))
@@ -106,7 +106,7 @@ pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 impl RequestInfo {
-    /// As the first line of a request has it: `GET /api/v1/pods?watch=1`.
+    /// Parses the first line of a request: `GET /api/v1/pods?watch=1`.
     pub(crate) fn line(text: &str) -> RequestInfo {
         let (method, uri) = text.split_once(' ').unwrap();
         let (head, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();

@@ -1,7 +1,8 @@
-//! In which form a client wants its answer, and in which form it sent its body.
+//! Content negotiation: the form of the response that a client accepts, and the encoding of the body that it sent.
 //!
-//! A form is a shape in an encoding: a table in YAML, metadata in protobuf. A client names alternatives, and gets
-//! the first it likes best among those there are; built-in kinds have protobuf, watches have no YAML, tables have no protobuf.
+//! A form is a shape in an encoding, such as a table in YAML or metadata in protobuf. The client lists alternatives;
+//! the server chooses the one with the highest quality that it offers. Only built-in kinds have protobuf; watches have
+//! no YAML and tables no protobuf.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -16,7 +17,7 @@ const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const ACCEPTED: &[&str] = &[JSON, YAML, PROTOBUF];
 const ACCEPTED_OF_WATCH: &[&str] = &["application/json;stream=watch", PROTOBUF_WATCH];
 
-/// What an answer looks like.
+/// The shape and encoding of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Form {
     pub(crate) shape: Shape,
@@ -24,7 +25,7 @@ pub(crate) struct Form {
     pub(crate) meta: Meta,
 }
 
-/// Which version of tables and metadata is meant. They look the same, and are called otherwise.
+/// The version of tables and partial metadata. The versions differ only in their name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Meta {
     #[default]
@@ -40,7 +41,7 @@ impl Meta {
         }
     }
 
-    /// The one that a client calls so. The older was never written in protobuf here.
+    /// Returns the version with this name. `v1beta1` has no protobuf here.
     fn named(group: Option<&str>, version: Option<&str>, encoding: Encoding) -> Option<Meta> {
         match (group?, version?, encoding) {
             ("meta.k8s.io", "v1", _) => Some(Meta::V1),
@@ -52,15 +53,15 @@ impl Meta {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// As it is.
+    /// Objects, complete.
     Whole,
     /// Rows and columns.
     Table,
-    /// Who the object is, and nothing else.
+    /// The metadata of one object (`PartialObjectMetadata`).
     Partial,
-    /// The same, for the objects of a list.
+    /// The metadata of the objects of a list (`PartialObjectMetadataList`).
     PartialList,
-    /// Everything a server offers, at once. Only discovery has it.
+    /// Aggregated discovery. Only the discovery endpoints offer it.
     Aggregated,
 }
 
@@ -72,7 +73,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// The media type of a whole response.
+    /// Returns the media type of a complete response.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
             Encoding::Json => JSON,
@@ -81,7 +82,7 @@ impl Encoding {
         }
     }
 
-    /// The media type of a stream of events.
+    /// Returns the media type of a watch.
     pub(crate) fn stream_type(self) -> &'static str {
         if self == Encoding::Protobuf { PROTOBUF_WATCH } else { self.media_type() }
     }
@@ -91,7 +92,7 @@ impl Form {
     pub(crate) const JSON: Form = Form { shape: Shape::Whole, encoding: Encoding::Json, meta: Meta::V1 };
 }
 
-/// The encoding of a body.
+/// The encoding of a request body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     Text(Syntax),
@@ -128,7 +129,7 @@ impl<'a> Media<'a> {
         self.parameters.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
     }
 
-    /// The form this alternative stands for, if there is such.
+    /// Returns the form of this alternative. None if it is unknown.
     fn form(&self) -> Option<Form> {
         let encoding = match self.essence {
             JSON | "*/*" => Encoding::Json,
@@ -152,7 +153,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// The best form that `offered` has. Without an Accept header, JSON.
+/// Chooses the best form that the server offers. JSON without an Accept header.
 pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
     choose(headers, offered).ok_or_else(|| match is_known(headers) {
         true => Status::not_acceptable(ACCEPTED),
@@ -160,18 +161,19 @@ pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Res
     })
 }
 
-/// Whether a client names any encoding there is, be it in a shape there is not.
+/// Reports whether a client names a known encoding, even if in an unknown shape.
 fn is_known(headers: &HeaderMap) -> bool {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accept.flat_map(|text| text.split(',')).any(|text| ACCEPTED.contains(&Media::parse(text).essence))
 }
 
-/// The best form for objects of a kind.
+/// Chooses the best form for objects of a kind.
 pub(crate) fn objects(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
     answer(headers, |form| has(form, api_version, kind))
 }
 
-/// The best form for a list. Where there is a list there is a watch, and who knows neither is told of both.
+/// Chooses the best form for a list. Lists can also be watched, so an error for an unknown encoding names the media
+/// types of both.
 pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
     objects(headers, api_version, kind).map_err(|status| match is_known(headers) {
         true => status,
@@ -179,18 +181,18 @@ pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Resul
     })
 }
 
-/// Kinds that are not stored have no columns.
+/// Refuses tables, for kinds that are not stored: they have no columns.
 pub(crate) fn no_table(form: Form) -> Result<(), Status> {
     if form.shape == Shape::Table { Err(Status::not_acceptable(ACCEPTED)) } else { Ok(()) }
 }
 
-/// The best form for the events of a watch.
+/// Chooses the best form for the events of a watch.
 pub(crate) fn events(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
     let offered = |form: Form| form.encoding != Encoding::Yaml && has(form, api_version, kind);
     choose(headers, offered).ok_or_else(|| Status::not_acceptable(ACCEPTED_OF_WATCH))
 }
 
-/// The encoding of an answer that is no object of any kind asked for: a failure above all. It never fails itself.
+/// Chooses the encoding of a response that is not an object of the requested kind, above all of an error. Never fails.
 pub(crate) fn encoding(headers: &HeaderMap) -> Encoding {
     choose(headers, |form| form.shape == Shape::Whole).unwrap_or(Form::JSON).encoding
 }
@@ -210,18 +212,18 @@ fn choose(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Option<Form> {
     }
     let mut alternatives: Vec<Media<'_>> =
         accept.iter().flat_map(|text| text.split(',')).map(Media::parse).collect();
-    // A stable sort: among equals the client's order counts.
+    // A stable sort: alternatives of equal quality stay in the client's order.
     alternatives.sort_by_key(|media| std::cmp::Reverse(media.quality));
     let wanted = alternatives.iter().filter(|media| media.quality > 0).filter_map(Media::form);
     wanted.into_iter().find(|form| offered(*form))
 }
 
-/// The encoding of the body of a write.
+/// Returns the encoding of a request body.
 pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok(""), |value| value.to_str()).unwrap_or_default();
     let mut parts = text.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
-    // A parameter is a name and a value. What is neither makes the whole unreadable.
+    // A parameter without `=` makes the whole media type invalid.
     if !parts.all(|part| part.is_empty() || part.contains('=')) {
         return Err(Status::unsupported_media_type(ACCEPTED));
     }

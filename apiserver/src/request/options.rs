@@ -1,7 +1,7 @@
-//! Validation of the options of a write in its query.
+//! Validation of write options in a query.
 //!
-//! They are checked before the body is read, so that later code can rely on them: an unknown value
-//! must never turn a dry run into a real write.
+//! Options are validated before the body is read, so later code can rely on them: an unknown value must never turn a
+//! dry run into a real write.
 
 use openapi::catalog::resource_info::Verb;
 use openapi::meta::field::FieldError;
@@ -9,12 +9,12 @@ use openapi::meta::status::{GroupResource, Status};
 
 use crate::request::query::Query;
 
-/// As for Kubernetes.
+/// The maximum length of a field manager, as in Kubernetes.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
 const VALIDATIONS: &[&str] = &["", "Ignore", "Strict", "Warn"];
 
-/// Refuses options that a verb does not have, or not with such a value.
+/// Refuses options that a verb does not have, and unknown values. `applies`: the patch is a server-side apply.
 pub(crate) fn check(verb: Verb, query: &Query, applies: bool) -> Result<(), Status> {
     let (kind, errors) = match verb {
         Verb::Get | Verb::List | Verb::Watch => return Ok(()),
@@ -29,7 +29,7 @@ pub(crate) fn check(verb: Verb, query: &Query, applies: bool) -> Result<(), Stat
     }
 }
 
-/// What holds for everything that leaves an object behind.
+/// Validates the options that all creates, updates and patches have.
 fn written(query: &Query) -> Vec<FieldError> {
     let validation = query.text("fieldValidation");
     let validation = (!VALIDATIONS.contains(&validation))
@@ -54,7 +54,7 @@ fn managed(name: &str) -> Vec<FieldError> {
     long.into_iter().chain(strange).collect()
 }
 
-/// Only an apply meets fields of others, which it can be forced to take; and it says in whose name.
+/// Validates the options of a patch: an apply requires `fieldManager`, and only an apply takes `force`.
 fn forced(query: &Query, applies: bool) -> Option<FieldError> {
     let nameless = query.text("fieldManager").is_empty();
     match applies {

@@ -1,26 +1,25 @@
-//! A request, parsed once.
+//! The path of a request, parsed once.
 //!
 //! ```text
 //!   GET /clusters/root:team-a/api/v1/namespaces/shop/pods/web-1/status?…
 //!       └──── cluster ──────┘└─────────────── target ───────────────┘
 //! ```
 //!
-//! Everything later stages need to know about the address is decided here, from the path alone; nothing
-//! downstream looks at the path again. A path that is not plainly one thing is none: empty, dotted or doubly
-//! encoded segments are refused, not repaired.
+//! Later stages use the result and never parse the path again. An ambiguous path is refused, not repaired: no segment
+//! may be empty, dotted or doubly encoded.
 
 use std::fmt;
 
 use api::cluster::{Id, NameError, Path, ROOT};
 
-/// Which logical cluster a request is for.
+/// The logical cluster in a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cluster {
-    /// No `/clusters/…` in front: the root, or the one a service account's token belongs to.
+    /// No `/clusters/…` prefix: the root, or the home of the service account that sends the request.
     Bare,
     Path(Path),
     Id(Id),
-    /// `/clusters/*`: every one of them. Only lists and watches go there.
+    /// `/clusters/*`: all logical clusters, for lists and watches only.
     All,
 }
 
@@ -38,16 +37,16 @@ impl fmt::Display for Cluster {
 /// The target of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// `/healthz`, `/livez`, `/readyz`, each perhaps with the name of one check.
+    /// `/healthz`, `/livez` or `/readyz`, optionally with the name of one check.
     Health {
         endpoint: Health,
         check: Option<String>,
     },
     Version,
     Metrics,
-    /// `/.well-known/openid-configuration`: who vouches for service accounts.
+    /// `/.well-known/openid-configuration`: the issuer of service account tokens.
     Issuer,
-    /// `/openid/v1/jwks`: with which keys.
+    /// `/openid/v1/jwks`: the keys of that issuer.
     Keys,
     /// `/`: the list of paths.
     Index,
@@ -80,7 +79,7 @@ pub enum Health {
     Readyz,
 }
 
-/// A collection, an object in it, or a part of an object.
+/// A collection, an object in it, or a subresource of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resource {
     /// Empty for the core group.
@@ -91,12 +90,12 @@ pub struct Resource {
     pub resource: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
-    /// What follows the subresource, for proxies.
+    /// The path segments after the subresource, for proxies.
     pub rest: Vec<String>,
 }
 
 impl fmt::Display for Resource {
-    /// `deployments.apps/scale`: the kind of thing, never which one.
+    /// Formats the resource and subresource without any name: `deployments.apps/scale`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.resource)?;
         if !self.group.is_empty() {
@@ -106,14 +105,14 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Why a path leads nowhere.
+/// The error for a path that is not served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathError {
-    /// The name of the logical cluster cannot be one.
+    /// The name of the logical cluster is invalid.
     Cluster(NameError),
-    /// A segment that could be read in two ways.
+    /// A segment that parsers could read in two ways.
     Ambiguous,
-    /// Nothing is served under such a path.
+    /// Nothing is served at this path.
     Unknown,
 }
 
@@ -121,7 +120,9 @@ impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PathError::Cluster(error) => error.fmt(f),
-            PathError::Ambiguous => write!(f, "the path has an empty, dotted or doubly encoded part"),
+            PathError::Ambiguous => {
+                write!(f, "the path has an empty, \".\", \"..\" or doubly encoded segment")
+            }
             PathError::Unknown => write!(f, "the server could not find the requested resource"),
         }
     }
@@ -132,7 +133,7 @@ impl std::error::Error for PathError {}
 /// Parses the path of a request, without its query.
 pub fn parse(path: &str) -> Result<(Cluster, Target), PathError> {
     let path = path.strip_prefix('/').ok_or(PathError::Unknown)?;
-    // One slash at the end changes nothing: `/api/` is `/api`.
+    // A trailing slash changes nothing: `/api/` is `/api`.
     let path = path.strip_suffix('/').unwrap_or(path);
     if path.is_empty() {
         return Ok((Cluster::Bare, Target::Index));
@@ -141,7 +142,7 @@ pub fn parse(path: &str) -> Result<(Cluster, Target), PathError> {
     match segments.split_first() {
         Some((first, rest)) if first == "clusters" => {
             let (name, rest) = rest.split_first().ok_or(PathError::Unknown)?;
-            // A second `clusters` is not an address inside the first: nothing is nested by the path.
+            // Logical clusters do not nest in paths, so a second `clusters` is an error.
             if rest.first().is_some_and(|next| next == "clusters") {
                 return Err(PathError::Unknown);
             }
@@ -161,8 +162,8 @@ fn cluster(name: &str) -> Result<Cluster, PathError> {
     name.parse().map(Cluster::Path).map_err(PathError::Cluster)
 }
 
-/// Decodes one segment. Whatever could be taken for a separator, a parent directory or another encoding by
-/// a later parser is refused.
+/// Decodes one segment. Refuses characters that a later parser could take for a separator, a parent directory or
+/// another encoding.
 fn decode(segment: &str) -> Result<String, PathError> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.bytes();
@@ -217,7 +218,7 @@ fn target(segments: &[String]) -> Result<Target, PathError> {
     }
 }
 
-/// Parts of a namespace itself; anything else below a namespace is a collection in it.
+/// Subresources of namespaces. Any other segment after the name of a namespace is a collection in it.
 const OF_NAMESPACE: &[&str] = &["status", "finalize"];
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> Result<Target, PathError> {
@@ -245,7 +246,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Result<Target, PathErr
 mod tests {
     use super::*;
 
-    /// A short way to write a target down: `apps/v1 ns=shop deployments/web/scale`.
+    /// Formats a target in short: `apps/v1 ns=shop deployments/web/scale`.
     fn shown(target: &Target) -> String {
         let Target::Resource(found) = target else { return format!("{target:?}") };
         let mut text = if found.group.is_empty() { String::new() } else { format!("{}/", found.group) };

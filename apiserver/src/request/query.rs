@@ -5,8 +5,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use openapi::meta::status::Status;
 use storage::Revision;
 
-/// A resourceVersion that is none. A list gets 400; every other request, as
-/// by Kubernetes, that the server failed.
+/// The error for a resourceVersion that is not a number.
 #[derive(Debug)]
 pub(crate) struct BadVersion(String);
 
@@ -16,12 +15,12 @@ impl BadVersion {
     }
 
     pub(crate) fn of_other(self) -> Status {
-        // Kubernetes calls this an error of its own. It is the client's.
+        // Kubernetes answers 500 here, but the client made the error.
         Status::bad_request(self.0)
     }
 }
 
-/// The error for a number, as Go prints it.
+/// Returns Go's text for a number that does not parse.
 fn go(error: &ParseIntError) -> &'static str {
     match error.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
@@ -29,7 +28,7 @@ fn go(error: &ParseIntError) -> &'static str {
     }
 }
 
-/// The query of a request, decoded. The first of several values counts, as for Kubernetes.
+/// The decoded query of a request. Of several values the first counts, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -39,28 +38,28 @@ impl Query {
         Query(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
-    /// All of it, in order.
+    /// Returns all parameters, in order.
     pub(crate) fn pairs(&self) -> &[(String, String)] {
         &self.0
     }
 
-    /// Empty if absent: no parameter tells the two apart.
+    /// Returns the value of a parameter. Empty if it is absent; no parameter distinguishes the two.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.as_str())
     }
 
-    /// Every value, for the few parameters that can be given several times.
+    /// Returns all values of a parameter that can be repeated.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is set to anything but no. Kubernetes takes `watch=maybe` for a yes.
+    /// Reports whether a parameter is set to anything but `0` or `false`. Kubernetes takes `watch=maybe` for true.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let found = self.0.iter().find(|(found, _)| found == name);
         found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// A whole number, zero if absent.
+    /// Parses an integer; 0 if absent.
     pub(crate) fn number(&self, name: &str) -> Result<i64, Status> {
         match self.text(name) {
             "" => Ok(0),
@@ -70,12 +69,12 @@ impl Query {
         }
     }
 
-    /// The version of the past, or of the future, that is asked for; zero if any will do.
+    /// Parses the requested resourceVersion; 0 if absent.
     pub(crate) fn version(&self) -> Result<Revision, BadVersion> {
         let text = self.text("resourceVersion");
         let parsed = match text {
             "" => Ok(0),
-            // Go reads no sign here, Rust would.
+            // Go accepts no sign here, Rust would.
             _ if text.starts_with('+') => "+".parse(),
             _ => text.parse(),
         };
@@ -87,7 +86,7 @@ impl Query {
         })
     }
 
-    /// Whether nothing is to be stored. Any word will do: those that are not known are
+    /// Reports whether the request is a dry run. Any value counts; unknown ones have been
     /// [refused](crate::request::options) before.
     pub(crate) fn dry_run(&self) -> bool {
         self.all("dryRun").next().is_some()

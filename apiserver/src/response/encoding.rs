@@ -1,6 +1,6 @@
-//! Response encoding: indentation and compression, as the client accepts them.
+//! Response encoding: indentation and compression, if the client accepts them.
 //!
-//! Only bodies with an end are changed. A long list is changed while it is made; a watch goes out as it is.
+//! Only bodies with an end are encoded, a long list chunk by chunk. A watch is sent unchanged.
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
@@ -25,7 +25,7 @@ pub(crate) struct ResponseEncoding {
 
 impl ResponseEncoding {
     pub(crate) fn of(info: &RequestInfo, headers: &HeaderMap) -> ResponseEncoding {
-        // Documents are megabytes, made once and sent as they are made.
+        // OpenAPI documents are megabytes in size, and are encoded once and sent as they are.
         let document = matches!(info.target(), Some(Target::OpenApiV2 | Target::OpenApiV3 { .. }));
         ResponseEncoding {
             pretty: !document && pretty::is_wanted(&info.query, headers),
@@ -62,7 +62,7 @@ impl ResponseEncoding {
             head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
             return Response::from_parts(head, compression::gzip_pieces(body));
         }
-        // What breaks off breaks off in every form.
+        // A body that breaks off stays a broken body.
         let Ok(body) = body.collect().await else {
             let broken = StreamBody::new(futures::stream::iter([Err(Broken)]));
             return Response::from_parts(head, broken.boxed_unsync());
@@ -76,7 +76,7 @@ impl ResponseEncoding {
     }
 }
 
-/// Large bodies take milliseconds, in which others wait for nothing.
+/// Encodes a body. Large bodies take milliseconds, so they are encoded on a blocking thread.
 async fn change(body: Bytes, pretty: bool, gzip: bool, is_large: bool) -> Bytes {
     let work = move |body: &Bytes| {
         let body = if pretty { pretty::indented(body).into() } else { body.clone() };

@@ -8,17 +8,17 @@ use storage::{Entry, Page, Range, ReadError, Revision, Store};
 
 use crate::objects::selection::Selection;
 
-/// Entries read at a time while they are sent: their handles are held for a client that does not read.
+/// Page size while a list is sent. A client that does not read keeps this many entries referenced.
 pub(crate) const SENT_ENTRIES: usize = 256;
 
-/// Reads a collection at one revision, a page at a time and none before it is needed.
+/// Reads a collection at one revision, page by page, each page only when it is needed.
 #[derive(Clone, Debug)]
 pub(crate) struct ListReader {
     pub(crate) revision: Revision,
     held: vec::IntoIter<Entry>,
-    /// None when everything was read.
+    /// None once all pages are read.
     rest: Option<Rest>,
-    /// After so many entries it ends.
+    /// The maximum number of entries still to return.
     left: usize,
 }
 
@@ -32,7 +32,7 @@ struct Rest {
 }
 
 impl ListReader {
-    /// Reads the first page, and with it the revision of all others.
+    /// Reads the first page; its revision is that of all pages.
     pub(crate) async fn start(
         store: &Arc<dyn Store>,
         range: Range,
@@ -52,17 +52,17 @@ impl ListReader {
         Ok(reader)
     }
 
-    /// Of what was read already.
+    /// Returns a reader over entries that were read already.
     pub(crate) fn of(entries: Vec<Entry>) -> ListReader {
         ListReader { revision: Revision::ZERO, held: entries.into_iter(), rest: None, left: usize::MAX }
     }
 
-    /// The same, which ends after so many entries.
+    /// Limits the number of entries.
     pub(crate) fn limited(self, entries: usize) -> ListReader {
         ListReader { left: entries, ..self }
     }
 
-    /// The next entry; none at the end.
+    /// Returns the next entry. None at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>, ReadError> {
         if self.peek().await?.is_none() {
             return Ok(None);
@@ -71,7 +71,7 @@ impl ListReader {
         Ok(self.held.next())
     }
 
-    /// The same one, which stays the next.
+    /// Returns the next entry without consuming it.
     pub(crate) async fn peek(&mut self) -> Result<Option<&Entry>, ReadError> {
         while self.held.len() == 0 && self.left > 0 && self.rest.is_some() {
             self.read_on().await?;
@@ -79,7 +79,7 @@ impl ListReader {
         Ok(self.held.as_slice().first().filter(|_| self.left > 0))
     }
 
-    /// Adds up something of all entries. Of those that were not read only a page is counted, and that like this one.
+    /// Sums up `of` over the entries of the current page. If more pages follow, counts this page twice as an estimate.
     pub(crate) fn add_up(&self, of: impl Fn(&Entry) -> usize) -> usize {
         let held: usize = self.held.as_slice().iter().take(self.left).map(of).sum();
         if self.rest.is_some() { 2 * held } else { held }

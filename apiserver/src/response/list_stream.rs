@@ -1,4 +1,4 @@
-//! List streaming: a list is sent in chunks.
+//! List streaming: a list is sent chunk by chunk.
 //!
 //! ```text
 //!            head                  first  object  between  object  …   empty    tail
@@ -7,9 +7,9 @@
 //!   protobuf its length, metadata                                               two empty fields
 //! ```
 //!
-//! A list is that in every encoding and every shape; what is empty stands where there are no objects. Each chunk is made
-//! when the client has taken the one before. In protobuf the length of a list stands before it, so its objects are written
-//! twice: once to add up their lengths, and once to be sent.
+//! Every list has these parts, in every encoding and shape; `empty` replaces the objects of an empty list. A chunk is
+//! rendered only when the client has taken the one before. A protobuf list begins with its length, so its objects are
+//! encoded twice: once to add up the lengths and once to send them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -32,23 +32,24 @@ use crate::response::list_reader::ListReader;
 use crate::response::render;
 use crate::response::render::Style;
 
-/// The length of a chunk of some lists. A third of the CPU of a long list goes into making and encrypting small chunks.
+/// The size of a large chunk. Small chunks spend a third of the CPU time of a long list on rendering and encrypting
+/// them.
 const LARGE_CHUNK_BYTES: usize = 16 << 10;
-/// How many lists are sent in large chunks at a time. Each holds at most two of them, so clients that do not read hold at most
-/// 512 KB besides what each may hold. While they do, other lists are sent in small chunks.
+/// The number of lists that are sent in large chunks at a time. Each holds at most two such chunks, so clients that do
+/// not read hold at most 512 KB in addition to their usual share. All other lists are sent in small chunks.
 const LARGE_LISTS_MAX: usize = 16;
 static LARGE_LISTS: Semaphore = Semaphore::const_new(LARGE_LISTS_MAX);
-/// The usual length of a table row or the metadata of an object.
+/// The typical size of a table row or of an object's metadata.
 const PART_BYTES: usize = 1 << 10;
 
-/// Marks an answer that is sent in chunks and has an end, unlike a watch. It is longer than one chunk.
+/// Marks a response that is sent in several chunks but, unlike a watch, has an end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Long {
-    /// How long it is, about.
+    /// Estimated length.
     pub(crate) bytes: u64,
 }
 
-/// A list as an answer.
+/// Responds with a list.
 pub(crate) async fn list(
     style: Style,
     metadata: &Value,
@@ -57,7 +58,7 @@ pub(crate) async fn list(
     let media_type = style.form.encoding.media_type();
     let mut chunks = ListChunks::new(style, metadata, reader).await?;
     let bytes = chunks.guess();
-    // What fits into one chunk is sent with its length.
+    // A list that fits into one chunk is sent with its length.
     let first = chunks.fill().await?.unwrap_or_default();
     let mut response = render::typed(StatusCode::OK, media_type, first.clone());
     if chunks.reader.is_some() {
@@ -70,18 +71,18 @@ pub(crate) async fn list(
     Ok(response)
 }
 
-/// Why a list is not sent to its end.
+/// The error that ends a list early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interruption {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("the list has no form in protobuf: {0}")]
+    #[error("cannot encode the list as protobuf: {0}")]
     Protobuf(#[from] ProtobufError),
-    #[error("the objects are shown otherwise than when their lengths were added up")]
+    #[error("the encoded size of the list changed while it was being sent")]
     Changed,
 }
 
-/// The kind and version of a list of this shape.
+/// Returns kind and version of the list.
 fn kind(style: &Style) -> (String, String) {
     let meta = || style.form.meta.api_version().to_owned();
     match style.form.shape {
@@ -91,7 +92,7 @@ fn kind(style: &Style) -> (String, String) {
     }
 }
 
-/// What stands around the objects of a list.
+/// The parts of a list around its objects, as in the table above.
 struct Around {
     head: Vec<u8>,
     first: &'static str,
@@ -116,7 +117,7 @@ impl Around {
         Around { head: head.into_bytes(), first: "", between: ",", empty: "", tail: b"]}".to_vec() }
     }
 
-    /// The list is written without any object, and taken apart where they go.
+    /// Renders the list without objects and splits it where they belong.
     fn yaml(style: &Style, metadata: &Value) -> Around {
         let (kind, api_version) = kind(style);
         let mut tree = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
@@ -129,7 +130,7 @@ impl Around {
         };
         tree[list] = json!([]);
         let empty = yaml::write(&tree);
-        // Whatever else is called that is not at the beginning of a line.
+        // Only the list itself begins a line with its name.
         let (head, tail) = empty.split_once(&format!("\n{list}: []\n")).unwrap_or((&empty, ""));
         let head = format!("{head}\n{list}:").into_bytes();
         Around { head, first: "\n", between: "", empty: " []\n", tail: tail.into() }
@@ -141,11 +142,11 @@ impl Around {
     }
 }
 
-/// Writes objects as they stand in a list.
+/// Renders the objects of a list.
 struct ItemWriter {
     style: Style,
     now: Timestamp,
-    /// What every object of the kind begins with.
+    /// The bytes that every object of the kind begins with.
     heading: String,
     protobuf: Option<protobuf::List>,
 }
@@ -161,7 +162,7 @@ impl ItemWriter {
         Ok(ItemWriter { style, now: Timestamp::now(), heading, protobuf })
     }
 
-    /// Writes one object, or nothing at all.
+    /// Writes one object, or nothing if it cannot be shown.
     fn write(&self, entry: &Entry, out: &mut BytesMut) {
         match (self.style.form.encoding, self.style.form.shape) {
             (Encoding::Json, Shape::Table) => {
@@ -192,7 +193,7 @@ impl ItemWriter {
         Some(row)
     }
 
-    /// How many bytes an object takes, about.
+    /// Estimates the size of one object.
     fn guess(&self, entry: &Entry) -> usize {
         let stored = entry.value().len();
         match (self.style.form.shape, self.style.form.encoding) {
@@ -202,14 +203,14 @@ impl ItemWriter {
         }
     }
 
-    /// How many bytes all objects take together.
+    /// Adds up the encoded size of all objects.
     async fn add_up(&self, mut reader: ListReader) -> Result<usize, ReadError> {
         let (mut out, mut length) = (BytesMut::new(), 0);
         while let Some(entry) = reader.next().await? {
             self.write(&entry, &mut out);
             length += out.len();
             out.clear();
-            // Others wait for the same thread.
+            // Lets other tasks run on this thread.
             tokio::task::consume_budget().await;
         }
         Ok(length)
@@ -222,11 +223,11 @@ struct ListChunks {
     /// Bytes that have been rendered and not sent.
     out: BytesMut,
     is_first: bool,
-    /// What the objects that were not written are to take, if that was said.
+    /// Protobuf: the announced size of the objects that are still to be written.
     announced: Option<usize>,
-    /// None when the tail has been written too.
+    /// None once the tail is written.
     reader: Option<ListReader>,
-    /// Held while the list is sent in large chunks.
+    /// The permit for large chunks.
     large: Option<SemaphorePermit<'static>>,
 }
 
@@ -246,18 +247,18 @@ impl ListChunks {
         Ok(ListChunks { items, around, out, is_first: true, announced, reader: Some(reader), large: None })
     }
 
-    /// How long the list is, about.
+    /// Estimates the length of the list.
     fn guess(&self) -> u64 {
         let items = self.reader.iter().map(|reader| reader.add_up(|entry| self.items.guess(entry))).sum();
         self.announced.unwrap_or(items) as u64
     }
 
-    /// The next chunk; none after the last. What cannot be read to its end breaks off.
+    /// Renders the next chunk. None after the last. A read error ends the body early.
     async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
         match self.fill().await {
             Ok(chunk) => chunk.map(Ok),
             Err(error) => {
-                tracing::debug!(%error, "the response to a list breaks off");
+                tracing::debug!(%error, "list response aborted");
                 Some(Err(Broken))
             }
         }
@@ -272,7 +273,7 @@ impl ListChunks {
                 self.reader = Some(reader);
                 return Ok(Some(std::mem::take(&mut self.out).freeze()));
             }
-            // A buffer is made when it is needed: while a client is waited for, there is none.
+            // The buffer is allocated only now, so that a list which waits for its client holds none.
             if self.out.is_empty() {
                 self.out.reserve(guess.max(chunk_bytes));
             }
@@ -289,7 +290,7 @@ impl ListChunks {
         }
     }
 
-    /// Writes one object, or nothing at all.
+    /// Writes one object with its separator, or nothing if it cannot be shown.
     fn write(&mut self, entry: &Entry) -> Result<(), Interruption> {
         let before = self.out.len();
         let sign = if self.is_first { self.around.first } else { self.around.between };
@@ -340,7 +341,7 @@ mod tests {
     const SHAPES: [Shape; 3] = [Shape::Whole, Shape::PartialList, Shape::Table];
     const ENCODINGS: [Encoding; 3] = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf];
 
-    /// Every form of a list. There is no protobuf of tables.
+    /// Returns all forms of a list. Tables have no protobuf.
     fn forms() -> impl Iterator<Item = (Shape, Encoding)> {
         let all = SHAPES.into_iter().flat_map(|shape| ENCODINGS.map(|encoding| (shape, encoding)));
         all.filter(|form| *form != (Shape::Table, Encoding::Protobuf))
@@ -360,7 +361,7 @@ mod tests {
         written
     }
 
-    /// A list as a client reads it.
+    /// Decodes a list as a client does.
     fn read(encoding: Encoding, chunks: &[Bytes]) -> Value {
         let bytes = chunks.concat();
         match encoding {
@@ -372,7 +373,7 @@ mod tests {
 
     fn count(shape: Shape, list: &Value) -> usize {
         let field = if shape == Shape::Table { "rows" } else { "items" };
-        // What is empty has no form of its own in protobuf.
+        // An empty protobuf list has no `items`.
         list[field].as_array().map_or(0, Vec::len)
     }
 
@@ -391,7 +392,7 @@ mod tests {
         }
     }
 
-    /// A few lists are sent in large chunks, the others in small ones, and a list that ends makes room for another.
+    /// A list that ends frees its permit for another.
     #[tokio::test]
     async fn as_many_lists_as_allowed_are_sent_in_large_chunks() {
         let longest = async || {
@@ -412,7 +413,7 @@ mod tests {
         assert!(longest().await > CHUNK_BYTES);
     }
 
-    /// As if it had been written at once.
+    /// The chunks of a list together are the same list in every encoding.
     #[tokio::test]
     async fn a_list_is_the_same_in_json_and_yaml() {
         for shape in SHAPES {
@@ -436,7 +437,7 @@ mod tests {
         }
     }
 
-    /// A list whose objects take more or less than was said would be read as something else.
+    /// A client would misread a protobuf list whose objects take more or fewer bytes than announced.
     #[tokio::test]
     async fn a_list_that_changed_since_its_length_was_told_breaks_off() {
         for sent in [1, 3] {

@@ -1,4 +1,4 @@
-//! JSON with line breaks, for people.
+//! Indented JSON, for people.
 
 use bytes::{Buf, Bytes};
 use futures::stream;
@@ -11,10 +11,11 @@ use crate::http::body::Body;
 use crate::http::body::CHUNK_BYTES;
 use crate::request::query::Query;
 
-/// User agents of programs that people read responses in.
+/// User agents of programs whose output people read.
 const PEOPLE: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
-/// Whether a person reads the response: the query says so, or the user agent. As in Kubernetes.
+/// Reports whether the response is to be indented: by `pretty` in the query, or else by the user agent. As in
+/// Kubernetes.
 pub(crate) fn is_wanted(query: &Query, headers: &HeaderMap) -> bool {
     match query.text("pretty") {
         "" => {
@@ -25,15 +26,15 @@ pub(crate) fn is_wanted(query: &Query, headers: &HeaderMap) -> bool {
     }
 }
 
-/// The same JSON with every field on a line of its own.
+/// Returns the JSON with every field on a line of its own.
 pub(crate) fn indented(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     Indenter::default().write(json, usize::MAX, &mut out);
     out
 }
 
-/// The same for a body that comes in pieces. An indentation can be a hundred times as long as what it stands before, so a
-/// piece may become several.
+/// Indents a body that arrives in chunks. Indentation can multiply the size by a hundred, so one chunk may become
+/// several.
 pub(crate) fn indented_pieces(body: Body) -> Body {
     let state = Some((body, Bytes::new(), Indenter::default()));
     let frames = stream::unfold(state, async |state| {
@@ -55,11 +56,11 @@ pub(crate) fn indented_pieces(body: Body) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A piece is sent when it has so many bytes: the last indentation can be half a kilobyte.
+/// A chunk is sent once it has this many bytes: the last indentation can add half a kilobyte.
 const ENOUGH_BYTES: usize = CHUNK_BYTES - 512;
 
-/// Puts line breaks into JSON that may come in parts. Only what stands between values changes: no value is read, so
-/// numbers keep their digits and fields their order.
+/// Inserts line breaks and indentation into JSON that arrives in chunks. Only bytes between values change, so numbers
+/// keep their digits and fields their order.
 #[derive(Debug, Default)]
 struct Indenter {
     depth: usize,
@@ -70,16 +71,16 @@ struct Indenter {
 enum JsonPosition {
     #[default]
     Between,
-    /// Behind an opening bracket.
+    /// After an opening bracket.
     Opened,
     InString,
-    /// Behind a backslash.
+    /// After a backslash.
     Escaped,
 }
 
 impl Indenter {
-    /// Writes what becomes of the beginning of `json` until `out` has `enough` bytes, or a little more. Returns how much
-    /// that was.
+    /// Indents the beginning of `json` until `out` has `enough` bytes or a little more. Returns the number of bytes
+    /// consumed.
     fn write(&mut self, json: &[u8], enough: usize, out: &mut Vec<u8>) -> usize {
         let mut at = 0;
         while at < json.len() && out.len() < enough {
@@ -99,7 +100,8 @@ impl Indenter {
         at
     }
 
-    /// What goes on as it is: to the end of the string or the next backslash, or as far as there is room.
+    /// Copies the rest of a string, up to its end, the next backslash or the available room. Returns the number of
+    /// bytes copied.
     fn string(&mut self, json: &[u8], room: usize, out: &mut Vec<u8>) -> usize {
         let json = &json[..json.len().min(room)];
         let found = memchr::memchr2(b'"', b'\\', json);
@@ -120,7 +122,7 @@ impl Indenter {
         }
         if self.place == JsonPosition::Opened {
             self.place = JsonPosition::Between;
-            // What is empty stays on its line.
+            // An empty object or array stays on one line.
             if is_close {
                 return out.push(byte);
             }
@@ -164,13 +166,13 @@ mod tests {
         for value in values {
             let expected = serde_json::to_string_pretty(&value).unwrap();
             assert_eq!(String::from_utf8(indented(value.to_string().as_bytes())).unwrap(), expected);
-            // Twice changes nothing.
+            // Indenting twice changes nothing.
             assert_eq!(String::from_utf8(indented(expected.as_bytes())).unwrap(), expected);
         }
         assert_eq!(indented(b"{\"n\":12345678901234567890.10}\n"), b"{\n  \"n\": 12345678901234567890.10\n}");
     }
 
-    /// Wherever a piece ends, and however much longer it becomes.
+    /// Chunk boundaries and growing chunks do not change the result.
     #[tokio::test]
     async fn so_it_is_in_pieces() {
         let deep = (0..100).fold(json!("x\\\"y,{\n".repeat(1000)), |inner, _| json!([{}, inner]));

@@ -1,7 +1,7 @@
 //! Renders objects in the form that a client accepts.
 //!
-//! Most answers are the stored bytes with a version put in. A tree is made only where the client wants a shape or an
-//! encoding that is not what is stored, or sees the object through another resource.
+//! Most responses are the stored bytes with the resource version inserted. An object is parsed only if the client wants
+//! another shape or encoding than the stored one, or reads it through another version of its resource.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,20 +30,20 @@ use crate::objects::stored::is_as_stored;
 use crate::request::info::Reach;
 use crate::request::negotiation::{Encoding, Form, JSON, Meta, Shape};
 
-/// How the objects of one answer are written.
+/// The form of all objects in one response.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     pub(crate) form: Form,
     pub(crate) resource: Arc<ResourceInfo>,
     pub(crate) include: IncludeObject,
-    /// Who looks at all logical clusters is told where each object lives.
+    /// With [`Reach::Every`] each object gets an annotation with its logical cluster.
     pub(crate) reach: Reach,
-    /// Where to find what another logical cluster calls by the same name, if that may be something else.
+    /// The kinds of the other logical clusters, where they may differ from those of this one.
     pub(crate) elsewhere: Option<Arc<Registry>>,
 }
 
 impl Style {
-    /// An object as a whole answer, as it was written or found.
+    /// Responds with one stored object.
     pub(crate) fn answer(&self, code: StatusCode, entry: &Entry) -> Result<Response<Body>, Status> {
         self.single()?;
         let mut out = BytesMut::new();
@@ -51,7 +51,7 @@ impl Style {
         Ok(typed(code, self.form.encoding.media_type(), out))
     }
 
-    /// A tree that is no stored object as a whole answer.
+    /// Responds with an object that is not stored.
     pub(crate) fn answer_tree(
         &self,
         code: StatusCode,
@@ -68,8 +68,8 @@ impl Style {
         self::status(status, self.form.encoding)
     }
 
-    /// One object of a list or a watch, as of a revision that need not be its own: a deleted object carries
-    /// the revision of its deletion. What cannot be read is left out rather than guessed.
+    /// Writes one object of a watch, or one in a table or response of its own. `revision` may be a later one than the
+    /// entry's: a deleted object carries the revision of its deletion. Writes nothing if the object cannot be decoded.
     pub(crate) fn object(
         &self,
         entry: &Entry,
@@ -86,8 +86,8 @@ impl Style {
         }
     }
 
-    /// One object among others of a list in JSON. Those of built-in kinds do not say again what the list
-    /// says: they are sent without their `heading`.
+    /// Writes one object of a JSON list. Objects of built-in kinds are written without `heading` (kind and version),
+    /// which the list has already.
     pub(crate) fn item(&self, entry: &Entry, heading: &str, out: &mut BytesMut) {
         let Some(resource) = self.resource_of(entry) else { return };
         if self.form.shape == Shape::Whole && is_as_stored(&resource, entry) {
@@ -102,7 +102,7 @@ impl Style {
         }
     }
 
-    /// The same as a tree; none if it cannot be read.
+    /// Returns one object of a list as a tree. None if it cannot be decoded.
     pub(crate) fn item_tree(&self, entry: &Entry) -> Option<Value> {
         let mut shown = self.shown(&self.tree(entry, entry.revision())?, ColumnDefinitions::Omitted, &[]);
         if self.leaves_out_heading()
@@ -114,12 +114,12 @@ impl Style {
         Some(shown)
     }
 
-    /// Whether the objects of a list in JSON or YAML do not say what the list says.
+    /// Reports whether list items omit kind and version.
     fn leaves_out_heading(&self) -> bool {
         self.form.shape == Shape::Whole && self.resource.origin == Origin::BuiltIn
     }
 
-    /// An object as the client sees it, whole; none if it cannot be read.
+    /// Returns the complete object as the client sees it. None if it cannot be decoded.
     pub(crate) fn tree(&self, entry: &Entry, revision: Revision) -> Option<Value> {
         let mut plain = BytesMut::new();
         stored::write(entry.value(), revision, self.home(entry), &mut plain);
@@ -127,8 +127,9 @@ impl Style {
         Some(conversion::from_stored(&*self.resource_of(entry)?, tree))
     }
 
-    /// The row an object is shown by: that of its own logical cluster. None if that serves the kind, and not in this
-    /// version. What is no longer served there is shown as it was here: that it is gone has to be told somehow.
+    /// Returns the resource through which an object is shown: that of its own logical cluster. None if that cluster
+    /// serves the kind, but not in this version. If the cluster no longer serves the kind, the resource of this one is
+    /// used, so that watches can still report the deletion.
     pub(crate) fn resource_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<ResourceInfo>>> {
         let Some(registry) = &self.elsewhere else { return Some(Cow::Borrowed(&self.resource)) };
         let place = ObjectKey::of(entry.key())?;
@@ -141,7 +142,7 @@ impl Style {
         }
     }
 
-    /// A tree in the shape asked for.
+    /// Converts an object to the requested shape.
     pub(crate) fn shown(&self, tree: &Value, heading: ColumnDefinitions, columns: &[PrinterColumn]) -> Value {
         match self.form.shape {
             Shape::Table => {
@@ -160,14 +161,14 @@ impl Style {
         }
     }
 
-    /// Calls a table, or the metadata of an object, by the version the client asked for.
+    /// Sets the requested version on a table or partial metadata.
     fn name(&self, made: &mut Value) {
         if self.form.meta != Meta::V1 {
             made["apiVersion"] = self.form.meta.api_version().into();
         }
     }
 
-    /// The same for what a row of a table says of its object.
+    /// Sets the requested version on the object of a table row.
     pub(crate) fn name_row(&self, row: &mut Value) {
         if row["object"]["kind"] == "PartialObjectMetadata" {
             self.name(&mut row["object"]);
@@ -181,7 +182,7 @@ impl Style {
         }
     }
 
-    /// One object is no list.
+    /// Refuses the list shape for a single object.
     fn single(&self) -> Result<(), Status> {
         let what = go_type(&self.resource, &self.resource.kind);
         match self.form.shape {
@@ -192,7 +193,7 @@ impl Style {
         }
     }
 
-    /// A list is not one object.
+    /// Refuses the single-object shape for a list.
     pub(crate) fn several(&self) -> Result<(), Status> {
         let what = go_type(&self.resource, &self.resource.list_kind);
         match self.form.shape {
@@ -204,7 +205,7 @@ impl Style {
     }
 }
 
-/// What Kubernetes calls the type in its own source.
+/// Returns the Go type that Kubernetes names in this error.
 fn go_type(resource: &ResourceInfo, kind: &str) -> String {
     let package = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
     format!("*{package}.{kind}")
@@ -216,7 +217,7 @@ fn unfit(message: String) -> Status {
     status
 }
 
-/// Writes a tree in an encoding. What has no form in protobuf leaves nothing: such kinds are not offered in it.
+/// Encodes a tree. Writes nothing if a kind has no protobuf; such kinds are not offered in protobuf.
 pub(crate) fn encode(encoding: Encoding, value: &Value, out: &mut BytesMut) {
     match encoding {
         Encoding::Json => put(out, value),
@@ -233,7 +234,7 @@ pub(crate) fn put(out: &mut BytesMut, value: &Value) {
     serde_json::to_writer(out.writer(), value).expect("a JSON value is JSON");
 }
 
-/// A whole answer in JSON.
+/// Responds with JSON.
 pub(crate) fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     typed(code, JSON, body)
 }
@@ -261,7 +262,7 @@ pub(crate) fn nothing() -> Body {
     whole(http_body_util::Empty::new())
 }
 
-/// Removes the body of a response to HEAD, and keeps its length.
+/// Removes the body of a response to HEAD, but keeps its length.
 pub(crate) fn behead(response: &mut Response<Body>) {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -269,14 +270,14 @@ pub(crate) fn behead(response: &mut Response<Body>) {
     *response.body_mut() = nothing();
 }
 
-/// The answer to a request that did not work, in the encoding the client reads.
+/// Responds with an error, in the encoding that the client accepts.
 pub(crate) fn status(status: &Status, encoding: Encoding) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut out = BytesMut::new();
     encode(encoding, &status_tree(status), &mut out);
     let mut response = typed(code, encoding.media_type(), out);
     let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    // Clients try again by themselves only if they are told when.
+    // Clients retry on their own only if the response has a Retry-After.
     if wait > 0 {
         response.headers_mut().insert(http::header::RETRY_AFTER, wait.into());
     }

@@ -1,4 +1,4 @@
-//! One name, another kind in every logical cluster.
+//! One name, and another kind in every logical cluster.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::world::{DEFINITIONS, World, definition, summary, version};
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 
-/// Two logical clusters: in `a` widgets have a size and one version, in `b` a color and two.
+/// Returns two logical clusters: in `a` widgets have a size and one version, in `b` a color and two.
 async fn two() -> World {
     let world = World::new().await;
     for name in ["a", "b"] {
@@ -65,12 +65,12 @@ async fn who_looks_at_all_of_them_sees_each_object_in_its_own_terms() {
             ("ADDED x", &json!("shop.example/v1"))
         );
     }
-    // In `v2` only one of them has any.
+    // In `v2` only one of them has objects.
     let list = world.get("/clusters/*/apis/shop.example/v2/widgets").await.body;
     let kinds: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["kind"]).collect();
     assert_eq!(kinds, ["Wish"]);
     assert_eq!(world.get("/clusters/*/apis/shop.example/v3/widgets").await.code, 404);
-    // The kind goes in one of them. What goes with it is told, and the watch goes on with the other.
+    // The kind is deleted in one of them. The deletions are events of the watch, which continues for the other.
     world
         .ask(
             "DELETE",
@@ -98,9 +98,9 @@ async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
     assert_eq!(definitions["items"].as_array().unwrap().len(), 1);
 }
 
-/// Whoever could define a built-in kind in another version could write its objects without any of the rules that hold for
-/// them. The status, which says what is served, is written by the same people. Kinds of our own group are not even stored:
-/// see `own`.
+/// A user who could define a built-in kind in another version could write its objects without their validation. The
+/// status, which says what is served, can be written by the same users. Holon's own kinds are not even stored: see
+/// `own`.
 #[tokio::test]
 async fn what_comes_with_the_server_cannot_be_defined() {
     let world = World::new().await;

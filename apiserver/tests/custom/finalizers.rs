@@ -1,4 +1,4 @@
-//! What finalizers of custom objects may be called.
+//! Names of finalizers of custom objects.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn widget(finalizers: Value) -> Value {
 }
 
 /// Flux, Argo CD and many other operators have finalizers like `finalizers.fluxcd.io`, without a slash. Their objects
-/// were refused, as Kubernetes refuses such a ConfigMap; of a custom kind Kubernetes accepts them, and warns.
+/// were rejected, as Kubernetes rejects such a ConfigMap; for custom kinds Kubernetes accepts them with a warning.
 #[tokio::test]
 async fn a_finalizer_without_a_domain_is_warned_about_once() {
     let world = World::new().await;
@@ -40,7 +40,7 @@ async fn a_finalizer_without_a_domain_is_warned_about_once() {
     let definition = json!({ "metadata": { "finalizers": ["plain"] } });
     let held = world.merge(&format!("{DEFINITIONS}/widgets.shop.example"), definition).await;
     assert_eq!(held["metadata"]["finalizers"], json!(["plain"]));
-    // Nothing of this is true of kinds that are built in.
+    // Built-in kinds reject such finalizers.
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "w", "finalizers": ["plain"] } });
     assert_eq!(world.ask("POST", "/api/v1/namespaces/default/configmaps", map).await.code, 422);
 }

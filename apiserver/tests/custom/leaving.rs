@@ -1,4 +1,4 @@
-//! What goes with what.
+//! Deletions of definitions, objects and dependents.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ async fn a_definition_goes_when_the_last_of_its_objects_has_gone() {
     let verbs = world.get("/apis/shop.example/v1").await.body["resources"][0]["verbs"].clone();
     assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
 
-    // What it waits for can still be done.
+    // The object that blocks the deletion can still be changed.
     world.merge(&format!("{WIDGETS}/held"), json!({ "metadata": { "finalizers": null } })).await;
     world.until_gone(DEFINITION).await;
     let mut told = watched.rest().await;
@@ -94,7 +94,7 @@ async fn a_namespace_takes_custom_objects_with_it_and_waits_for_their_finalizers
     world.until_gone("/api/v1/namespaces/shop").await;
 }
 
-/// The kind may be gone before anybody has looked for the owner; its dependents go all the same.
+/// The kind may be deleted before the garbage collector has looked up the owner; the dependents are deleted anyway.
 #[tokio::test]
 async fn what_a_custom_object_owns_goes_with_it_even_if_its_kind_does_too() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Stories of kinds that logical clusters define themselves, and of those a server brings along.
+//! Custom kinds of logical clusters, and Holon's own kinds.
 
 mod elsewhere;
 mod finalizers;

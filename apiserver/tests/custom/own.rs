@@ -1,4 +1,4 @@
-//! Kinds a server brings along: like built-in ones to everybody.
+//! Holon's own kinds behave like built-in ones.
 
 use apiserver::kinds::Own;
 use http_body_util::Full;
@@ -102,8 +102,8 @@ async fn they_do_all_that_kinds_do() {
     assert_eq!(super::world::summary(&watched.next().await.unwrap()), "ADDED g");
 }
 
-/// Whoever could define logical clusters in another version could write one with the id of somebody else's, by a
-/// default, and read and delete what is in that.
+/// A user who could define logical clusters in another version could create one with the id of another tenant, by a
+/// default value, and read and delete its objects.
 #[tokio::test]
 async fn nobody_defines_them_otherwise() {
     let world = world().await;
@@ -114,7 +114,7 @@ async fn nobody_defines_them_otherwise() {
         definition["spec"]["names"]["plural"] = plural.into();
         let refused = world.ask("POST", DEFINITIONS, definition).await;
         let told = refused.body["message"].as_str().unwrap_or_default();
-        let expected = "spec.group: Forbidden: kinds of the group holon.dev come with the server";
+        let expected = "spec.group: Forbidden: kinds of the group holon.dev are built in";
         assert!(refused.code == 422 && told.contains(expected), "{told}");
     }
     assert_eq!(world.get(DEFINITIONS).await.body["items"], json!([]), "there is nothing to change, either");

@@ -1,4 +1,4 @@
-//! Whatever is written into definitions, the controllers come to rest.
+//! Whatever users write into definitions, the controllers reach a steady state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::world::{DEFINITIONS, World, widgets};
 
-/// A controller that does not rest writes some hundred times a second.
+/// A controller in a loop writes some hundred times a second.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// A definition of `plural` in `group`, with these names besides.
+/// Returns a definition of `plural` in `group`, with these additional names.
 fn definition(plural: &str, group: &str, names: Value) -> Value {
     let mut definition = widgets(json!({}));
     let kind = format!("Kind{plural}");
@@ -28,7 +28,7 @@ fn definition(plural: &str, group: &str, names: Value) -> Value {
     definition
 }
 
-/// The version of every definition, once each of them has been told about its names.
+/// Returns the version of every definition, once each has its conditions.
 async fn versions(world: &World) -> BTreeMap<String, Value> {
     let told =
         |definition: &Value| definition["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
@@ -43,7 +43,7 @@ async fn versions(world: &World) -> BTreeMap<String, Value> {
     all(&body).iter().map(version).collect()
 }
 
-/// Must hold within a few rounds of the controllers.
+/// Checks that nothing is written after a few rounds of the controllers.
 async fn rests(world: &World) {
     versions(world).await;
     tokio::time::sleep(A_WHILE).await;
@@ -52,9 +52,9 @@ async fn rests(world: &World) {
     assert_eq!(versions(world).await, before, "somebody keeps writing");
 }
 
-/// A tenant defined `apiservices.apiregistration.k8s.io`, which is built in and not served. Its names counted as taken
-/// by itself on every second look, so the controller took them away and gave them back, about 385 times a second, each
-/// time with a write to disk, for as long as the definition was there.
+/// A tenant defined `apiservices.apiregistration.k8s.io`, which is built in and not served. In every second reconcile
+/// its names counted as taken by itself, so the controller removed them and added them again, about 385 times a second,
+/// each time with a write to disk, for as long as the definition existed.
 #[tokio::test]
 async fn definitions_of_what_is_built_in_are_told_so_once() {
     let world = World::new().await;
@@ -71,7 +71,7 @@ async fn definitions_of_what_is_built_in_are_told_so_once() {
     rests(&world).await;
     for (plural, group) in reserved {
         let name = format!("{plural}.{group}");
-        // The tenant may claim to have what it was refused.
+        // The tenant may write a status that claims the rejected names.
         let claimed = definition(plural, group, json!({}))["spec"]["names"].clone();
         let yes = json!({ "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
         let condition = |kind: &str| {
@@ -93,11 +93,11 @@ async fn definitions_of_what_is_built_in_are_told_so_once() {
     assert_eq!(told["status"]["conditions"][1]["reason"], "Reserved", "{}", told["status"]);
     assert_eq!(
         told["status"]["conditions"][1]["message"],
-        "\"apiservices.apiregistration.k8s.io\" is built in"
+        "\"apiservices.apiregistration.k8s.io\" is a built-in kind"
     );
 }
 
-/// Names that conflict, in every field that can: with another definition, with themselves, with what is built in.
+/// Names that conflict, in every field that can: with another definition, with themselves, with built-in kinds.
 #[tokio::test]
 async fn definitions_that_want_the_same_names_come_to_rest() {
     let world = World::new().await;
@@ -125,7 +125,7 @@ async fn definitions_that_want_the_same_names_come_to_rest() {
     unapproved["metadata"] = json!({ "name": "more.x.k8s.io" });
     assert_eq!(world.ask("POST", DEFINITIONS, unapproved).await.code, 422);
     rests(&world).await;
-    // Each claims the names of the next, and then the first goes and its names are free.
+    // Each claims the names of the next in its status; then the first is deleted and its names are free.
     for (one, other) in wanted.iter().zip(wanted.iter().cycle().skip(1)) {
         let claimed = definition(other.0, other.1, other.2.clone())["spec"]["names"].clone();
         let path = format!("{DEFINITIONS}/{}.{}/status", one.0, one.1);

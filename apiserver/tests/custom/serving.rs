@@ -1,4 +1,4 @@
-//! From a definition to objects.
+//! From a definition to its objects.
 
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
     let world = World::new().await;
     assert_eq!(world.get(WIDGETS).await.code, 404);
     world.define("", widgets(size())).await;
-    // No waiting from here on: everything a client may ask first.
+    // No waiting from here on: all first requests of a client must succeed.
     let created = world.create(WIDGETS, widget("a")).await;
     assert_eq!((&created["spec"], &created["metadata"]["generation"]), (&json!({ "size": 1 }), &json!(1)));
     assert_eq!(world.get(&format!("{WIDGETS}/a")).await.body, created);
@@ -37,7 +37,7 @@ async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
     assert_eq!((&said["acceptedNames"], &said["storedVersions"]), (&names, &json!(["v1"])));
 }
 
-/// Two servers share a store, and a client is led from one to the other.
+/// Two servers share a store, and a client switches from one to the other.
 #[tokio::test]
 async fn another_server_serves_it_as_well() {
     let world = World::new().await;
@@ -77,11 +77,11 @@ async fn documents_are_others_as_soon_as_the_kinds_are() {
         |index: &Value| index["apis/shop.example/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
     let document = world.get(&address(&index_after)).await.body;
     assert!(document["components"]["schemas"].get("example.shop.v1.Widget").is_some(), "{document}");
-    // A definition that changes takes effect without a restart.
+    // A changed definition takes effect without a restart.
     let wider = json!({ "spec": widgets(json!({ "size": { "type": "integer" }, "color": { "type": "string" } }))["spec"] });
     world.merge(&format!("{DEFINITIONS}/widgets.shop.example"), wider).await;
     assert_ne!(address(&index().await), address(&index_after));
-    // And what is no longer defined is no longer told of.
+    // A deleted definition is no longer published.
     world.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
     world.until_gone(&format!("{DEFINITIONS}/widgets.shop.example")).await;
     assert_eq!((tags().await, index().await), (before, index_before));
@@ -102,7 +102,7 @@ async fn a_definition_waits_until_its_names_are_free() {
     assert_eq!(world.get("/apis/shop.example/v1/gadgets").await.code, 200);
 }
 
-/// Stored as one version, asked for in another.
+/// An object is stored in one version and read in another.
 #[tokio::test]
 async fn an_object_is_shown_in_every_version_that_is_served() {
     let world = World::new().await;
@@ -119,7 +119,7 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
             (&json!(version), &json!(version))
         );
     }
-    // From now on the other version is stored; what is there stays, and is shown as before.
+    // From now on the other version is stored; existing objects stay, and look as before.
     let versions = json!([version("v1", false, size()), version("v1beta1", true, size())]);
     let definition = world.merge(&path, json!({ "spec": { "versions": versions } })).await;
     assert_eq!(definition["status"]["storedVersions"], json!(["v1", "v1beta1"]));

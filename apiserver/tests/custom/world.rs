@@ -1,4 +1,4 @@
-//! A server without sockets: a store in memory, the controllers, and what clients ask.
+//! A server without sockets: a store in memory, the controllers, and a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresour
 
 pub(crate) struct World {
     pub(crate) stack: Arc<Stack>,
-    /// Another server on the same store, which leaves the controllers to the first.
+    /// Another server on the same store, which runs no controllers.
     pub(crate) second: Arc<Stack>,
     _tasks: Tasks,
 }
 
-/// What came back.
+/// A response.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
@@ -44,7 +44,7 @@ impl World {
         World::with_own(Own::default()).await
     }
 
-    /// One whose servers bring kinds of their own.
+    /// Returns a world whose servers have these kinds of their own.
     pub(crate) async fn with_own(own: Own) -> World {
         let kept: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
@@ -72,14 +72,14 @@ impl World {
         self.ask("GET", path, Value::Null).await
     }
 
-    /// Must work.
+    /// Creates an object, which must succeed.
     pub(crate) async fn create(&self, path: &str, body: Value) -> Value {
         let answer = self.ask("POST", path, body).await;
         assert_eq!(answer.code, 201, "{}", answer.body);
         answer.body
     }
 
-    /// Changes some fields of an object; must work.
+    /// Merge-patches an object, which must succeed.
     pub(crate) async fn merge(&self, path: &str, patch: Value) -> Value {
         let answer = self.patch(path, "application/merge-patch+json", patch).await;
         assert_eq!(answer.code, 200, "{}", answer.body);
@@ -98,7 +98,7 @@ impl World {
         self.condition(within, &name, "Established", "True").await;
     }
 
-    /// Waits until a definition says so, and returns it.
+    /// Waits until a definition has this condition, and returns the definition.
     pub(crate) async fn condition(&self, within: &str, name: &str, kind: &str, status: &str) -> Value {
         let path = format!("{within}{DEFINITIONS}/{name}");
         self.until(&path, |answer| {
@@ -109,7 +109,7 @@ impl World {
         .body
     }
 
-    /// Asks until the answer is as it should be.
+    /// Repeats a read until the response is as wanted.
     pub(crate) async fn until(&self, path: &str, is_right: impl Fn(&Answer) -> bool) -> Answer {
         let asking = async {
             loop {
@@ -130,7 +130,7 @@ impl World {
         self.until(path, |answer| answer.code == 404).await;
     }
 
-    /// Begins to watch; the events come when [`Watched::rest`] is asked for them.
+    /// Begins a watch; [`Watched::rest`] returns its events.
     pub(crate) async fn watch(&self, path: &str) -> Watched {
         let request = request("GET", path, &Value::Null).body(Full::<Bytes>::default()).unwrap();
         let response = self.stack.respond(administrator(), request).await;
@@ -145,7 +145,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The next event.
+    /// Returns the next event.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -158,7 +158,7 @@ impl Watched {
         }
     }
 
-    /// Types and names of all events until the watch ends.
+    /// Returns types and names of all events until the watch ends.
     pub(crate) async fn rest(mut self) -> Vec<String> {
         let mut told = Vec::new();
         while let Some(event) = self.next().await {
@@ -200,7 +200,7 @@ fn administrator() -> Identity {
     Identity::known(User { name: "admin".to_owned(), groups, ..User::default() })
 }
 
-/// A definition of `widgets` in `shop.example`, with one version, `v1`, whose objects have this specification.
+/// Returns a definition of `widgets` in `shop.example`, with one version, `v1`, with this schema of `spec`.
 pub(crate) fn widgets(spec: Value) -> Value {
     definition("widgets", "widget", "Widget", json!([version("v1", true, spec)]))
 }
@@ -216,7 +216,7 @@ pub(crate) fn definition(plural: &str, singular: &str, kind: &str, versions: Val
     })
 }
 
-/// A version that is served; one of them is the one that is stored.
+/// Returns a served version; exactly one version of a definition is stored.
 pub(crate) fn version(name: &str, is_stored: bool, spec: Value) -> Value {
     json!({
         "name": name, "served": true, "storage": is_stored,

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::world::{Clients, Connection, World};
 
-/// More than all places there are for writes.
+/// More than all places for concurrent writes.
 const HALVES: usize = 205;
 
 /// Begins a write in a tenant's logical cluster and sends half of its body.
@@ -24,8 +24,8 @@ fn map(name: &str) -> String {
     json!({ "metadata": { "name": name }, "data": { "a": "b" } }).to_string()
 }
 
-/// A tenant began 205 writes and sent half of each body. Every one of them held a place among the 200 writes that are
-/// worked on at once, for a minute: nobody could write anything, in no logical cluster.
+/// A tenant began 205 writes and sent half of each body. Each held one of the 200 places for concurrent writes for a
+/// minute: no client could write anything, in any logical cluster.
 #[test]
 fn bodies_that_never_arrive_keep_nobody_from_writing() {
     let world = World::new();
@@ -39,7 +39,7 @@ fn bodies_that_never_arrive_keep_nobody_from_writing() {
     clients.user("ann").is_promptly_told("POST", &a, &map("one"), 201);
 }
 
-/// The same with bodies of more than a megabyte, which together are more than the server keeps for all tenants.
+/// The same with bodies of more than a megabyte, which together exceed the buffer for all tenants.
 #[test]
 fn large_bodies_that_never_arrive_are_given_up_for_those_that_do() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Connections of those who have not proved who they are.
+//! Connections of unauthenticated clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use crate::world::{Client, Clients, Connection, World};
 
-/// More than one address may have of connections that have not proved who they are.
+/// More than the limit of unauthenticated connections of one address.
 const SILENT: usize = 1_100;
 
-/// Administrators, users with a token and probes are answered.
+/// Checks that administrators, users with a token and probes get responses.
 #[track_caller]
 fn everybody_is_served(clients: &Clients) {
     clients.admin().is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 200);
-    // Somebody known, who may not do this.
+    // An authenticated user without the right to do this.
     clients.user("ann").is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 404);
     clients.anonymous().is_promptly_told("GET", "/readyz", "", 200);
 }
 
 /// One address opened 1,100 connections and sent nothing on any of them. Each held one of 1,024 places for handshakes
-/// until its deadline, and the client opened another whenever one was closed. The server closed every other connection
-/// at once: nobody got in any more, neither administrators nor the probes, which then had the process restarted.
+/// until its deadline, and the client replaced each connection that was closed. The server closed all other new
+/// connections at once: neither administrators nor probes could connect, and the failed probes restarted the process.
 #[test]
 fn silent_connections_keep_nobody_out() {
     let world = World::new();
@@ -45,7 +45,7 @@ fn handshakes_that_trickle_in_keep_nobody_out() {
     let sender = {
         let is_over = is_over.clone();
         thread::spawn(move || {
-            // A TLS record that announces 512 bytes of a handshake, and never has them all.
+            // A TLS record that announces 512 bytes of a handshake, and is never complete.
             let hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc][..], &[0; 300]].concat();
             for byte in hello.iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
                 trickling.iter_mut().for_each(|stream| {
@@ -61,7 +61,7 @@ fn handshakes_that_trickle_in_keep_nobody_out() {
     sender.join().unwrap();
 }
 
-/// Whether the server ends a connection on which this was said, well before it would ask whether anybody is there.
+/// Returns whether the server ends a connection on which these bytes were sent, well before it would ping the client.
 fn is_cut(client: &Client, said: &[u8]) -> bool {
     let mut stream = client.connect().unwrap();
     let begun = Instant::now();
@@ -72,8 +72,8 @@ fn is_cut(client: &Client, said: &[u8]) -> bool {
     !is_waiting && begun.elapsed() < Duration::from_secs(25)
 }
 
-/// A client spoke the first bytes of HTTP/2, which was all the server waited for, and asked for nothing afterwards. It
-/// kept its connection for as long as it answered pings.
+/// A client sent the first bytes of HTTP/2, for which the server waited, and then no request. It kept its connection
+/// for as long as it answered pings.
 #[test]
 fn a_connection_without_a_request_is_closed_in_either_version() {
     let world = World::new();
@@ -88,8 +88,8 @@ fn a_connection_without_a_request_is_closed_in_either_version() {
     }
 }
 
-/// Whoever has proved who they are keeps a connection, whatever strangers do: ann is known by a token, the administrator
-/// by a certificate, and both watch something that does not change for a while.
+/// Authenticated clients keep their connections, whatever unauthenticated ones do: ann has a token, the administrator a
+/// certificate, and both have a watch without events.
 #[test]
 fn strangers_take_no_connection_of_those_who_proved_who_they_are() {
     let world = World::new();
@@ -113,7 +113,7 @@ fn strangers_take_no_connection_of_those_who_proved_who_they_are() {
     }
 }
 
-/// Reads until something was said; false if the connection ends before that.
+/// Reads until this text was received; returns false if the connection ends before that.
 fn until(stream: &mut Connection, said: &str) -> bool {
     let mut read = Vec::new();
     while !String::from_utf8_lossy(&read).contains(said) {

@@ -1,4 +1,4 @@
-//! Clients that connect, send or read in order to keep others out.
+//! Clients that connect, send or read in ways that exhaust the server for others.
 
 mod bodies;
 mod connections;

@@ -1,4 +1,4 @@
-//! Watches over WebSocket whose clients do what they should not.
+//! Watches over WebSocket with misbehaving clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -7,16 +7,16 @@ use crate::world::{Client, Connection, World};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// More than a tenant may send in ten seconds, by far.
+/// Far more than a tenant may send in ten seconds.
 const FLOOD: usize = 100_000;
 /// More than any buffer on the way.
 const FRAME_BYTES: usize = 16 << 20;
 
-/// What one tenant may have of connections, and how many more it opens.
+/// The limit of connections of one tenant, and how many more it opens.
 const CONNECTIONS_MAX: usize = 2048;
 const MORE: usize = 20;
 
-/// An upgraded watch without events, in a logical cluster.
+/// Opens an upgraded watch without events, in a logical cluster.
 fn open(client: &Client, cluster: &str) -> Connection {
     let mut stream = client.connect().unwrap();
     let watch = format!("{cluster}{MAPS}?watch=1&fieldSelector=metadata.name%3Dnone");
@@ -35,7 +35,7 @@ fn open(client: &Client, cluster: &str) -> Connection {
     stream
 }
 
-/// A masked frame, whose mask changes nothing.
+/// Returns a masked frame; the mask is zero.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u64::try_from(payload.len()).unwrap();
     let length =
@@ -43,10 +43,10 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[0x80 | kind], &*length, &[0; 4], payload].concat()
 }
 
-/// The code with which the server closes a connection on which this was said.
+/// Returns the code with which the server closes a connection on which these bytes were sent.
 fn code(client: &Client, said: &[u8]) -> u16 {
     let mut stream = open(client, "");
-    // It hangs up in the middle, so not all of it can be written.
+    // The server closes the connection in the middle, so a write may fail.
     let _ = stream.write_all(said).and_then(|()| stream.flush());
     let mut heard = Vec::new();
     let ended = stream.read_to_end(&mut heard);
@@ -57,15 +57,15 @@ fn code(client: &Client, said: &[u8]) -> u16 {
     u16::from_be_bytes([heard[close + 2], heard[close + 3]])
 }
 
-/// A client has nothing to say on a watch. Frames that announce megabytes are refused before they are read.
+/// A client sends nothing useful on a watch. Frames that announce megabytes are rejected before they are read.
 #[test]
 fn who_sends_huge_frames_is_refused() {
     let world = World::new();
     let admin = world.clients().admin();
     assert_eq!(code(&admin, &frame(2, &vec![0; FRAME_BYTES])), 1009);
-    // One that announces 2^62 bytes and sends none of them.
+    // A frame that announces 2^62 bytes and sends none of them.
     assert_eq!(code(&admin, &[&[0x82, 0xff], &(1u64 << 62).to_be_bytes()[..], &[0; 4]].concat()), 1009);
-    // A ping that is too long to be one.
+    // A ping that is longer than the protocol allows.
     assert_eq!(code(&admin, &frame(9, &[0; 126])), 1002);
     admin.is_promptly_told("GET", MAPS, "", 200);
 }
@@ -83,8 +83,8 @@ fn who_floods_a_watch_is_refused_and_others_are_served() {
     }
 }
 
-/// One tenant opened more watches than it may have connections. They are no longer HTTP, and count all the same: the
-/// server closes the oldest of that tenant, and nobody else's.
+/// One tenant opened more watches than its limit of connections. After the upgrade they are no longer HTTP requests,
+/// but still count: the server closes the oldest of that tenant, and no other tenant's.
 #[test]
 fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
     let world = World::new();
@@ -92,14 +92,14 @@ fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
     let path = clients.tenant("a", "ann");
     let (ann, mut other) = (clients.user("ann"), open(&clients.admin(), ""));
     let mut sockets: Vec<_> = (0..CONNECTIONS_MAX + MORE).map(|_| open(&ann, &path)).collect();
-    // Pings that nobody reads the answers of: one is written, and then the server waits.
+    // Pings whose answers the client does not read: the server writes one answer, and then waits.
     let pings = frame(9, &[b'x'; 100]).repeat(50);
     for socket in sockets.iter_mut().rev().take(100) {
         socket.write_all(&pings).and_then(|()| socket.flush()).unwrap();
     }
     clients.admin().is_promptly_told("GET", MAPS, "", 200);
     clients.user("ann").is_promptly_told("GET", &format!("{path}{MAPS}"), "", 200);
-    // Which were closed is told by reading, from those that are still open there is nothing to read.
+    // A closed connection shows when it is read; on an open one there is nothing to read.
     let is_closed = |socket: &mut Connection| {
         socket.sock.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let read = socket.read(&mut [0; 16]);

@@ -1,4 +1,4 @@
-//! A server on a socket, and clients of it that do exactly what they are told.
+//! A server on a socket, and low-level clients of it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -29,10 +29,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What is promised to happen promptly happens within this, on a machine that does ten other things.
+/// The limit for a prompt response, on a machine that does ten other things.
 const PROMPTLY: Duration = Duration::from_secs(5);
 
-/// A server with an administrator, and some people who are known by their tokens.
+/// A server with an administrator and some users with tokens.
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
     authority: Authority,
@@ -48,7 +48,7 @@ impl World {
         World::holding(0)
     }
 
-    /// With so many ConfigMaps of a kilobyte, of which two thirds are metadata.
+    /// Returns a world with so many ConfigMaps of a kilobyte, of which two thirds are metadata.
     pub(crate) fn holding(objects: usize) -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ impl World {
 
 async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // The kernel takes little for a client that does not read.
+    // A small send buffer, so that the kernel buffers little for a client that does not read.
     socket2::SockRef::from(&listener).set_send_buffer_size(16 << 10).unwrap();
     let address = listener.local_addr().unwrap();
     let template =
@@ -87,12 +87,12 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize)
     address
 }
 
-/// Puts ConfigMaps into the namespace default of the root.
+/// Creates ConfigMaps in the namespace default of the root.
 async fn fill(store: &dyn Store, objects: usize) {
     let maps = Collection { group: "", plural: "configmaps" };
     let writes = (0..objects).map(|number| {
         let name = format!("map-{number}");
-        // Nothing that could be compressed well.
+        // Random words, which do not compress well.
         let words = |range: std::ops::Range<usize>| {
             let words = range.map(|word| (number * 32 + word + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c);
             words.map(|word| format!("{word:032x}")).collect::<String>()
@@ -108,7 +108,7 @@ async fn fill(store: &dyn Store, objects: usize) {
     futures::future::try_join_all(writes).await.unwrap();
 }
 
-/// Makes clients of a server.
+/// A factory of clients of a server.
 #[derive(Clone)]
 pub(crate) struct Clients {
     pub(crate) address: SocketAddr,
@@ -116,7 +116,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Somebody who shows no certificate.
+    /// Returns a client without credentials.
     pub(crate) fn anonymous(&self) -> Client {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.certificate().as_bytes()).unwrap()).unwrap();
@@ -126,7 +126,7 @@ impl Clients {
         Client { address: self.address, tls: Arc::new(tls), token: String::new() }
     }
 
-    /// Somebody known by a token.
+    /// Returns the client of a user with a token.
     pub(crate) fn user(&self, name: &str) -> Client {
         Client { token: format!("Authorization: Bearer token-of-{name}\r\n"), ..self.anonymous() }
     }
@@ -136,7 +136,7 @@ impl Clients {
         Client { tls: self.authority.client_tls(&shown).unwrap(), ..self.anonymous() }
     }
 
-    /// Makes a logical cluster beneath the root in which this user may do everything.
+    /// Creates a logical cluster below the root in which this user has all rights.
     pub(crate) fn tenant(&self, cluster: &str, user: &str) -> String {
         let admin = self.admin();
         let logical = "/apis/holon.dev/v1alpha1/logicalclusters";
@@ -155,7 +155,7 @@ impl Clients {
     }
 }
 
-/// HTTP/1.1 over TLS, one connection per request.
+/// An HTTP/1.1 client over TLS, one connection per request.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
@@ -164,13 +164,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The same client, speaking HTTP/2.
+    /// Returns the same client for HTTP/2.
     pub(crate) fn http2(mut self) -> Client {
         Arc::make_mut(&mut self.tls).alpn_protocols = vec![b"h2".to_vec()];
         self
     }
 
-    /// A connection on which nothing was said yet.
+    /// Opens a connection on which nothing was sent yet.
     pub(crate) fn connect(&self) -> io::Result<Connection> {
         self.connect_over(TcpStream::connect(self.address)?)
     }
@@ -181,7 +181,7 @@ impl Client {
         Ok(StreamOwned::new(ClientConnection::new(self.tls.clone(), name).unwrap(), tcp))
     }
 
-    /// The head of a request with a body of this length.
+    /// Returns the head of a request with a body of this length.
     pub(crate) fn head(&self, method: &str, path: &str, length: usize) -> String {
         let kind = "Content-Type: application/json";
         let token = &self.token;
@@ -190,7 +190,7 @@ impl Client {
         )
     }
 
-    /// The code and the body of the answer.
+    /// Returns the code and the body of the response.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
         let mut stream = self.connect()?;
         let head =
@@ -198,7 +198,7 @@ impl Client {
         stream.write_all(head.as_bytes())?;
         stream.write_all(body.as_bytes())?;
         let mut bytes = Vec::new();
-        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
+        // A peer that closes without close_notify is an error to TLS, but not to this client.
         let read = stream.read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes);
         let answer = text
@@ -212,7 +212,7 @@ impl Client {
         assert_eq!(code, 201, "{body}");
     }
 
-    /// Fails unless a request is answered so, and promptly.
+    /// Expects this status code, and a prompt response.
     #[track_caller]
     pub(crate) fn is_promptly_told(&self, method: &str, path: &str, body: &str, expected: u16) {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The overlay in its plainest form: what is seen at every revision, written out.
+//! A model of the overlay in its plainest form: the visible state at every revision, stored in full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ type State = BTreeMap<Key, Entry>;
 
 pub(crate) struct Model {
     objects: Vec<BootstrapObject>,
-    /// What is seen at each revision, from zero on.
+    /// The visible state at each revision, from zero on.
     states: Vec<State>,
-    /// Each revision's events in the order of keys, by revision.
+    /// The events, ordered by revision and then by key.
     events: Vec<Event>,
     alive: BTreeSet<Id>,
     born: BTreeSet<Id>,
-    /// Where the overlay has to keep a tombstone. They go with their logical cluster, a revision each.
+    /// Where the overlay keeps a tombstone. Tombstones are removed with their logical cluster, one revision each.
     graves: BTreeSet<Key>,
     compacted: Revision,
 }
@@ -69,7 +69,7 @@ impl Model {
         self.objects.iter().any(|object| Model::key_of(object, id) == *key)
     }
 
-    /// Everything that becomes so at the next revision.
+    /// Records the changes of the next revision.
     fn record(&mut self, mut changes: Vec<(Key, Option<Entry>)>) -> Vec<Event> {
         changes.sort_by(|one, next| one.0.cmp(&next.0));
         let revision = Revision(self.states.len() as u64);

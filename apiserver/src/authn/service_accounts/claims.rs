@@ -1,16 +1,16 @@
-//! The claims of a token.
+//! The claims of a service account token.
 
 use api::cluster::Id;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Clocks of two servers may differ by so much.
+/// Maximum difference between the clocks of two servers.
 const LEEWAY_SECONDS: i64 = 60;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Claims {
     pub(crate) aud: Vec<String>,
-    /// None: as long as what it is bound to.
+    /// None: valid as long as the objects it is bound to exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) exp: Option<i64>,
     pub(crate) iat: i64,
@@ -34,7 +34,7 @@ pub(crate) struct Kubernetes {
     pub(crate) serviceaccount: Named,
 }
 
-/// An object, and which one of that name.
+/// The name and uid of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Named {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ pub(crate) struct Named {
 }
 
 impl Claims {
-    /// From now on, for an account and for nothing else yet.
+    /// Returns the claims of a token for a service account, valid from now on and not bound to another object.
     pub(crate) fn new(iss: String, namespace: &str, serviceaccount: Named, aud: Vec<String>) -> Claims {
         let now = Timestamp::now().as_second();
         let sub = crate::rbac::account(namespace, &serviceaccount.name);
@@ -58,7 +58,7 @@ impl Claims {
         Claims { aud, exp: None, iat: now, iss, jti, kubernetes, nbf: now, sub }
     }
 
-    /// The logical cluster that issued it.
+    /// Returns the logical cluster in the issuer.
     pub(crate) fn cluster(&self) -> Option<Id> {
         self.iss.rsplit_once("/clusters/")?.1.parse().ok()
     }

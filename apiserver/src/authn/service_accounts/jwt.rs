@@ -1,6 +1,6 @@
-//! Signed claims: `base64(header).base64(claims).base64(signature)`, with ES256 and nothing else.
+//! JSON web tokens: `base64(header).base64(claims).base64(signature)`, signed with ES256.
 //!
-//! There is one algorithm, chosen here and not by the token, so a token cannot choose a weaker one.
+//! The algorithm is fixed here, so a token cannot choose a weaker one.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const ALGORITHM: &str = "ES256";
-/// Longer tokens are not looked at. Ours have a kilobyte or so.
+/// Longer tokens are refused. Issued tokens have about a kilobyte.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// A token, taken apart and not believed yet.
+/// The parts of a token that is not verified yet.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) kid: String,
@@ -33,7 +33,7 @@ struct Header {
 }
 
 impl<'a> Parts<'a> {
-    /// None if this cannot be one of ours.
+    /// Splits a token. None if this server cannot have issued it.
     pub(super) fn of(token: &'a str) -> Option<Parts<'a>> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -47,7 +47,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A key pair, and what it is called.
+/// A key pair and its id.
 pub(super) struct Signer {
     kid: String,
     pair: EcdsaKeyPair,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A new key, as it is kept.
+    /// Generates a key in its stored form.
     pub(super) fn generate() -> Option<Vec<u8>> {
         let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
         made.ok().map(|made| made.as_ref().to_vec())
@@ -87,15 +87,15 @@ impl Signer {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Whether this key signed a token.
+    /// Reports whether this key signed a token.
     pub(super) fn verify(&self, parts: &Parts<'_>) -> bool {
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key().as_ref());
         self.kid == parts.kid && public.verify(parts.signed.as_bytes(), &parts.signature).is_ok()
     }
 
-    /// The public half, as others read it.
+    /// Returns the public key as a JSON web key.
     pub(super) fn published(&self) -> Value {
-        // A byte that says that both coordinates follow, and both, of the same length.
+        // A format byte, then both coordinates with the same length.
         let point = self.pair.public_key().as_ref();
         let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
@@ -121,7 +121,7 @@ mod tests {
         let parts = Parts::of(&token).unwrap();
         assert!(ours.verify(&parts) && !other.verify(&parts));
         assert_eq!(parts.claims, br#"{"sub":"ann"}"#);
-        // Every part counts.
+        // The signature covers every part.
         let [header, _, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("{token}") };
         let eve = URL_SAFE_NO_PAD.encode(r#"{"sub":"eve"}"#);
         let forged = format!("{header}.{eve}.{signature}");
@@ -129,7 +129,7 @@ mod tests {
         assert!(!format!("{ours:?}").contains("pair"));
     }
 
-    /// Many libraries let the token choose how it is checked, `none` included.
+    /// Many libraries let the token choose the algorithm of the check, even `none`.
     #[test]
     fn a_token_does_not_choose_its_algorithm() {
         for alg in ["none", "HS256", "RS256", "ES384", "es256", ""] {

@@ -5,8 +5,8 @@
 //!   token ─► its issuer ─► that logical cluster's key ─► claims ─► account, pod, secret exist? ─► user
 //! ```
 //!
-//! Every logical cluster is an issuer of its own, with keys of its own ([`signing_keys`]). A token names its issuer; it authenticates
-//! there and nowhere else. The objects it is bound to are read each time, so deleting one ends its tokens.
+//! Every logical cluster is an issuer with its own keys ([`signing_keys`]). A token names its issuer and is valid only
+//! there. The objects that it is bound to are read each time, so deleting one of them revokes the token.
 //!
 //! [`jwt`] is the format, [`claims`] the contents of a token.
 
@@ -41,25 +41,25 @@ pub(crate) const SECRETS: Collection<'static> = Collection { group: "", plural: 
 pub(crate) const PODS: Collection<'static> = Collection { group: "", plural: "pods" };
 pub(crate) const NODES: Collection<'static> = Collection { group: "", plural: "nodes" };
 
-/// The server as pods know it, whatever its address: tokens outlive a move.
+/// An audience that does not depend on the address of the server, so that tokens stay valid when the server moves.
 const IN_CLUSTER: &str = "https://kubernetes.default.svc";
-/// An account or a pod that is on its way out can still say goodbye.
+/// The tokens of a terminating service account or pod stay valid for this long, for cleanup.
 const LEAVING_SECONDS: i64 = 60;
-/// Tokens whose signature need not be checked again, which takes longer than everything else about them.
+/// Cache size for verified signatures. Verifying one takes longer than all other checks of a token.
 const VERIFIED_MAX: usize = 4096;
 
-/// Makes and knows the tokens of all service accounts.
+/// Issues and verifies the tokens of all service accounts.
 #[derive(Debug)]
 pub struct Accounts {
     store: Arc<dyn Store>,
-    /// Where the server is reached: `https://host:port`.
+    /// The base URL of the server: `https://host:port`.
     base: String,
     keys: Keys,
-    /// By digest.
+    /// Verified tokens by digest.
     verified: Mutex<HashMap<[u8; 32], Token>>,
 }
 
-/// The identity of a token, and its audiences.
+/// The identity of a token and its accepted audiences.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) identity: Identity,
@@ -69,9 +69,9 @@ pub(crate) struct Found {
 /// Why a token is not valid. The text is for users who may review tokens.
 #[derive(Debug)]
 pub(crate) enum NotFound {
-    /// Not made by us.
+    /// Not issued by this server.
     Foreign,
-    /// Made by us, for a time that is over.
+    /// Issued by this server, but expired.
     Expired,
     Invalid(String),
     Unreadable(ReadError),
@@ -92,23 +92,23 @@ impl Accounts {
         Accounts { store, base, keys: Keys::default(), verified: Mutex::default() }
     }
 
-    /// Who vouches for the accounts of a logical cluster.
+    /// Returns the issuer of a logical cluster's tokens.
     pub(crate) fn issuer(&self, cluster: Id) -> String {
         format!("{}/clusters/{cluster}", self.base)
     }
 
-    /// The audiences of this server.
+    /// Returns the audiences that the server accepts by default.
     pub(crate) fn audiences(&self, cluster: Id) -> Vec<String> {
         vec![self.issuer(cluster), IN_CLUSTER.to_owned()]
     }
 
-    /// Makes a token.
+    /// Signs a token.
     pub(crate) async fn sign(&self, cluster: Id, claims: &Claims) -> Result<String, CommitError> {
         let keys = self.keys.make(&*self.store, cluster).await?;
         Ok(keys.sign(&json!(claims)))
     }
 
-    /// A token that lasts as long as its Secret.
+    /// Signs a token that is valid as long as its Secret exists.
     pub(crate) async fn lasting(
         &self,
         cluster: Id,
@@ -121,13 +121,13 @@ impl Accounts {
         self.sign(cluster, &claims).await
     }
 
-    /// Verifies a token for this server, or for one of the `audiences` if some are given.
+    /// Verifies a token for this server, or for one of `audiences` if any are given.
     pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
         let token = self.verified(token).await?;
         let Token { cluster, claims, .. } = &token;
         let now = Timestamp::now().as_second();
         if claims.has_expired(now) {
-            // Of a logical cluster that is gone, or of a key that is, this is not said.
+            // The error reveals the expiry only if the logical cluster and the key still exist.
             self.check_key(&token).await?;
             return Err(NotFound::Expired);
         }
@@ -147,19 +147,19 @@ impl Accounts {
         Ok(Found { identity: identity(token), audiences: common })
     }
 
-    /// The logical cluster a token says it is from. Nothing is checked.
+    /// Returns the logical cluster in a token, without verifying it.
     pub(crate) fn home(token: &str) -> Option<Id> {
         let claims = jwt::Parts::of(token)?.claims;
         serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
     }
 
-    /// Whether the signature of a token was checked before, and held.
+    /// Reports whether the signature of a token was already verified.
     pub(crate) fn has_seen(&self, token: &str) -> bool {
         let digest = digest(token.as_bytes());
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
     }
 
-    /// The claims of a token, if one of our keys signed it.
+    /// Returns the claims of a token, if a key of its logical cluster signed it.
     async fn verified(&self, token: &str) -> Result<Token, NotFound> {
         let digest = digest(token.as_bytes());
         let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
@@ -182,7 +182,7 @@ impl Accounts {
         Ok(found)
     }
 
-    /// The objects a token is bound to: where, which one, and what it is called in errors.
+    /// Returns the objects a token is bound to: key, name and uid, and kind for errors.
     pub(crate) fn bonds(token: &Token) -> Vec<(Key, &Named, &'static str)> {
         let own = &token.claims.kubernetes;
         let key = |collection: Collection<'_>, named: &Named| {
@@ -199,7 +199,7 @@ impl Accounts {
         bound
     }
 
-    /// The key that signed it must still be one.
+    /// Checks that the key which signed the token is not retired.
     async fn check_key(&self, token: &Token) -> Result<(), NotFound> {
         let keys = self.keys.find(&*self.store, token.cluster).await?;
         match keys.is_some_and(|keys| keys.has(&token.kid)) {
@@ -208,7 +208,7 @@ impl Accounts {
         }
     }
 
-    /// The objects a token is bound to must exist, with the same uids.
+    /// Checks that the objects the token is bound to exist with the same uids.
     pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
         self.check_key(token).await?;
         for (key, named, what) in Accounts::bonds(token) {
@@ -238,7 +238,7 @@ impl Accounts {
         }
     }
 
-    /// The discovery document of a logical cluster's issuer.
+    /// Returns the OpenID discovery document of a logical cluster's issuer.
     pub(crate) fn configuration(&self, cluster: Id) -> Value {
         let issuer = self.issuer(cluster);
         json!({
@@ -250,7 +250,8 @@ impl Accounts {
         })
     }
 
-    /// The public keys of a logical cluster's issuer. `POST` makes a new signing key first, `DELETE` removes the older ones.
+    /// Returns the public keys of a logical cluster's issuer. `POST` first adds a signing key, `DELETE` first removes
+    /// the older ones.
     pub(crate) async fn published(&self, cluster: Id, method: &Method) -> Result<Value, Status> {
         let (keys, store) = (&self.keys, &*self.store);
         let found = match *method {
@@ -261,7 +262,7 @@ impl Accounts {
         };
         let found = found.map_err(|error| Status::unavailable(error.to_string()))?;
         let keys = found.ok_or_else(|| {
-            Status::bad_request("there are as many keys as there can be; delete the older ones first")
+            Status::bad_request("too many signing keys: delete the older ones first (DELETE /openid/v1/jwks)")
         })?;
         Ok(json!({ "keys": keys.published() }))
     }
@@ -271,7 +272,7 @@ impl Accounts {
     }
 }
 
-/// Whether a Secret holds this token: clearing or replacing it ends the token.
+/// Reports whether a Secret contains this token. Clearing or replacing it revokes the token.
 fn holds(secret: &Value, token: &Token) -> bool {
     let held = secret["data"]["token"].as_str().and_then(|held| STANDARD.decode(held).ok());
     held.is_some_and(|held| digest(&held) == token.digest)
@@ -282,7 +283,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The user that a token authenticates.
+/// Returns the user that a token authenticates.
 fn identity(token: Token) -> Identity {
     let claims = token.claims.clone();
     let own = &claims.kubernetes;
@@ -307,7 +308,7 @@ fn identity(token: Token) -> Identity {
     })
 }
 
-/// The name and uid of an object.
+/// Returns name and uid of an object.
 pub(crate) fn named(object: &Value) -> Named {
     let text = |field: &str| metadata::text(object, field).to_owned();
     Named { name: text("name"), uid: Some(text("uid")) }

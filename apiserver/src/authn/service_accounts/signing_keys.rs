@@ -1,11 +1,11 @@
-//! The keys a logical cluster signs with, kept in the store beside its record.
+//! The signing keys of logical clusters, stored next to their records.
 //!
-//! They are made with the first token, so a logical cluster without tokens has none. All servers of a store
-//! use the same: the second server finds the keys of the first. The first key signs, all of them verify.
+//! They are created with the first token, so a logical cluster without tokens has none. All servers on a store use the
+//! same keys. The first key signs, all keys verify.
 //!
 //! ```text
-//!   POST   /openid/v1/jwks    a new key signs from now on; tokens of the older ones stay valid
-//!   DELETE /openid/v1/jwks    only the newest verifies; tokens of the older ones end
+//!   POST   /openid/v1/jwks    adds a key, which signs from now on; tokens of older keys stay valid
+//!   DELETE /openid/v1/jwks    removes all keys but the newest; tokens of older keys become invalid
 //! ```
 
 use std::collections::HashMap;
@@ -21,28 +21,28 @@ use storage::{Change, CommitError, Entry, Expect, ReadError, Revision, Store};
 use crate::authn::service_accounts::jwt::{Parts, Signer};
 use crate::keys;
 
-/// Key sets remembered: some hundred bytes each.
+/// Size of the cache of key sets: some hundred bytes each.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// Keys of a logical cluster, if an operator adds keys and never removes old ones.
+/// Maximum number of keys of a logical cluster, in case an operator adds keys and never removes old ones.
 const KEYS_MAX: usize = 8;
 
-/// Read from the store, and remembered as of the revision they were written at.
+/// A cache of key sets, each with the revision of its entry.
 #[derive(Debug, Default)]
 pub(super) struct Keys(Mutex<HashMap<Id, (Revision, Arc<KeySet>)>>);
 
-/// Never empty.
+/// The keys of a logical cluster. Never empty.
 #[derive(Debug)]
 pub(super) struct KeySet(Vec<Signer>);
 
-/// As they are stored.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     keys: Vec<String>,
 }
 
 impl Keys {
-    /// The keys of a logical cluster, if it has any.
+    /// Returns the keys of a logical cluster. None if it has none.
     pub(super) async fn find(
         &self,
         store: &dyn Store,
@@ -56,13 +56,13 @@ impl Keys {
         Ok(self.remember(cluster, &entry))
     }
 
-    /// The same, made if there are none.
+    /// Returns the keys of a logical cluster. Creates one if it has none.
     pub(super) async fn make(&self, store: &dyn Store, cluster: Id) -> Result<Arc<KeySet>, CommitError> {
         let unread = |error: ReadError| CommitError::Unavailable { reason: error.to_string() };
         if let Some(found) = self.find(store, cluster).await.map_err(unread)? {
             return Ok(found);
         }
-        let unmade = || CommitError::Unavailable { reason: "no key could be made".to_owned() };
+        let unmade = || CommitError::Unavailable { reason: "cannot generate a signing key".to_owned() };
         let kept = Kept { keys: vec![STANDARD.encode(Signer::generate().ok_or_else(unmade)?)] };
         let value = serde_json::to_vec(&kept).expect("texts are JSON");
         let written = store.commit(keys::signing(cluster), Expect::Absent, Change::Put(value.into())).await;
@@ -74,13 +74,13 @@ impl Keys {
         entry.as_ref().and_then(|entry| self.remember(cluster, entry)).ok_or_else(unmade)
     }
 
-    /// Signs with a new key from now on. None if there are as many as there can be.
+    /// Adds a key, which signs from now on. None if there is no room for another.
     pub(super) async fn renew(
         &self,
         store: &dyn Store,
         cluster: Id,
     ) -> Result<Option<Arc<KeySet>>, CommitError> {
-        let unmade = || CommitError::Unavailable { reason: "no key could be made".to_owned() };
+        let unmade = || CommitError::Unavailable { reason: "cannot generate a signing key".to_owned() };
         let new = STANDARD.encode(Signer::generate().ok_or_else(unmade)?);
         self.change(store, cluster, |keys| {
             let has_room = keys.len() < KEYS_MAX;
@@ -92,7 +92,7 @@ impl Keys {
         .await
     }
 
-    /// Believes the newest key alone from now on.
+    /// Removes all keys but the newest.
     pub(super) async fn retire(
         &self,
         store: &dyn Store,
@@ -105,7 +105,7 @@ impl Keys {
         .await
     }
 
-    /// Changes the keys, and tries again on a conflict. None if there is nothing to change.
+    /// Changes the keys; tries again on a conflict. None if there is nothing to change.
     async fn change(
         &self,
         store: &dyn Store,
@@ -157,7 +157,7 @@ impl KeySet {
         self.0.iter().any(|key| key.verify(parts))
     }
 
-    /// Whether a key of this name is still one of them.
+    /// Reports whether a key has not been removed.
     pub(super) fn has(&self, kid: &str) -> bool {
         self.0.iter().any(|key| key.kid() == kid)
     }
@@ -167,7 +167,7 @@ impl KeySet {
     }
 }
 
-/// Removes the keys of a logical cluster that has ended. Twice changes nothing.
+/// Removes the keys of a deleted logical cluster. Idempotent.
 pub(crate) async fn forget(store: &dyn Store, cluster: Id) -> Result<(), CommitError> {
     let mut expect = Expect::Absent;
     loop {

@@ -46,7 +46,7 @@ impl World {
         self.accounts.sign(Id::new(HOME), claims).await.unwrap()
     }
 
-    /// Empty, or why a token is not valid.
+    /// Returns why a token is not valid. Empty if it is.
     async fn why(&self, token: &str) -> String {
         match self.accounts.find(token, &[]).await {
             Ok(_) => String::new(),
@@ -69,7 +69,7 @@ async fn a_token_makes_somebody_a_service_account_of_its_logical_cluster() {
     assert_eq!(user.home, Some(Id::new(HOME)));
     assert_eq!(user.extra[CREDENTIAL], ["JTI=j"]);
     assert_eq!(found.audiences, world.accounts.audiences(Id::new(HOME)));
-    // Another server of the same store knows it, too, wherever it is reached.
+    // Another server on the same store verifies it, even with another address.
     let other = Accounts::new(world.store.clone(), "https://there".to_owned());
     assert!(other.find(&world.signed(&world.claims()).await, &[]).await.is_ok());
 }
@@ -116,7 +116,7 @@ async fn a_token_is_for_a_time_and_for_somebody() {
     assert_eq!(found.audiences, ["vault"]);
 }
 
-/// Names of accounts repeat in every logical cluster, so which one vouches is all that tells them apart.
+/// Names of service accounts repeat across logical clusters; only the issuer distinguishes them.
 #[tokio::test]
 async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     let world = World::new().await;
@@ -136,7 +136,7 @@ async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
 }
 
-/// A watch used to stay open for an hour after its token had expired.
+/// Regression: a watch stayed open for an hour after its token had expired.
 #[tokio::test]
 async fn a_watch_ends_when_its_token_does() {
     use crate::authz::access::Access;

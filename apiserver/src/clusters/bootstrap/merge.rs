@@ -1,9 +1,9 @@
-//! Lists of stored and bootstrap objects, merged in one order and at one revision.
+//! Lists of stored and bootstrap objects, merged in key order at one revision.
 //!
 //! ```text
 //!   stored    ── b ─────── d† ── e ──      † a tombstone
 //!   template  ── b ── c ── d ────────
-//!   seen      ── b ── c ──────── e ──      at b the stored one, at d nothing
+//!   result    ── b ── c ──────── e ──      b is the stored one, d is hidden
 //! ```
 
 use std::collections::VecDeque;
@@ -16,15 +16,15 @@ use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, T
 use crate::clusters::bootstrap::{FoundRecord, Shared, is_tombstone};
 use crate::keys;
 
-/// Entries read at a time while counting across logical clusters.
+/// Page size while counting across logical clusters.
 const COUNTED_TOGETHER: usize = 1000;
 
-/// One page of a range.
+/// Lists one page of a range.
 pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
     let ranges = shared.template.within(range);
     let alone = alone(&ranges);
-    // One more than wanted tells whether it goes on. Tombstones may make it read again. What is only counted is read
-    // in larger pieces, and never all at once; in one logical cluster it is not read at all.
+    // One entry more than the limit shows whether the list continues. Tombstones may require further reads. Counting
+    // across logical clusters reads larger pages, but never all at once; counting in one logical cluster reads none.
     let least = if page.count && alone.is_none() { COUNTED_TOGETHER } else { 0 };
     let chunk = page.limit.map(|limit| limit.max(least).saturating_add(1));
     let mut stored = Pages::new(range.clone(), page.after.clone(), page.at, chunk);
@@ -35,7 +35,7 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         None => range.clone(),
     };
     let ranges = shared.template.within(&range);
-    let template = Innate::new(range.clone(), &ranges, revision, chunk);
+    let template = TemplateCursor::new(range.clone(), &ranges, revision, chunk);
     let mut walk = Walk { shared, stored, template };
     let limit = page.limit.unwrap_or(usize::MAX);
     let mut listing = Listing::default();
@@ -67,14 +67,14 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
     Ok(At { revision, value: listing })
 }
 
-/// The one logical cluster and the one collection a range is about, if it is.
+/// Returns the logical cluster and the collection of a range, if it has only one of each.
 fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
     let [TemplateRange { collection, only: Some(id), .. }] = ranges else { return None };
     Some((*id, collection.clone()))
 }
 
-/// How much is seen in a range of one logical cluster. The store counts what it has without looking at it; only at
-/// the few places of rows can more or less be seen than that.
+/// Counts the visible objects in a range of one logical cluster. The store counts its entries without reading them;
+/// only the few keys of template objects need a correction.
 async fn count(
     shared: &Shared,
     id: Id,
@@ -83,21 +83,21 @@ async fn count(
     revision: Revision,
 ) -> Result<usize, ReadError> {
     let page = |limit, count| Page { at: Some(revision), limit, count, ..Page::default() };
-    let is_born = shared.born(id, revision).await?.is_some();
+    let has_record = shared.record_at(id, revision).await?.is_some();
     let places = collection.rows.iter().map(|row| collection.key(row, id));
-    let (mut innate, mut hidden) = (0, 0);
+    let (mut unchanged, mut hidden) = (0, 0);
     for key in places.filter(|key| range.contains(key.as_bytes())) {
         let found = shared.inner.list(Range::key(key), page(None, false)).await?;
         match found.value.entries.first() {
-            None => innate += usize::from(is_born),
+            None => unchanged += usize::from(has_record),
             Some(entry) => hidden += usize::from(is_tombstone(entry)),
         }
     }
     let stored = shared.inner.list(range, page(Some(0), true)).await?.value.remaining.unwrap_or(0);
-    Ok((stored + innate).saturating_sub(hidden))
+    Ok((stored + unchanged).saturating_sub(hidden))
 }
 
-/// The part of a range that comes after a key.
+/// Returns the part of a range after a key.
 fn rest(range: &Range, after: &Key) -> Range {
     if after < range.start() {
         return range.clone();
@@ -105,22 +105,22 @@ fn rest(range: &Range, after: &Key) -> Range {
     let start = [after.as_bytes(), &[0]].concat();
     match range.end() {
         Some(end) => Range::between(start, end.clone()),
-        // Only the range of everything has no end; all keys of rows begin with a letter.
+        // Only the range of all keys has no end. All keys of template objects begin with a letter.
         None => Range::between(start, &[u8::MAX][..]),
     }
 }
 
-/// Something seen. What comes from the template is made only if it is wanted, not if it is merely counted.
+/// A visible object. A bootstrap object is rendered only if it is returned, not if it is only counted.
 enum Found<'a> {
     Stored(Entry),
-    Innate { key: Key, row: &'a TemplateObject, born: FoundRecord },
+    Template { key: Key, row: &'a TemplateObject, found: FoundRecord },
 }
 
 impl Found<'_> {
     fn entry(self) -> Entry {
         match self {
             Found::Stored(entry) => entry,
-            Found::Innate { key, row, born } => row.entry(key, &born.record, born.revision),
+            Found::Template { key, row, found } => row.entry(key, &found.record, found.revision),
         }
     }
 }
@@ -128,18 +128,18 @@ impl Found<'_> {
 struct Walk<'a> {
     shared: &'a Shared,
     stored: Pages,
-    template: Innate<'a>,
+    template: TemplateCursor<'a>,
 }
 
 impl<'a> Walk<'a> {
     async fn next(&mut self) -> Result<Option<Found<'a>>, ReadError> {
         loop {
             let stored = self.stored.peek(self.shared).await?.map(|entry| entry.key().clone());
-            let innate = self.template.peek(self.shared).await?;
-            match (stored, innate) {
+            let template = self.template.peek(self.shared).await?;
+            match (stored, template) {
                 (None, None) => return Ok(None),
-                (Some(stored), innate) if innate.is_none_or(|innate| stored <= *innate) => {
-                    if innate.is_some_and(|innate| stored == *innate) {
+                (Some(stored), template) if template.is_none_or(|template| stored <= *template) => {
+                    if template.is_some_and(|template| stored == *template) {
                         self.template.pop();
                     }
                     let entry = self.stored.pop();
@@ -151,8 +151,8 @@ impl<'a> Walk<'a> {
                     }
                 }
                 _ => {
-                    if let Some((key, row, born)) = self.template.pop() {
-                        return Ok(Some(Found::Innate { key, row, born }));
+                    if let Some((key, row, found)) = self.template.pop() {
+                        return Ok(Some(Found::Template { key, row, found }));
                     }
                 }
             }
@@ -173,7 +173,7 @@ impl Pages {
         Pages { range, page: Page { after, limit, at, count: false }, entries: VecDeque::new(), more: true }
     }
 
-    /// Zero before anything was read.
+    /// Returns the revision of the pages. Zero before the first page is read.
     fn revision(&self) -> Revision {
         self.page.at.unwrap_or_default()
     }
@@ -201,9 +201,9 @@ impl Pages {
     }
 }
 
-/// The rows of the template in all logical clusters of a range, in the order of their keys: collection by collection, in each
-/// record by record, in each row by row.
-struct Innate<'a> {
+/// The template objects in all logical clusters of a range, in key order: by collection, then by record, then by
+/// object.
+struct TemplateCursor<'a> {
     range: Range,
     revision: Revision,
     chunk: Option<usize>,
@@ -212,9 +212,9 @@ struct Innate<'a> {
     next: VecDeque<(Key, &'a TemplateObject, FoundRecord)>,
 }
 
-impl<'a> Innate<'a> {
+impl<'a> TemplateCursor<'a> {
     fn new(range: Range, ranges: &'a [TemplateRange], revision: Revision, chunk: Option<usize>) -> Self {
-        Innate { range, revision, chunk, ranges, records: None, next: VecDeque::new() }
+        TemplateCursor { range, revision, chunk, ranges, records: None, next: VecDeque::new() }
     }
 
     async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
@@ -231,10 +231,10 @@ impl<'a> Innate<'a> {
             let Some(id) = record.as_ref().and_then(|record| keys::cluster_record_id(record.key())) else {
                 continue;
             };
-            let Some(born) = record.as_ref().and_then(FoundRecord::read) else { continue };
+            let Some(found) = record.as_ref().and_then(FoundRecord::read) else { continue };
             let rows = range.collection.rows.iter().map(|row| (range.collection.key(row, id), &**row));
             let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
-            self.next.extend(covered.map(|(key, row)| (key, row, born.clone())));
+            self.next.extend(covered.map(|(key, row)| (key, row, found.clone())));
         }
         Ok(self.next.front().map(|(key, ..)| key))
     }

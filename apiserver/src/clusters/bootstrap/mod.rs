@@ -3,30 +3,32 @@
 //! ```text
 //!                        inner store                       template
 //!   record of a  ─────►   ~births/a          r7             core/configmaps/  default/kube-root-ca.crt
-//!   edited in a ─────►   core/…/a/default/kube-root-ca.crt r9 {…}
+//!   edited in a  ─────►   core/…/a/default/kube-root-ca.crt r9 {…}
 //!   record of b  ─────►   ~births/b          r8
-//!   deleted in b ────►   core/…/b/default/kube-root-ca.crt r10 (empty: a tombstone)
+//!   deleted in b ─────►   core/…/b/default/kube-root-ca.crt r10 (empty: a tombstone)
 //!
-//!   seen through [`BootstrapStore`]:  a's, as edited, at r9;   b's: none;   c's, as in the template, at c's record
+//!   visible through [`BootstrapStore`]:  in a: as edited, at r9;  in b: nothing;  in c: the template's, at c's record
 //! ```
 //!
-//! A [`BootstrapStore`] is a store over a store. An object of the template exists in a logical cluster from its record
-//! on, with the record's revision, until the first write at its key, which stores it. A deletion
-//! leaves a tombstone: an empty value, which no object has. Clients do not see tombstones. Everything else passes through.
+//! A [`BootstrapStore`] wraps a store. In each logical cluster with a record, an object of the template exists with the
+//! revision of the record, until the first write at its key stores it. A deletion stores a tombstone: an empty value,
+//! which no object has. Clients do not see tombstones. All other keys pass through.
 //!
 //! ```text
-//!   at the template's key     record          no record
-//!   ─────────────────────     ───────────     ────────
-//!   nothing stored            its object      nothing
-//!   a tombstone               nothing         nothing
-//!   an object                 the object      the object
+//!   stored at the key         visible with      visible without
+//!   of a template object      a record          a record
+//!   ────────────────────      ───────────       ───────────────
+//!   nothing                   the template's    nothing
+//!   a tombstone               nothing           nothing
+//!   an object                 the object        the object
 //! ```
 //!
-//! What takes two reads of the inner store takes them at one revision, so an answer is true at a revision as any
-//! store's is. Writes need no lock: whatever changes what is seen at a key, except a record or its end, changes
-//! what is stored there, and that is what the inner commit compares.
+//! A read that takes two reads of the inner store takes both at one revision, so its result is true at a revision, as
+//! with any store. Writes need no lock: every change of the visible object at a key, except by a record, changes the
+//! stored entry at that key, and the inner commit compares that entry.
 //!
-//! Two rules make this exact. A record is created once per id. And nothing is written at the key of a template object without a record.
+//! Two rules make this exact. A record is created once per id. Nothing is written at the key of a template object in a
+//! logical cluster without a record.
 
 mod merge;
 mod objects;
@@ -48,11 +50,11 @@ pub use crate::clusters::bootstrap::template::{BootstrapObject, Template};
 use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
 
-/// A read of several steps starts over when the history it stood on is compacted beneath it. Each time takes
-/// another compaction, and those are minutes apart.
+/// A read of several steps starts over if its revision is compacted meanwhile. Each retry takes another compaction, and
+/// compactions are minutes apart.
 const ATTEMPTS: usize = 4;
 
-/// Shows the objects of a template in every logical cluster that has a record and has not changed them.
+/// Adds the objects of a template to every logical cluster that has a record and has not changed them.
 #[derive(Debug)]
 pub struct BootstrapStore(Arc<Shared>);
 
@@ -62,7 +64,7 @@ struct Shared {
     template: Template,
 }
 
-/// A record, and when in the history it was.
+/// A record and its revision.
 #[derive(Clone, Debug)]
 struct FoundRecord {
     record: LogicalClusterRecord,
@@ -117,7 +119,7 @@ fn is_tombstone(entry: &Entry) -> bool {
     entry.value().is_empty()
 }
 
-/// The visible object for an entry at a key of the template.
+/// Returns the visible object for an entry at the key of a template object.
 fn seen(entry: Option<Entry>) -> Option<Entry> {
     entry.filter(|entry| !is_tombstone(entry))
 }
@@ -131,11 +133,11 @@ impl Shared {
             if value.is_some() {
                 return Ok(At { revision, value: seen(value) });
             }
-            match self.born(id, revision).await {
+            match self.record_at(id, revision).await {
                 Err(ReadError::Compacted { .. }) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(error),
-                Ok(born) => {
-                    let value = born.map(|born| row.entry(key.clone(), &born.record, born.revision));
+                Ok(found) => {
+                    let value = found.map(|found| row.entry(key.clone(), &found.record, found.revision));
                     return Ok(At { revision, value });
                 }
             }
@@ -147,15 +149,16 @@ impl Shared {
         loop {
             attempt += 1;
             match merge::list(self, &range, &page).await {
-                // The newest revision was not forgotten when the list began; a revision asked for may have been.
+                // Without a given revision the list starts over at the newest one; a given revision may be compacted
+                // for good.
                 Err(ReadError::Compacted { .. }) if page.at.is_none() && attempt < ATTEMPTS => {}
                 done => return done,
             }
         }
     }
 
-    /// The record of a logical cluster as of `revision`.
-    async fn born(&self, id: Id, revision: Revision) -> Result<Option<FoundRecord>, ReadError> {
+    /// Returns the record of a logical cluster at `revision`.
+    async fn record_at(&self, id: Id, revision: Revision) -> Result<Option<FoundRecord>, ReadError> {
         let page = Page { at: Some(revision), ..Page::default() };
         let listed = self.inner.list(Range::key(keys::cluster_record(id)), page).await?;
         Ok(listed.value.entries.first().and_then(FoundRecord::read))
@@ -170,34 +173,34 @@ impl Shared {
         change: Change,
     ) -> Result<Event, CommitError> {
         if matches!(&change, Change::Put(value) if value.is_empty()) {
-            let reason = "an empty value stands for a deletion here".to_owned();
+            let reason = "an object cannot have an empty value: it marks a deletion".to_owned();
             return Err(CommitError::Refused { reason });
         }
         let mut stored = self.inner.get(&key).await.map_err(unread)?;
         loop {
-            let born = match self.born(id, stored.revision).await {
+            let found = match self.record_at(id, stored.revision).await {
                 Err(ReadError::Compacted { .. }) => {
                     stored = self.inner.get(&key).await.map_err(unread)?;
                     continue;
                 }
-                born => born.map_err(unread)?,
+                found => found.map_err(unread)?,
             };
             let current = match &stored.value {
-                None => born.as_ref().map(|born| row.entry(key.clone(), &born.record, born.revision)),
+                None => found.as_ref().map(|found| row.entry(key.clone(), &found.record, found.revision)),
                 some => seen(some.clone()),
             };
-            let (inner_expect, inner_change) = decide(&stored, &current, born.is_some(), expect, &change)?;
+            let (inner_expect, inner_change) = decide(&stored, &current, found.is_some(), expect, &change)?;
             match self.inner.commit(key.clone(), inner_expect, inner_change).await {
                 Ok(event) => return Ok(self.told(event, current, id, row).await),
-                // Another write came first. The entry may still be as the caller expects: then the commit is tried again.
+                // Another write came first. If the entry is still as the caller expects, the commit is tried again.
                 Err(CommitError::Conflict { current }) => stored = current,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// What the writer is told of its commit, having seen `previous` before it: what every watcher is shown. If the
-    /// logical cluster ended between the two, the row was gone already.
+    /// Returns the event for the writer of a commit, the same as watchers get. If the record was deleted between the
+    /// read of `previous` and the commit, the template object was no longer visible.
     async fn told(&self, event: Event, previous: Option<Entry>, id: Id, row: &TemplateObject) -> Event {
         let (revision, current) = (event.revision, seen(event.current.clone()));
         let key = event.key.clone();
@@ -207,8 +210,8 @@ impl Shared {
         }
     }
 
-    /// How a change at the key of a row is seen; none if it is not. `known` is a revision at or after the event's
-    /// at which records can be looked up at little cost.
+    /// Returns the visible event for a change at the key of a template object. None if nothing visible changed. `known`
+    /// is a revision at or after the event's at which records are cheap to read.
     async fn shown(
         &self,
         event: Event,
@@ -225,7 +228,7 @@ impl Shared {
         Ok(visible.then_some(Event { previous, current, ..event }))
     }
 
-    /// The row as it was seen before its first change, at `revision`.
+    /// Returns the template object as it was visible before its first change, at `revision`.
     async fn untouched(
         &self,
         key: &Key,
@@ -234,16 +237,17 @@ impl Shared {
         revision: Revision,
         known: Revision,
     ) -> Result<Option<Entry>, ReadError> {
-        let mut born = self.born(id, known).await?.filter(|born| born.revision < revision);
-        // Not there later: it may have ended since. An id is born once, so the other way round needs no look.
-        if born.is_none() && known != revision {
-            born = self.born(id, revision).await?;
+        let mut found = self.record_at(id, known).await?.filter(|found| found.revision < revision);
+        // No record at `known`: it may have been deleted after `revision`. The opposite cannot happen, because a record
+        // is created once per id.
+        if found.is_none() && known != revision {
+            found = self.record_at(id, revision).await?;
         }
-        Ok(born.map(|born| row.entry(key.clone(), &born.record, born.revision)))
+        Ok(found.map(|found| row.entry(key.clone(), &found.record, found.revision)))
     }
 
-    /// Records are written once. The end of one takes the logical cluster's tombstones along, also when it had
-    /// ended before: a caller that was interrupted repeats the call.
+    /// Commits a record. Records are never changed. Deleting one also removes the tombstones of the logical cluster,
+    /// even if the record was deleted before: an interrupted caller repeats the call.
     async fn commit_record(
         &self,
         key: Key,
@@ -269,7 +273,7 @@ impl Shared {
         outcome
     }
 
-    /// Removes the tombstones of a logical cluster that has ended.
+    /// Removes the tombstones of a logical cluster whose record was deleted.
     async fn clear(&self, id: Id) -> Result<(), CommitError> {
         for key in self.template.keys(id) {
             let found = self.inner.get(&key).await.map_err(unread)?.value;
@@ -289,11 +293,12 @@ impl FoundRecord {
     }
 }
 
-/// What to ask of the inner store for a change at the key of a row, given what is stored there and what is seen.
+/// Returns the change of the inner store for a change at the key of a template object, given the stored and the visible
+/// entry.
 fn decide(
     stored: &At<Option<Entry>>,
     current: &Option<Entry>,
-    is_born: bool,
+    has_record: bool,
     expect: Expect,
     change: &Change,
 ) -> Result<(Expect, Change), CommitError> {
@@ -310,12 +315,12 @@ fn decide(
     let inner_expect =
         stored.value.as_ref().map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
     match change {
-        Change::Put(_) if !is_born && current.is_none() => {
+        Change::Put(_) if !has_record && current.is_none() => {
             Err(CommitError::ReadOnly { reason: "the logical cluster does not exist".to_owned() })
         }
         Change::Put(value) => Ok((inner_expect, Change::Put(value.clone()))),
         // Without a record the template is not visible, and no later deletion would remove the tombstone.
-        Change::Delete if !is_born => Ok((inner_expect, Change::Delete)),
+        Change::Delete if !has_record => Ok((inner_expect, Change::Delete)),
         Change::Delete => Ok((inner_expect, Change::Put(bytes::Bytes::new()))),
     }
 }

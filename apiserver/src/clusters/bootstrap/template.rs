@@ -1,4 +1,4 @@
-//! The template: bootstrap objects, kept once for all logical clusters, and their keys.
+//! The template: the bootstrap objects and their keys, stored once for all logical clusters.
 //!
 //! ```text
 //!   core/configmaps/            ◄ the objects of one collection
@@ -6,8 +6,8 @@
 //!     kube-system/kube-root-ca.crt
 //! ```
 //!
-//! A row's bytes are those of the stored object, with gaps of the right width where its uid and its times belong.
-//! Seeing a row in a logical cluster is a copy of the bytes and a few words written into the gaps.
+//! The value of a template object has the bytes of a stored object, with gaps for its uid and times. Rendering it for a
+//! logical cluster copies the bytes and writes a few words into the gaps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::keys;
 use crate::keys::Collection;
 use crate::objects::stored;
 
-/// Stand in the gaps. No object of a template has them for another reason.
+/// Placeholders in the gaps. No bootstrap object contains them for another reason.
 pub(super) const UID: &str = "00000000-0000-0000-0000-000000000000";
 pub(super) const TIME: &str = "0000-00-00T00:00:00Z";
-/// How long an id is in a key.
+/// The length of an id in a key.
 const ID_BYTES: usize = 17;
 
-/// One object of a template, and the collection it belongs to.
+/// A bootstrap object and its collection.
 #[derive(Debug)]
 pub struct BootstrapObject {
     pub collection: Collection<'static>,
@@ -40,7 +40,7 @@ pub struct BootstrapObject {
 #[derive(Debug, Default)]
 pub struct Template(BTreeMap<Box<[u8]>, Arc<TemplateCollection>>);
 
-/// The objects of one collection, in the order of their keys.
+/// The objects of one collection, in key order.
 #[derive(Debug)]
 pub(super) struct TemplateCollection {
     prefix: Box<[u8]>,
@@ -49,7 +49,7 @@ pub(super) struct TemplateCollection {
 
 #[derive(Debug)]
 pub(super) struct TemplateObject {
-    /// The part of the key that follows the logical cluster's id: `namespace/name`.
+    /// The part of the key after the logical cluster's id: `namespace/name`.
     place: Box<[u8]>,
     value: Bytes,
     uids: Vec<usize>,
@@ -60,9 +60,9 @@ pub(super) struct TemplateObject {
 #[derive(Clone, Debug)]
 pub(super) struct TemplateRange {
     pub(super) collection: Arc<TemplateCollection>,
-    /// The records of all logical clusters whose keys can lie in the range.
+    /// The records of all logical clusters whose keys can be in the range.
     pub(super) records: Range,
-    /// The one logical cluster in which all of the range lies, if there is one.
+    /// The logical cluster that contains the whole range, if there is only one.
     pub(super) only: Option<Id>,
 }
 
@@ -80,7 +80,7 @@ impl Template {
         Template(made.collect())
     }
 
-    /// Whose and which row lies at this key, if it is the place of one.
+    /// Returns the logical cluster and the template object of a key. None if no template object has this key.
     pub(super) fn find(&self, key: &Key) -> Option<(Id, &Arc<TemplateObject>)> {
         let key = key.as_bytes();
         let slash = |from: usize| Some(from + key[from..].iter().position(|byte| *byte == b'/')? + 1);
@@ -92,13 +92,13 @@ impl Template {
         Some((std::str::from_utf8(id).ok()?.parse().ok()?, &collection.rows[row]))
     }
 
-    /// The parts of collections that can have something in this range, in the order of keys. None of them: nothing
-    /// here concerns the range.
+    /// Returns the parts of collections that the range can contain, in key order. Empty if the range contains no key of
+    /// a template object.
     pub(super) fn within(&self, range: &Range) -> Vec<TemplateRange> {
         self.0.values().filter_map(|collection| collection.within(range)).collect()
     }
 
-    /// The keys of all rows in one logical cluster.
+    /// Returns the keys of all template objects in one logical cluster.
     pub(super) fn keys(&self, cluster: Id) -> impl Iterator<Item = Key> {
         self.0
             .values()
@@ -111,13 +111,13 @@ impl TemplateCollection {
         Key::from([&*self.prefix, cluster.to_string().as_bytes(), b"/", &*row.place].concat())
     }
 
-    /// All keys of this collection in one logical cluster.
+    /// Returns the range of this collection in one logical cluster.
     pub(super) fn range(&self, cluster: Id) -> Range {
         Range::prefix([&*self.prefix, cluster.to_string().as_bytes(), b"/"].concat())
     }
 
-    /// Keys of this collection are the prefix and then the id. So what a bound of the range has after the prefix, cut
-    /// to the length of an id, bounds the ids.
+    /// Returns the part of this collection that a range covers. The id follows the prefix in a key, so the bytes after
+    /// the prefix in a bound of the range, cut to the length of an id, are a bound on ids.
     fn within(self: &Arc<Self>, range: &Range) -> Option<TemplateRange> {
         let cut = |rest: &'_ [u8]| rest.len().min(ID_BYTES);
         let start = range.start().as_bytes();
@@ -136,7 +136,7 @@ impl TemplateCollection {
         };
         let mut only = None;
         if from.len() == ID_BYTES && to == Some(from) {
-            // One logical cluster, and perhaps one namespace of it that no row lies in.
+            // One logical cluster, or one of its namespaces, which may have no template objects.
             let cluster = std::str::from_utf8(from).ok()?.parse().ok()?;
             let covered = |row: &Arc<TemplateObject>| range.contains(self.key(row, cluster).as_bytes());
             self.rows.iter().any(covered).then_some(())?;
@@ -165,7 +165,8 @@ impl TemplateObject {
         TemplateObject { place, uids: gaps(UID), times: gaps(TIME), value: value.clone() }
     }
 
-    /// This row as the entry `key` of a logical cluster born at `revision`. The same every time it is asked for.
+    /// Renders the template object as an entry of a logical cluster whose record has this revision. The result is
+    /// always the same.
     pub(super) fn entry(&self, key: Key, record: &LogicalClusterRecord, revision: Revision) -> Entry {
         let uid = Uuid::new_v5(&record.seed, key.as_bytes()).to_string();
         let mut value = self.value.to_vec();
@@ -175,7 +176,7 @@ impl TemplateObject {
             }
         };
         write(&self.uids, &uid);
-        // A record of another form than ours would not fit the gaps; its objects then have no creation time.
+        // A time of another length would not fit the gaps; the objects then have no creation time.
         if record.time.len() == TIME.len() {
             write(&self.times, &record.time);
         }

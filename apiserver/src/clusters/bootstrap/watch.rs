@@ -1,17 +1,16 @@
 //! Watches over stored and bootstrap objects.
 //!
 //! ```text
-//!   entries of the range   ───── r8 ───────────── r12 ───────► 20      each cursor has said how far it has seen
+//!   entries of the range   ───── r8 ───────────── r12 ───────► 20      each cursor knows how far it has read
 //!   records                 ── r7 ────── r10† ────────► 14
-//!   shown                  ── r7 r7 r7 ─ r8 ─ r10† r10† ─ r12 ──► 14   what both have passed, in order
+//!   result                 ── r7 r7 r7 ─ r8 ─ r10† r10† ─ r12 ──► 14   up to where both have read, in order
 //! ```
 //!
-//! A record shows as the creation of all template objects of the range, its end as the deletion of the unchanged ones.
-//! They have the revision of the record or its end in common, and come in one batch, in the order of keys.
+//! A new record appears as the creation of all template objects in the range, a deleted record as the deletion of the
+//! unchanged ones. These events have the revision of that change, and come in one batch in key order.
 //!
-//! Nothing is held back for long: whichever cursor is behind is read up to where the other is, and that never
-//! waits for a write. What is held is one batch of each cursor at most, because a cursor is read on only when
-//! nothing of it is pending.
+//! Events are not held back for long: the cursor that is behind is read up to the other one, which never waits for a
+//! write. At most one batch of each cursor is held, because a cursor is read only when none of its events are pending.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,9 +23,9 @@ use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, T
 use crate::clusters::bootstrap::{FoundRecord, Shared};
 use crate::keys;
 
-/// Events returned at once, give or take those of one revision.
+/// Maximum events in a batch, except that events of one revision stay together.
 const BATCH_EVENTS: usize = 512;
-/// Entries read at once to see what was touched in a logical cluster that ended.
+/// Page size of the list that finds changed template objects of a deleted logical cluster.
 const PAGE_ENTRIES: usize = 1000;
 
 pub(super) async fn watch(
@@ -57,7 +56,7 @@ struct Following {
     seen: Revision,
 }
 
-/// One of the two cursors, and what it has returned but we have not.
+/// One of the two cursors, and its events that are not returned yet.
 #[derive(Debug)]
 struct Side {
     watch: Watch,
@@ -73,7 +72,7 @@ impl Side {
         self.pending.front().map(|event| event.revision)
     }
 
-    /// Reads on, unless there is something pending, so that everything up to `goal` has been read or something is.
+    /// Unless events are pending, reads up to `goal` or to the next events.
     async fn until(&mut self, goal: Revision) -> Result<(), ReadError> {
         if self.pending.is_empty()
             && let Some(batch) = self.watch.until(goal).await?
@@ -112,7 +111,7 @@ impl Following {
                     self.entries.until(revision).await?;
                     self.records.until(revision).await?;
                 }
-                // Dropping the one that did not come first loses nothing of it.
+                // Dropping the other future loses none of its events.
                 None => tokio::select! {
                     batch = self.entries.watch.next() => self.entries.pending.extend(batch?.events),
                     batch = self.records.watch.next() => self.records.pending.extend(batch?.events),
@@ -121,18 +120,18 @@ impl Following {
         }
     }
 
-    /// Both cursors have returned everything up to here.
+    /// Returns the revision that both cursors have reached.
     fn reached(&mut self) -> Revision {
         self.entries.watch.through().min(self.records.watch.through())
     }
 
-    /// The oldest revision with something pending.
+    /// Returns the oldest revision with pending events.
     fn first(&self) -> Option<Revision> {
         [self.entries.first(), self.records.first()].into_iter().flatten().min()
     }
 
-    /// What is pending and both cursors have passed; none if nothing of it is seen. It stays pending until all of
-    /// it is made, so that nothing is lost if the caller stops waiting.
+    /// Returns the pending events up to where both cursors have read. None if none of them is visible. They stay
+    /// pending until the batch is complete, so that dropping this future loses nothing.
     async fn deliver(&mut self) -> Result<Option<Batch>, ReadError> {
         let reached = self.reached();
         let (mut entries, mut records) = (self.entries.pending.iter(), self.records.pending.iter());
@@ -172,24 +171,24 @@ impl Following {
         }
     }
 
-    /// A record, or the end of one: what appears or goes with it.
+    /// Adds the events of a created or deleted record: template objects appear or disappear.
     async fn life(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
         let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
-        let born = |entry: &Option<Entry>| entry.as_ref().and_then(FoundRecord::read);
+        let record = |entry: &Option<Entry>| entry.as_ref().and_then(FoundRecord::read);
         for collection in &self.collections {
             let rows = collection.rows.iter().map(|row| (collection.key(row, id), &**row));
             let rows: Vec<(Key, &TemplateObject)> =
                 rows.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
-            match (born(&event.previous), born(&event.current)) {
-                (None, Some(born)) => out.extend(rows.into_iter().map(|(key, row)| {
-                    let entry = row.entry(key.clone(), &born.record, born.revision);
+            match (record(&event.previous), record(&event.current)) {
+                (None, Some(found)) => out.extend(rows.into_iter().map(|(key, row)| {
+                    let entry = row.entry(key.clone(), &found.record, found.revision);
                     Event { revision: event.revision, key, current: Some(entry), previous: None }
                 })),
-                (Some(born), None) if !rows.is_empty() => {
+                (Some(found), None) if !rows.is_empty() => {
                     let touched = self.touched(collection, id, event.revision).await?;
                     let gone = rows.into_iter().filter(|(key, _)| !touched.contains(key));
                     out.extend(gone.map(|(key, row)| {
-                        let entry = row.entry(key.clone(), &born.record, born.revision);
+                        let entry = row.entry(key.clone(), &found.record, found.revision);
                         Event { revision: event.revision, key, current: None, previous: Some(entry) }
                     }));
                 }
@@ -199,8 +198,8 @@ impl Following {
         Ok(())
     }
 
-    /// The keys of rows at which something was stored at `revision`. If that is forgotten by now, this watch has
-    /// been left behind, and says so.
+    /// Returns the keys of template objects with a stored entry at `revision`. Fails if that revision is compacted:
+    /// then this watch is too far behind.
     async fn touched(
         &self,
         collection: &TemplateCollection,

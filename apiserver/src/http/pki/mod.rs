@@ -1,14 +1,14 @@
-//! The certificates a server makes for itself when it first starts.
+//! The certificate authority of a server, which it creates when it first starts.
 //!
 //! ```text
-//!   <dir>/ca.crt, ca.key             who vouches for the others
-//!   <dir>/next.key                   who will, while the authority is being replaced
-//!   <dir>/shared                     that servers of one etcd share it, see [`shared`]
-//!   <dir>/serving.crt, serving.key   what the server shows
+//!   <dir>/ca.crt, ca.key             the certificate authority
+//!   <dir>/next.key                   the key of the next one, during a rotation
+//!   <dir>/shared                     marks an authority that the servers of one etcd share, see [`shared`]
+//!   <dir>/serving.crt, serving.key   the serving certificate
 //! ```
 //!
-//! Clients are known by certificates of the same authority: the common name is the user, the organisations
-//! are the groups. Keys are readable by their owner only, and are never logged.
+//! Client certificates are signed by the same authority: the common name is the user, the organizations are the groups.
+//! Keys are readable only by their owner and are never logged.
 
 mod rotation;
 mod sec1;
@@ -35,7 +35,7 @@ use storage::{CommitError, ReadError};
 pub use crate::http::pki::rotation::Rotated;
 pub use crate::http::pki::serving::{Offer, Serving};
 
-/// Ten years; rotation is a matter of making it anew, not of waiting.
+/// Ten years. The authority is replaced by rotation, not by expiry.
 const CA_DAYS: u32 = 3650;
 const LEAF_DAYS: u32 = 365;
 
@@ -43,19 +43,22 @@ const LEAF_DAYS: u32 = 365;
 pub enum PkiError {
     #[error("cannot {act} {}: {source}", path.display())]
     Io { act: &'static str, path: PathBuf, source: io::Error },
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("cannot make a certificate that names all groups of {0:?}")]
+    #[error("cannot create a certificate for {0:?} with several groups")]
     Groups(String),
-    #[error("the certificates in {} cannot be used: {reason}; remove them to have new ones made", dir.display())]
+    #[error("the certificates in {} cannot be used: {reason}; remove them to create new ones", dir.display())]
     Unusable { dir: PathBuf, reason: String },
-    #[error("there is no certificate authority in {}; `holon start` makes one", dir.display())]
+    #[error(
+        "no certificate authority in {}; start the server once to create it (holon start)",
+        dir.display()
+    )]
     Absent { dir: PathBuf },
-    #[error("cannot read the certificate authority that the servers of this etcd share: {0}")]
+    #[error("cannot read the shared certificate authority in etcd: {0}")]
     ReadShared(#[from] ReadError),
-    #[error("cannot write the certificate authority that the servers of this etcd share: {0}")]
+    #[error("cannot write the shared certificate authority in etcd: {0}")]
     WriteShared(#[from] CommitError),
-    #[error("the certificate authority that the servers of this etcd share cannot be read: {reason}")]
+    #[error("cannot use the shared certificate authority in etcd: {reason}")]
     UnusableShared { reason: String },
     #[error(
         "the certificate authority in {at} is not the one that the servers of this etcd share; to use the shared one, move \
@@ -68,7 +71,7 @@ pub enum PkiError {
     IsShared { dir: PathBuf },
 }
 
-/// The authority, and where its files are.
+/// The certificate authority and its directory.
 #[derive(Clone)]
 pub struct Authority {
     dir: PathBuf,
@@ -76,14 +79,14 @@ pub struct Authority {
     key: String,
 }
 
-/// A certificate and its key, as PEM.
+/// A certificate and its key as PEM.
 #[derive(Clone)]
 pub struct Identity {
     pub certificate: String,
     pub key: String,
 }
 
-/// The same, as TLS takes it.
+/// A certificate and its key as rustls needs them.
 type Parsed = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl std::fmt::Debug for Identity {
@@ -99,19 +102,19 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Reads the authority in `dir`, or makes one there.
+    /// Reads the authority in `dir`, or creates one.
     pub fn open(dir: &Path) -> Result<Authority, PkiError> {
         if !dir.join("ca.key").exists() {
             let made = make_authority()?;
             create_private_dir(dir)?;
             write_private(&dir.join("ca.crt"), &made.certificate)?;
-            // The key last: with it there, both are.
+            // The key comes last: if it exists, both files do.
             write_private(&dir.join("ca.key"), &made.key)?;
         }
         Authority::existing(dir)
     }
 
-    /// Reads the authority in `dir`, and makes none: for commands beside a server, which would not know the new one.
+    /// Reads the authority in `dir`, but creates none: for commands next to a server, which would not know a new one.
     pub fn existing(dir: &Path) -> Result<Authority, PkiError> {
         if !dir.join("ca.key").exists() {
             return Err(PkiError::Absent { dir: dir.to_owned() });
@@ -120,12 +123,12 @@ impl Authority {
         Ok(Authority { dir: dir.to_owned(), certificate, key })
     }
 
-    /// The authority's own certificate, for clients to trust.
+    /// Returns the certificate of the authority, for clients to trust.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// A certificate that says its holder is `user` and belongs to `groups`.
+    /// Creates a client certificate for `user` in `groups`.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, PkiError> {
         let mut params = leaf(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -133,7 +136,7 @@ impl Authority {
             self.sign(params, |key| sec1::private_key_pem(key).unwrap_or_else(|| key.serialize_pem()))?;
         match groups {
             [] | [_] => Ok(made),
-            // Of several organisations the library writes the last and forgets the others.
+            // The library writes only the last of several organizations.
             _ => {
                 let named = subject::renamed(&made.certificate, &self.key, user, groups);
                 let named = named.ok_or_else(|| PkiError::Groups(user.to_owned()))?;
@@ -142,7 +145,7 @@ impl Authority {
         }
     }
 
-    /// The serving certificate for these names and addresses.
+    /// Creates the serving certificate for these names and addresses.
     pub fn serving(&self, names: &[String]) -> Result<Identity, PkiError> {
         let mut params = leaf("holon", &[]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -170,7 +173,8 @@ impl Authority {
         Ok(Identity { certificate: certificate.pem(), key: written(&key) })
     }
 
-    /// TLS as we offer it: 1.2 and 1.3, HTTP/2 and 1.1, client certificates of this authority welcome, and of `others`.
+    /// Returns the TLS configuration of the server: 1.2 and 1.3, HTTP/2 and 1.1, optional client certificates of this
+    /// authority and of `others`.
     fn tls(&self, serving: &Identity, others: &str) -> Result<Arc<ServerConfig>, PkiError> {
         let unusable = |reason: String| self.unusable(reason);
         let mut roots = self.roots()?;
@@ -191,7 +195,7 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// TLS as a client that trusts this authority speaks it, showing a certificate of its own.
+    /// Returns the TLS configuration of a client that trusts this authority and presents a certificate.
     pub fn client_tls(&self, client: &Identity) -> Result<Arc<ClientConfig>, PkiError> {
         let unusable = |error: rustls::Error| self.unusable(error.to_string());
         let (chain, key) = self.parsed(client)?;
@@ -268,7 +272,7 @@ fn name(user: &str, groups: &[&str]) -> DistinguishedName {
     name
 }
 
-/// From a day ago, so that a client whose clock is behind is not locked out.
+/// Sets the validity, from a day ago, so that a client whose clock is slow is not locked out.
 fn valid_for(params: &mut CertificateParams, days: u32) {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -306,7 +310,7 @@ mod tests {
     use rustls::pki_types::ServerName;
     use rustls::{ClientConnection, ServerConnection};
 
-    /// Whether a client that trusts `trusting` and shows this certificate gets through to a server of `authority`.
+    /// Reports whether a client that trusts `trusting` can connect with this certificate to a server of `authority`.
     pub(super) fn accepts(authority: &Authority, trusting: &Authority, client: &Identity) -> bool {
         let serving = Serving::new(authority.clone(), vec!["localhost".to_owned()], None);
         let mut server = ServerConnection::new(serving.offer().unwrap().config).unwrap();

@@ -1,14 +1,14 @@
 //! Rotation of the certificate authority, without locking out clients that follow it.
 //!
 //! ```text
-//!   one ─► both trusted, the old one signs ─► both trusted, the new one signs ─► the new one
-//!        │                                  │                                  └ who still shows an old certificate is refused
-//!        │                                  └ kubeconfigs and certificates are made anew
-//!        └ clients learn to trust the new one
+//!   one ─► both trusted, the old one signs ─► both trusted, the new one signs ─► only the new one
+//!        │                                  │                                  └ old certificates are refused
+//!        │                                  └ kubeconfigs and certificates are issued anew
+//!        └ clients add the new one to their trusted authorities
 //! ```
 //!
-//! `ca.crt` holds all that are trusted, `ca.key` is the key of the one that signs, `next.key` of the one that will. Each
-//! step is one file put in place at once, so whatever interrupts it, there is either the state before or the one after.
+//! `ca.crt` contains all trusted authorities, `ca.key` the key that signs, `next.key` the key that will sign next. Each
+//! step replaces one file atomically, so an interruption leaves either the old or the new state.
 
 use std::path::Path;
 
@@ -19,10 +19,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::http::pki::{Authority, PkiError, make_authority, write_private};
 
-/// The step that was taken.
+/// The step of a rotation that was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rotated {
-    /// There is a new authority, which signs nothing yet.
+    /// A new authority is trusted. It signs nothing yet.
     Trusted,
     /// The new authority signs.
     Signing,
@@ -30,17 +30,17 @@ pub enum Rotated {
     Forgotten,
 }
 
-/// All that makes an authority: what is trusted, what signs, and what will.
+/// The state of an authority: the trusted certificates, the signing key and the next key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct AuthorityState {
-    /// All that are trusted, as PEM.
+    /// All trusted certificates as PEM.
     pub(super) certificate: String,
     pub(super) key: String,
     pub(super) next_key: Option<String>,
 }
 
 impl AuthorityState {
-    /// Reads a directory.
+    /// Reads the state from a directory.
     pub(super) fn read(dir: &Path) -> Result<AuthorityState, PkiError> {
         let Authority { certificate, key, .. } = Authority::existing(dir)?;
         let next = dir.join("next.key");
@@ -48,7 +48,7 @@ impl AuthorityState {
         Ok(AuthorityState { certificate, key, next_key })
     }
 
-    /// The state after the next step.
+    /// Returns the state after the next step.
     pub(super) fn next(&self, dir: &Path) -> Result<(AuthorityState, Rotated), PkiError> {
         let is_introduced = blocks(&self.certificate).len() > 1;
         match &self.next_key {
@@ -61,7 +61,7 @@ impl AuthorityState {
                 let certificate = Authority { dir: dir.to_owned(), certificate, key }.signer()?;
                 Ok((AuthorityState { certificate, ..self.clone() }, Rotated::Forgotten))
             }
-            // A key whose certificate was never written is of a step that was interrupted.
+            // A next key without a certificate is the remains of an interrupted step.
             _ => {
                 let made = make_authority()?;
                 let certificate = format!("{}{}", self.certificate, made.certificate);
@@ -71,7 +71,7 @@ impl AuthorityState {
         }
     }
 
-    /// Writes the files that differ. Each step changes one of them for good, and that one is put in place at once.
+    /// Writes the files that differ. Each step changes one of them for good, and that one is replaced atomically.
     pub(super) fn write(&self, dir: &Path) -> Result<(), PkiError> {
         crate::http::pki::create_private_dir(dir)?;
         let differs =
@@ -80,7 +80,7 @@ impl AuthorityState {
         if let Some(key) = self.next_key.as_ref().filter(|key| differs(&next, key)) {
             put(key, &next)?;
         }
-        // The key last: with it there, both are.
+        // The key comes last: if it exists, both files do.
         for (contents, name) in [(&self.certificate, "ca.crt"), (&self.key, "ca.key")] {
             let path = dir.join(name);
             if differs(&path, contents) {
@@ -96,7 +96,7 @@ impl AuthorityState {
 }
 
 impl Authority {
-    /// Takes the next step. Servers act on it when they are started again.
+    /// Takes the next step. Servers use it after a restart.
     pub fn rotate(&self) -> Result<Rotated, PkiError> {
         if crate::http::pki::shared::is_marked(&self.dir) {
             return Err(PkiError::IsShared { dir: self.dir.clone() });
@@ -106,7 +106,7 @@ impl Authority {
         Ok(done)
     }
 
-    /// The certificate, of those that are trusted, that belongs to the key.
+    /// Returns the trusted certificate that belongs to the key.
     pub(super) fn signer(&self) -> Result<String, PkiError> {
         let key = KeyPair::from_pem(&self.key)?;
         let is_its = |block: &&str| {
@@ -120,12 +120,12 @@ impl Authority {
     }
 }
 
-/// The certificates of a file, one by one.
+/// Splits a file into its certificates.
 fn blocks(pem: &str) -> Vec<&str> {
     pem.split_inclusive("-----END CERTIFICATE-----\n").filter(|block| block.contains("BEGIN")).collect()
 }
 
-/// Writes a file so that there is either the old one or the new one.
+/// Replaces a file atomically.
 fn put(contents: &str, path: &Path) -> Result<(), PkiError> {
     let new = path.with_extension("new");
     write_private(&new, contents)?;
@@ -157,7 +157,7 @@ mod tests {
         for (trusting, client) in [(&both, &of_old), (&both, &early), (&new, &of_new)] {
             assert!(accepts(&new, trusting, client));
         }
-        // A client that does not trust the new authority yet notices when it signs.
+        // A client that does not trust the new authority yet fails once it signs.
         assert!(!accepts(&new, &trusts_old, &of_old));
         assert_eq!(new.rotate().unwrap(), Rotated::Forgotten);
         let last = open();
@@ -170,7 +170,7 @@ mod tests {
     fn a_step_that_was_interrupted_is_taken_again() {
         let dir = tempfile::tempdir().unwrap();
         let first = Authority::open(dir.path()).unwrap();
-        // The key was written and the certificate was not.
+        // As if the process had stopped between the key and the certificate.
         write_private(&dir.path().join("next.key"), &make_authority().unwrap().key).unwrap();
         assert_eq!(first.rotate().unwrap(), Rotated::Trusted);
         assert_eq!(Authority::open(dir.path()).unwrap().rotate().unwrap(), Rotated::Signing);

@@ -1,15 +1,15 @@
-//! Client keys in the one form that every client library reads: SEC 1, `BEGIN EC PRIVATE KEY`.
+//! Client keys in the one form that every client library can read: SEC 1, `BEGIN EC PRIVATE KEY`.
 //!
-//! The JVM clients choose how to read a key by its PEM label. The official client and fabric8 take `BEGIN PRIVATE KEY`
-//! (PKCS #8) for RSA and fail on any other key in it; they read `BEGIN EC PRIVATE KEY`. Go, OpenSSL (so Python, Ruby and
-//! .NET) and rustls read both. Keys that only our own server reads stay as the library makes them.
+//! JVM clients choose how to read a key by its PEM label. The official client and fabric8 take `BEGIN PRIVATE KEY`
+//! (PKCS #8) for RSA and fail on any other key in it, but they can read `BEGIN EC PRIVATE KEY`. Go, OpenSSL (so Python,
+//! Ruby and .NET) and rustls can read both. Keys that only this server reads stay in the library's form.
 //!
 //! ```text
 //!   PKCS #8:  SEQUENCE { version, algorithm, OCTET STRING { SEQUENCE { 1, OCTET STRING private, … } } }
 //!   SEC 1:    SEQUENCE { 1, OCTET STRING private, [0] curve, [1] BIT STRING public }
 //! ```
 //!
-//! PKCS #8 names the curve beside the key, SEC 1 inside it: readers do not know the curve of a key that leaves it out.
+//! PKCS #8 names the curve next to the key, SEC 1 inside it: without it readers cannot know the curve.
 
 use rcgen::{KeyPair, PublicKeyData};
 
@@ -19,10 +19,10 @@ const INTEGER: u8 = 0x02;
 const OCTETS: u8 = 0x04;
 const CURVE: u8 = 0xa0;
 const PUBLIC: u8 = 0xa1;
-/// The object identifier of P-256, which the library makes keys of.
+/// The object identifier of P-256, the curve of the library's keys.
 const P256: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 
-/// The key as PEM, SEC 1. None if it is not a P-256 key in PKCS #8.
+/// Returns the key as SEC 1 PEM. None if it is not a P-256 key in PKCS #8.
 pub(super) fn private_key_pem(pair: &KeyPair) -> Option<String> {
     let outer = pair.serialize_der();
     let (_, outer, _) = element(&outer, SEQUENCE)?;
@@ -40,7 +40,7 @@ pub(super) fn private_key_pem(pair: &KeyPair) -> Option<String> {
     Some(pem("EC PRIVATE KEY", &key))
 }
 
-/// The first element, if it has this tag: the whole of it, its contents, and what follows.
+/// Splits off the first element if it has this tag. Returns the whole element, its contents, and the rest.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8], &[u8])> {
     let (found, length) = (*bytes.first()?, *bytes.get(1)?);
     let (head, length) = match length {
@@ -60,8 +60,8 @@ mod tests {
 
     use crate::http::pki::Authority;
 
-    /// A user gave the kubeconfig of `holon kubeconfig` to a Java program. Both JVM clients took the key for RSA, because it
-    /// began with `BEGIN PRIVATE KEY`, and failed before they sent anything.
+    /// Regression: a user passed the kubeconfig of `holon kubeconfig` to a Java program. Both JVM clients took the key
+    /// for RSA, because it began with `BEGIN PRIVATE KEY`, and failed before they sent anything.
     #[test]
     fn client_keys_are_in_the_form_that_jvm_clients_read() {
         let dir = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ mod tests {
             assert!(names_the_curve, "readers cannot tell the curve of {}", made.key);
             let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
             rustls::crypto::ring::sign::any_ecdsa_type(&key).unwrap();
-            // The certificate is of this very key: TLS compares them.
+            // The certificate belongs to this key: TLS compares them.
             authority.client_tls(&made).unwrap();
         }
     }

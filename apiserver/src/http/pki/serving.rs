@@ -1,9 +1,9 @@
-//! The serving certificate and the trusted client authorities, for as long as the server runs.
+//! The serving certificate and the trusted client authorities, while the server runs.
 //!
-//! Its own certificate is made anew every day, so a server that is never restarted never shows an old one. Clients of our
-//! authority are always known; those of others if the operator names a file with their certificates. That file is looked
-//! again when it has changed: certificates of an authority it no longer names are refused, and open connections with one
-//! included.
+//! The server renews its certificate every day, so it never serves an expired one. It accepts client certificates of
+//! its own authority and of the authorities in a file that the operator may name. The file is read again when it
+//! changes. Certificates of an authority that was removed from it are then refused, and open connections with such
+//! certificates are closed.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use tokio::time::Instant;
 
 use crate::http::pki::{Authority, PkiError};
 
-/// Much less than a certificate lasts.
+/// Much shorter than the validity of a certificate.
 const RENEW_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How soon a changed file counts.
+/// How soon a change of the file takes effect.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The TLS configuration for new connections.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub config: Arc<ServerConfig>,
-    /// The certificates of those whose clients are known. When it is another, those who are connected prove anew who
-    /// they are.
+    /// The trusted authorities of the file. When they change, open connections are closed, so that their clients
+    /// authenticate again.
     pub(crate) trust: Arc<str>,
 }
 
@@ -35,17 +35,17 @@ pub struct Offer {
 pub struct Serving {
     authority: Authority,
     names: Vec<String>,
-    /// Others whose clients are known.
+    /// A file with more trusted client authorities.
     others: Option<PathBuf>,
 }
 
 impl Serving {
-    /// Under these names and addresses, for clients of the authority and of those in a file.
+    /// Creates one for these names and addresses, and the client authorities in a file.
     pub fn new(authority: Authority, names: Vec<String>, others: Option<PathBuf>) -> Serving {
         Serving { authority, names, others }
     }
 
-    /// The configuration from now on.
+    /// Returns a new TLS configuration.
     pub fn offer(&self) -> Result<Offer, PkiError> {
         self.trusting(self.trusted()?)
     }
@@ -62,7 +62,7 @@ impl Serving {
         }
     }
 
-    /// Renews what is offered until told to stop.
+    /// Renews the TLS configuration until `stop`.
     pub async fn renew(self, offered: watch::Sender<Offer>, mut stop: Stop) -> Result<(), Infallible> {
         let mut renewed = Instant::now();
         let every = if self.others.is_some() { LOOK_EVERY } else { RENEW_EVERY };
@@ -73,7 +73,7 @@ impl Serving {
             }
             let trust = offered.borrow().trust.clone();
             let others = self.trusted().unwrap_or_else(|error| {
-                // Certificates of an authority that is gone are refused.
+                // If the file cannot be read, none of its authorities is trusted.
                 tracing::error!(%error, "cannot read the client CA file; its clients are no longer authenticated");
                 String::new()
             });

@@ -1,19 +1,20 @@
 //! One certificate authority for all servers of an etcd.
 //!
 //! ```text
-//!   store has one | directory has one    | what happens
-//!   no            | no                   | one is made and published; of two servers that start at once, the first wins
+//!   store has one | directory has one    | result
+//!   no            | no                   | one is created and published; of two servers that start at once, one wins
 //!   no            | yes                  | the one in the directory is published
 //!   yes           | no                   | the published one is written to the directory
-//!   yes           | the same, or a copy  | the published one is written to the directory: it may be a step of rotation ahead
+//!   yes           | the same, or a copy  | the published one is written to the directory: it may be a rotation ahead
 //!   yes           | another              | refused: existing kubeconfigs would stop working
 //! ```
 //!
-//! A directory holds a *copy* if the file `shared` in it has the id under which the authority was published. The id is drawn
-//! once and outlives every rotation, so a server that was away for all three steps still knows its authority.
+//! A directory contains a *copy* if its file `shared` contains the id under which the authority was published. The id
+//! is generated once and survives every rotation, so a server that was down for all three steps still recognizes its
+//! authority.
 //!
-//! The entry is created if absent and replaced by revision, so no two servers ever disagree about it. It holds private keys:
-//! a reader of the etcd can sign certificates of any user. No path of the API leads to it.
+//! The entry is created if absent and replaced by revision, so servers never disagree about it. It contains private
+//! keys: a reader of the etcd can sign certificates for any user. No path of the API leads to it.
 
 use std::path::Path;
 
@@ -27,10 +28,10 @@ use crate::keys;
 
 const MARK: &str = "shared";
 
-/// As it is in the store.
+/// The entry in the store.
 #[derive(Clone, Serialize, Deserialize)]
 struct Published {
-    // First, because errors show the first bytes of an entry.
+    // First, because an error may show the first bytes of an entry.
     id: Uuid,
     certificate: String,
     key: String,
@@ -49,7 +50,7 @@ impl Published {
     }
 
     fn decode(entry: &Entry) -> Result<Published, PkiError> {
-        // The error names positions and types, and no part of the entry.
+        // The error contains positions and types, but no part of the entry.
         serde_json::from_slice(entry.value())
             .map_err(|error| PkiError::UnusableShared { reason: error.to_string() })
     }
@@ -60,13 +61,13 @@ impl Published {
     }
 }
 
-/// Whether the authority in a directory is a copy of a shared one.
+/// Reports whether the authority in a directory is a copy of a shared one.
 pub(super) fn is_marked(dir: &Path) -> bool {
     dir.join(MARK).exists()
 }
 
 impl Authority {
-    /// The authority that all servers of a store share, and a copy of it in `dir` for commands beside the server.
+    /// Returns the authority that all servers of a store share, and copies it to `dir` for commands next to the server.
     pub async fn shared(dir: &Path, store: &dyn Store) -> Result<Authority, PkiError> {
         let published = match store.get(&keys::shared_authority()).await?.value {
             Some(entry) => Published::decode(&entry)?,
@@ -75,18 +76,18 @@ impl Authority {
         copy(dir, &published)
     }
 
-    /// Takes the next step of [rotation](Authority::rotate) for all servers of a store.
+    /// Takes the next step of a [rotation](Authority::rotate) for all servers of a store.
     pub async fn rotate_shared(dir: &Path, store: &dyn Store) -> Result<Rotated, PkiError> {
         let Some(entry) = store.get(&keys::shared_authority()).await?.value else {
             let reason = "no server has published one; `holon start --etcd-endpoints` does".to_owned();
             return Err(PkiError::UnusableShared { reason });
         };
         let published = Published::decode(&entry)?;
-        // Before anything changes: an operator who names the wrong directory or the wrong etcd is told so.
+        // This comes before any change, so that an operator who names the wrong directory or etcd gets an error.
         copy(dir, &published)?;
         let (state, done) = published.state().next(dir)?;
         let next = Published::new(published.id, state);
-        // Of two rotations at once one loses, so that no two steps are taken by accident.
+        // Of two concurrent rotations one fails, so that two steps are never taken by accident.
         let expect = Expect::Revision(entry.revision());
         store.commit(keys::shared_authority(), expect, Change::Put(next.encode())).await?;
         copy(dir, &next)?;
@@ -94,7 +95,7 @@ impl Authority {
     }
 }
 
-/// Publishes the authority in the directory, or a new one. Whatever another server published meanwhile stands.
+/// Publishes the authority in the directory, or a new one. If another server has published one meanwhile, returns that.
 async fn publish(dir: &Path, store: &dyn Store) -> Result<Published, PkiError> {
     let state = match AuthorityState::read(dir) {
         Ok(state) => state,
@@ -104,19 +105,22 @@ async fn publish(dir: &Path, store: &dyn Store) -> Result<Published, PkiError> {
         }
         Err(error) => return Err(error),
     };
-    // A directory that was marked for an etcd that lost everything keeps its id, and so do the other servers'.
+    // If the etcd has lost its data, a directory that is already marked keeps its id, and so do those of the other
+    // servers.
     let ours = Published::new(mark(dir).unwrap_or_else(Uuid::new_v4), state);
     match store.commit(keys::shared_authority(), Expect::Absent, Change::Put(ours.encode())).await {
         Ok(_) => Ok(ours),
         Err(CommitError::Conflict { current }) => match current.value {
             Some(entry) => Published::decode(&entry),
-            None => Err(PkiError::UnusableShared { reason: "it was removed just now".to_owned() }),
+            None => {
+                Err(PkiError::UnusableShared { reason: "another process has just removed it".to_owned() })
+            }
         },
         Err(error) => Err(error.into()),
     }
 }
 
-/// Makes the directory hold what is published, if what it holds is the same authority or none.
+/// Writes the published authority to the directory, unless that has a different one.
 fn copy(dir: &Path, published: &Published) -> Result<Authority, PkiError> {
     let is_ours = match AuthorityState::read(dir) {
         Ok(found) => {
@@ -131,7 +135,7 @@ fn copy(dir: &Path, published: &Published) -> Result<Authority, PkiError> {
         return Err(PkiError::Differs { dir: dir.to_owned() });
     }
     published.state().write(dir)?;
-    // Last: an interrupted copy without the mark is absent or the same, and is copied again.
+    // The mark comes last: an interrupted copy without it counts as absent or the same, and is written again.
     if mark(dir) != Some(published.id) {
         write_private(&dir.join(MARK), &published.id.to_string())?;
     }
@@ -149,26 +153,26 @@ mod tests {
     use super::*;
     use crate::http::pki::tests::accepts;
 
-    /// Two servers were started on one etcd. Each made an authority of its own, so kubeconfigs of the first failed on the
-    /// second with "certificate signed by unknown authority".
+    /// Regression: two servers on one etcd each created an authority, so kubeconfigs of the first failed on the second
+    /// with "certificate signed by unknown authority".
     #[tokio::test]
     async fn servers_of_one_store_have_one_authority() {
         let store = Memory::new();
         let [one, other] = [0; 2].map(|_| tempfile::tempdir().unwrap());
-        // Both find nothing, and both publish: the first wins.
+        // Both find none and publish one. The first wins.
         let (first, second) =
             tokio::join!(Authority::shared(one.path(), &store), Authority::shared(other.path(), &store));
         let (first, second) = (first.unwrap(), second.unwrap());
         assert_eq!(first.certificate(), second.certificate());
         let ann = first.client("ann", &[]).unwrap();
         assert!(accepts(&second, &first, &ann));
-        // The server that loses the race uses the published authority, not its own.
+        // The server that loses the race uses the published authority.
         let late = tempfile::tempdir().unwrap();
         let lost = publish(late.path(), &store).await.unwrap();
         assert_eq!(lost.certificate, first.certificate());
     }
 
-    /// A server that ran on its own was given an etcd: its users' kubeconfigs must go on working.
+    /// If a standalone server gets an etcd, its users' kubeconfigs must keep working.
     #[tokio::test]
     async fn an_authority_that_is_there_is_published_and_another_is_refused() {
         let store = Memory::new();
@@ -180,7 +184,7 @@ mod tests {
         let published = Authority::shared(one.path(), &store).await.unwrap();
         assert_eq!(published.certificate(), before.certificate());
         assert!(is_marked(one.path()));
-        // Servers that were given a copy by hand, as before.
+        // As on servers whose operator copied the authority by hand.
         Authority::shared(copied.path(), &store).await.unwrap();
         let own = Authority::open(other.path()).unwrap();
         let refused = Authority::shared(other.path(), &store).await.unwrap_err().to_string();
@@ -203,7 +207,7 @@ mod tests {
         {
             assert_eq!(Authority::rotate_shared(dir.path(), &store).await.unwrap(), expected);
         }
-        // The other one slept through the last step.
+        // The other server was down during the last step.
         let new = Authority::shared(other.path(), &store).await.unwrap();
         assert_eq!(new.certificate(), Authority::existing(one.path()).unwrap().certificate());
         assert!(!accepts(&new, &new, &of_old));

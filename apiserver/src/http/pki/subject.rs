@@ -1,7 +1,7 @@
-//! A certificate whose subject is in several organisations, which is how a client says several groups.
+//! Certificates with several organizations, which are the groups of a client.
 //!
-//! The library that makes certificates keeps one value of each kind of name. So it makes one with a shorter subject, and
-//! here the subject is put in its place and the whole signed again:
+//! The library that creates certificates keeps one value per attribute. So it creates one with a shorter subject, and
+//! this module replaces the subject and signs the certificate again:
 //!
 //! ```text
 //!   certificate = SEQUENCE { to be signed: SEQUENCE { … subject … }, algorithm, signature }
@@ -21,17 +21,17 @@ const UTF8: u8 = 0x0c;
 pub(super) const BITS: u8 = 0x03;
 const COMMON_NAME: &[u8] = &[0x06, 3, 0x55, 4, 3];
 const ORGANISATION: &[u8] = &[0x06, 3, 0x55, 4, 10];
-/// ECDSA with SHA-256, which the authority signs with.
+/// ECDSA with SHA-256, the signature algorithm of the authority.
 const ALGORITHM: &[u8] = &[SEQUENCE, 10, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
 
-/// The same certificate for this user in these groups. None if the authority's key or the certificate is of another form
-/// than ours.
+/// Returns the certificate with this user and these groups. None if the certificate or the authority's key has an
+/// unexpected form.
 pub(super) fn renamed(certificate: &str, key: &str, user: &str, groups: &[&str]) -> Option<String> {
     let made = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
     let (_, parsed) = X509Certificate::from_der(&made).ok()?;
     let (signed, old) = (parsed.tbs_certificate.as_ref(), parsed.subject().as_raw());
     let at = old.as_ptr().addr().checked_sub(signed.as_ptr().addr())?;
-    // What is signed is a sequence; its contents begin after a tag and a length.
+    // The signed part is a sequence; its contents begin after a tag and a length.
     let start = match signed.get(1)? {
         length if *length < 0x80 => 2,
         length => 2 + usize::from(length & 0x7f),
@@ -59,7 +59,7 @@ fn subject(user: &str, groups: &[&str]) -> Vec<u8> {
     der(SEQUENCE, &parts)
 }
 
-/// A tag, a length and contents.
+/// Encodes a tag, a length and contents.
 pub(super) fn der(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     let contents = contents.concat();
     let length = contents.len().to_be_bytes();
@@ -109,7 +109,7 @@ mod tests {
         {
             let made = authority.client("ann", &groups).unwrap();
             let der = CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap();
-            // As TLS checks it, signature and all.
+            // Verified as by TLS, including the signature.
             verifier.verify_client_cert(&der, &[], UnixTime::now()).unwrap();
             let Identity::User(user) = Identity::of(Some(&[der])) else { panic!("ann is anonymous") };
             let expected = [groups.as_slice(), &["system:authenticated"]].concat();

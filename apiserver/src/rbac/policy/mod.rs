@@ -1,14 +1,14 @@
-//! The roles and bindings of a logical cluster, found by whom they are about.
+//! The roles and bindings of a logical cluster, indexed by subject.
 //!
 //! ```text
-//!   own:     what this logical cluster has changed or added, and what it has deleted
-//!   shared:  the bootstrap roles and bindings
-//!   ───────
-//!   seen:    at each place the own one, if there is something, or a deletion; else the shared one
+//!   own:        roles and bindings that this logical cluster has added, changed or deleted
+//!   shared:     the bootstrap roles and bindings
+//!   ──────────
+//!   effective:  for each key the own entry, which may be a deletion; otherwise the shared one
 //! ```
 //!
-//! A [`Policy`] is one of the two layers, [`Layers`] is both. A decision looks up the user and each group among the
-//! bindings of the whole logical cluster and those of one namespace. How many others there are does not matter.
+//! A [`Policy`] is one of the two layers, [`Layers`] is both. A decision looks up the user and each group in the
+//! bindings of the logical cluster and of one namespace. Its cost does not depend on the number of other bindings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rbac::rule::Rule;
 use crate::rbac::{Decision, GROUP, Who};
 use crate::request::attributes::Attributes;
 
-/// Where a role or a binding is. Those of a whole logical cluster are in no namespace, which is the empty one here.
+/// The key of a role or binding. The namespace of cluster-scoped ones is empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PolicyKey {
     pub namespace: Box<str>,
@@ -31,17 +31,17 @@ impl PolicyKey {
     }
 }
 
-/// One layer.
+/// One layer of roles and bindings.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// None: there is none any more, whatever the layer beneath says.
+    /// None: deleted, even if the layer below has the role.
     roles: HashMap<PolicyKey, Option<Arc<Role>>>,
     bindings: HashMap<PolicyKey, Option<Arc<Binding>>>,
     /// By namespace.
     scopes: HashMap<Box<str>, Scope>,
 }
 
-/// The bindings of one namespace, or those of the whole logical cluster, by whom they name; in the order of names.
+/// The bindings of one namespace, or the cluster-scoped ones, by subject; ordered by name.
 #[derive(Clone, Debug, Default)]
 struct Scope {
     users: HashMap<Box<str>, Vec<Bound>>,
@@ -59,12 +59,12 @@ impl Policy {
         self.roles.is_empty() && self.bindings.is_empty()
     }
 
-    /// Notes what is at a place: a role, or that there is none.
+    /// Sets a role, or marks it as deleted.
     pub fn set_role(&mut self, place: PolicyKey, role: Option<Role>) {
         self.roles.insert(place, role.map(Arc::new));
     }
 
-    /// Forgets a place: what the layer beneath says holds.
+    /// Removes an entry, so that the layer below applies.
     pub fn unset_role(&mut self, place: &PolicyKey) {
         self.roles.remove(place);
     }
@@ -79,7 +79,7 @@ impl Policy {
                 Named::User(name) => scope.users.entry(name.into()).or_default(),
                 Named::Group(name) => scope.groups.entry(name.into()).or_default(),
             };
-            // A user named twice is bound once.
+            // A binding that names a user twice is listed once.
             if let (Err(at), Some(binding)) =
                 (list.binary_search_by(|bound| bound.place.cmp(&place)), &binding)
             {
@@ -110,7 +110,8 @@ impl Policy {
         }
     }
 
-    /// The bindings of a namespace that match a user. One that does so in two ways may come twice.
+    /// Returns the bindings of a namespace that match a user. A binding may occur once for the user and once for each
+    /// group.
     fn bound<'a>(&'a self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
         let scope = self.scopes.get(namespace);
         let users = scope.and_then(|scope| scope.users.get(who.name));
@@ -119,22 +120,22 @@ impl Policy {
     }
 }
 
-/// What holds in a logical cluster.
+/// The effective policy of a logical cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers<'a> {
-    /// None if it has nothing of its own.
+    /// None if the logical cluster has changed nothing.
     pub own: Option<&'a Policy>,
     pub shared: &'a Policy,
 }
 
-/// A rule that a user has, and by which binding.
+/// A rule that a user holds, and the binding that grants it.
 struct Held<'a> {
     bound: &'a Bound,
     rule: &'a Rule,
 }
 
 impl<'a> Layers<'a> {
-    /// Whether a user may do something.
+    /// Decides whether a user may send a request.
     pub fn decide(self, who: Who<'a>, wanted: &Attributes) -> Decision {
         let namespace = match wanted {
             Attributes::Resource(resource) => resource.namespace.as_str(),
@@ -153,14 +154,15 @@ impl<'a> Layers<'a> {
         Decision { allowed: false, reason }
     }
 
-    /// All rules of a user in a namespace, or with none in the whole logical cluster; and the roles that were not found.
+    /// Returns all rules of a user in a namespace (cluster-wide if empty), and an error for each role that was not
+    /// found.
     pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
         let mut missing = Vec::new();
         let rules = self.held(who, namespace, &mut missing).map(|held| held.rule).collect();
         (rules, missing)
     }
 
-    /// The rules of a role, if it exists. Errors name it as Kubernetes does.
+    /// Returns the rules of a role. The error names it as Kubernetes does.
     pub fn role_rules(self, namespace: &str, kind: &str, name: &str) -> Result<&'a [Rule], String> {
         let (place, resource) = match kind {
             "ClusterRole" => (PolicyKey::new("", name), "clusterrole"),
@@ -206,7 +208,7 @@ impl<'a> Layers<'a> {
 }
 
 impl Bound {
-    /// Which binding of which role to whom: to the first subject that means them.
+    /// Formats binding, role and the first subject that matches the user.
     fn source(&self, who: Who<'_>) -> String {
         let Bound { place, binding } = self;
         let means = |named: Named| match named {
@@ -223,7 +225,7 @@ impl Bound {
     }
 }
 
-/// What could not be found, as Kubernetes lists several errors.
+/// Formats several errors as Kubernetes does.
 pub(crate) fn told(missing: &[String]) -> String {
     match missing {
         [one] => one.clone(),

@@ -87,7 +87,7 @@ fn a_logical_cluster_sees_what_is_shared_until_it_says_otherwise() {
     shared.set_binding(PolicyKey::new("", "all"), to("ann"));
     let may = |own: &Policy, name: &str| decide(own, &shared, name, &[], &pods("get", "")).allowed;
     assert!(may(&own, "ann") && !may(&own, "bob"));
-    // Changed, deleted, and as it was.
+    // Changed, then deleted, then as in the shared layer.
     own.set_binding(PolicyKey::new("", "all"), to("bob"));
     assert!(!may(&own, "ann") && may(&own, "bob"));
     own.set_binding(PolicyKey::new("", "all"), None);
@@ -118,7 +118,7 @@ fn all_rules_somebody_has_are_listed() {
     assert!(layers.rules(Who { name: "ann", groups: &groups }, "").0.is_empty());
 }
 
-/// A change to a policy: at one of a few places something is set, deleted or forgotten.
+/// A change to a policy: an entry is set, marked as deleted or removed.
 #[derive(Clone, Debug)]
 enum Change {
     Role(PolicyKey, Option<bool>),
@@ -163,7 +163,7 @@ fn apply(policy: &mut Policy, change: &Change) {
     }
 }
 
-/// The same decision by looking at every binding there is.
+/// Makes the same decision by scanning all bindings.
 fn scanned(own: &Policy, shared: &Policy, who: Who<'_>, wanted: &Attributes) -> bool {
     let Attributes::Resource(resource) = wanted else { return false };
     let layers = Layers { own: Some(own), shared };
@@ -182,7 +182,7 @@ fn scanned(own: &Policy, shared: &Policy, who: Who<'_>, wanted: &Attributes) -> 
 }
 
 proptest! {
-    /// However a policy came about, looking people up finds what looking at everything finds.
+    /// The index finds the same bindings as a scan, whatever changes led to the policy.
     #[test]
     fn the_lookup_agrees_with_a_scan(
         shared in prop::collection::vec(changes(), 0..12), own in prop::collection::vec(changes(), 0..12),

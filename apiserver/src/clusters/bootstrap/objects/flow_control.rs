@@ -7,20 +7,20 @@ use crate::clusters::bootstrap::template::TIME;
 pub(super) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
-/// A share of the server.
+/// A priority level.
 pub(super) struct Level {
     name: &'static str,
     shares: u32,
-    /// How much of its share others may use while it does not.
+    /// The part of its share that other levels may borrow while it is unused.
     lendable_percent: u32,
     when_full: WhenFull,
 }
 
 enum WhenFull {
-    /// It is never full.
+    /// Unlimited.
     Exempt,
     Reject,
-    /// Requests wait in queues of 50; each caller is dealt a hand of them.
+    /// Requests wait in queues with 50 places; `hand` of the queues serve each caller.
     Queue {
         queues: u32,
         hand: u32,
@@ -75,12 +75,12 @@ impl Level {
     }
 }
 
-/// Whose requests use which share.
+/// A flow schema: which requests use which priority level.
 pub(super) struct Schema {
     name: &'static str,
     level: &'static str,
     precedence: u32,
-    /// Callers told apart by this take turns.
+    /// The distinguisher of flows.
     by: Option<&'static str>,
     subjects: Value,
     requests: Value,

@@ -1,9 +1,9 @@
-//! The bootstrap objects, as a fresh Kubernetes cluster has them.
+//! The bootstrap objects: those of a new Kubernetes cluster.
 //!
-//! This is data. Each object is written as clients see it, less what differs from one logical cluster to the next:
-//! uids and times. A new row is all it takes for every logical cluster, old and new, to have one more object; a row
-//! that existed must stay, because a user may have deleted its object, and only the row tells a tombstone from
-//! an entry.
+//! Each object is written as clients see it, except for the fields that differ between logical clusters: uids and
+//! times. A new object here appears in every logical cluster, also in existing ones. An object must never be removed
+//! from here: a user may have deleted it, and without it the bootstrap layer would take its tombstone for an ordinary
+//! entry.
 
 mod flow_control;
 mod roles;
@@ -20,20 +20,20 @@ use crate::rbac;
 /// The address and certificate of the server, which some objects contain.
 #[derive(Clone, Debug)]
 pub struct BootstrapOptions<'a> {
-    /// The certificate of the authority that vouches for the server, as PEM.
+    /// The certificate of the server's authority, as PEM.
     pub authority: &'a str,
-    /// Where clients reach the server.
+    /// The address at which clients reach the server.
     pub address: SocketAddr,
 }
 
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// The description in the config map with the authority's certificate.
+/// The description in the config map with the CA certificate.
 pub(crate) const ABOUT_THE_AUTHORITY: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using \
     internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed \
     across distributions of Kubernetes clusters.";
 
-/// Name, value, what it is for.
+/// Name, value, description.
 const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
     (
         "system-cluster-critical",
@@ -47,7 +47,7 @@ const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
     ),
 ];
 
-/// All bootstrap objects.
+/// Returns all bootstrap objects.
 pub fn objects(surroundings: &BootstrapOptions<'_>) -> Vec<BootstrapObject> {
     let mut objects = Vec::new();
     let mut add = |group: &'static str, plural: &'static str, value: Value| {
@@ -102,7 +102,7 @@ fn namespace(name: &str) -> Value {
     })
 }
 
-/// The config map with which a pod verifies its API server.
+/// Returns the config map with which pods verify the API server.
 fn authority(namespace: &str, certificate: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -114,7 +114,7 @@ fn authority(namespace: &str, certificate: &str) -> Value {
     })
 }
 
-/// The Service and endpoints by which a pod finds its API server.
+/// Returns the Service, Endpoints and EndpointSlice of the API server.
 fn service(server: SocketAddr) -> [Value; 3] {
     let metadata = |labels: Value| json!({ "name": "kubernetes", "namespace": "default", "labels": labels });
     let ports = json!([{ "name": "https", "port": server.port(), "protocol": "TCP" }]);
@@ -138,7 +138,7 @@ fn service(server: SocketAddr) -> [Value; 3] {
         }),
         json!({
             "apiVersion": "v1", "kind": "Endpoints",
-            // Its slice is beside it; no controller need mirror it.
+            // The EndpointSlice exists already, so no controller needs to mirror the Endpoints.
             "metadata": metadata(json!({ "endpointslice.kubernetes.io/skip-mirror": "true" })),
             "subsets": [{ "addresses": [{ "ip": server.ip() }], "ports": ports }],
         }),
@@ -151,7 +151,7 @@ fn service(server: SocketAddr) -> [Value; 3] {
     ]
 }
 
-/// The IPAddress of that Service.
+/// Returns the IPAddress of that Service.
 fn address() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",

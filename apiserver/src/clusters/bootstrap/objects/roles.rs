@@ -1,4 +1,4 @@
-//! The bootstrap roles and their bindings, from a table in a notation of its own (`roles.txt`).
+//! The bootstrap roles and their bindings, from the table `roles.txt`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::rbac::{GROUP, aggregate};
 const TABLE: &str = include_str!("roles.txt");
 const LABELS: &str = "rbac.authorization.k8s.io";
 
-/// All objects of the table, each with the collection it belongs to.
+/// Returns all objects of the table, each with its collection.
 pub(super) fn objects() -> Vec<(&'static str, Value)> {
     let paragraphs = TABLE.split("\n\n").map(|text| text.lines().filter(|line| !line.starts_with('#')));
     let mut found: Vec<_> = paragraphs.flat_map(|mut lines| read(lines.next(), lines)).collect();
@@ -15,7 +15,7 @@ pub(super) fn objects() -> Vec<(&'static str, Value)> {
     found
 }
 
-/// One paragraph: a role, and its binding if it has one.
+/// Parses one paragraph: a role, and its binding if it has one.
 fn read<'a>(head: Option<&str>, lines: impl Iterator<Item = &'a str>) -> Vec<(&'static str, Value)> {
     let Some((kind, place)) = head.and_then(|head| head.split_once(' ')) else { return Vec::new() };
     let (namespace, name) = match kind {
@@ -97,7 +97,7 @@ fn push(list: &mut Value, item: Value) {
     }
 }
 
-/// Fills those that gather.
+/// Sets the rules of aggregated roles.
 fn gather(objects: &mut [(&'static str, Value)]) {
     let mut roles: Vec<&mut Value> =
         objects.iter_mut().filter(|(plural, _)| *plural == "clusterroles").map(|(_, role)| role).collect();
