@@ -1,11 +1,11 @@
-//! What Kubernetes objects look like, and all that follows from it.
+//! The form of Kubernetes objects, and everything that follows from it.
 //!
 //! Each folder imports only folders above it in this table.
 //!
 //! | Folder | Subject |
 //! |---|---|
 //! | [`meta`] | field errors, `Status`, names, quantities, selectors, times, JSONPath: what `apimachinery` is to Kubernetes |
-//! | [`schema`] | types of values: the built-in ones, and those custom resource definitions declare |
+//! | [`schema`] | types of values: the built-in ones, and those that custom resource definitions declare |
 //! | [`catalog`] | the built-in resources, with their verbs, subresources and printer columns |
 //! | [`defaulting`] | defaults, and the fields the server sets or resets on create and update |
 //! | [`codec`] | JSON, YAML and protobuf; unknown, duplicate and mistyped fields |
@@ -15,8 +15,8 @@
 //! | [`crd`] | resources and schemas from custom resource definitions |
 //! | [`publish`] | discovery, OpenAPI documents and tables |
 //!
-//! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a
-//! file, never knows who sends a request, and never knows which logical cluster an object lives in.
+//! Everything here is synchronous and pure: values in, values out. This crate never opens a socket or a file, never
+//! knows the client of a request, and never knows the logical cluster of an object.
 
 pub mod catalog;
 pub mod codec;

@@ -1,4 +1,4 @@
-//! Small schemas for tests, in as few words as possible. Real ones come from the catalogue.
+//! Small schemas for tests. Real ones come from the catalog.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(crate) fn object(fields: &[(&str, SchemaRef)]) -> SchemaRef {
     struct_of(fields.iter().map(|(name, schema)| (*name, FieldSchema::of(schema.clone()))))
 }
 
-/// An object that keeps fields it does not know.
+/// An object that preserves unknown fields.
 pub(crate) fn open(fields: &[(&str, SchemaRef)]) -> SchemaRef {
     let fields =
         fields.iter().map(|(name, schema)| ((*name).into(), FieldSchema::of(schema.clone()))).collect();
@@ -82,7 +82,7 @@ pub(crate) fn merged(schema: SchemaRef, key: Option<&str>) -> FieldSchema {
     FieldSchema { patch_merge: true, patch_merge_key: key.map(Into::into), ..FieldSchema::of(schema) }
 }
 
-/// A Deployment with what tests need of one.
+/// A Deployment with the fields that tests need.
 pub(crate) fn deployment() -> SchemaRef {
     let port = named(
         "io.k8s.api.core.v1.ContainerPort",
@@ -156,7 +156,7 @@ pub(crate) fn metadata() -> SchemaRef {
     )
 }
 
-/// A Secret, for its bytes.
+/// A Secret, as an example with bytes.
 pub(crate) fn secret() -> SchemaRef {
     named("io.k8s.api.core.v1.Secret", object(&[("metadata", metadata()), ("data", map(bytes()))]))
 }

@@ -1,12 +1,12 @@
 //! The built-in resources, in the order discovery lists them.
 //!
 //! ```text
-//! resources.json (hack/facts: what a kube-apiserver serves) ──┐
-//! strategies.rs       (ours: generations, selectors, updates)   ───┼──► built_in()
-//! columns.rs     (ours: what fills each cell)              ───┘
+//! resources.json (hack/facts: what a kube-apiserver serves)        ──┐
+//! strategies.rs  (ours: generations, selectable fields, updates)   ──┼──► built_in()
+//! columns        (ours: the value of each table cell)              ──┘
 //! ```
 //!
-//! A kind is added by adding data. Nothing here depends on who asks or on which logical cluster.
+//! A kind is added by adding data. The result is the same for every client and every logical cluster.
 
 mod columns;
 pub mod printer;
@@ -24,22 +24,22 @@ use crate::schema::builtin;
 
 static RESOURCES: LazyLock<Vec<Arc<ResourceInfo>>> = LazyLock::new(load);
 
-/// Every built-in resource: groups in order of priority, the preferred version of each first.
+/// Returns every built-in resource: groups in order of priority, the preferred version of each first.
 pub fn built_in() -> &'static [Arc<ResourceInfo>] {
     &RESOURCES
 }
 
-/// One built-in resource by what its path says. The core group is `""`.
+/// Returns the built-in resource with these path segments. The core group is `""`.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<ResourceInfo>> {
     built_in().iter().find(|row| &*row.group == group && &*row.version == version && &*row.plural == plural)
 }
 
-/// One built-in resource by the kind of its objects.
+/// Returns the built-in resource with objects of this kind.
 pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<ResourceInfo>> {
     built_in().iter().find(|row| &*row.group == group && &*row.version == version && &*row.kind == kind)
 }
 
-/// The columns of the `scale` subresource, which is an object of a kind of its own and has no [`ResourceInfo`].
+/// Returns the columns of the `scale` subresource, which is an object of a kind of its own and has no [`ResourceInfo`].
 pub fn scale_columns() -> &'static [PrinterColumn] {
     static COLUMNS: LazyLock<Vec<PrinterColumn>> = LazyLock::new(|| {
         let facts = r#"[
@@ -113,7 +113,7 @@ fn subresource(facts: &Value) -> Subresource {
     }
 }
 
-/// `[name, type, format, priority]`
+/// Converts a column of `resources.json`: `[name, type, format, priority]`.
 fn column(key: &str, facts: &Value) -> PrinterColumn {
     let name = text(&facts[0]);
     PrinterColumn {
@@ -126,8 +126,8 @@ fn column(key: &str, facts: &Value) -> PrinterColumn {
     }
 }
 
-/// Names can always be selected. Namespaces where there are any; and also, for no reason but habit, where there are
-/// none, unless the kind names its own fields.
+/// Returns the selectable fields of a resource. `metadata.name` is always one. `metadata.namespace` is one for
+/// namespaced kinds and, as in Kubernetes, for cluster-scoped kinds without selectable fields of their own.
 fn selectable(key: &str, namespaced: bool) -> Vec<SelectableField> {
     let own = strategies::selectable(key);
     let mut all = vec![strategies::field("metadata.name")];

@@ -1,7 +1,7 @@
-//! What fills one cell of a table.
+//! The values of table cells.
 //!
-//! Most cells are a field, a count or a sum of fields and say so as data. A cell that needs thought is a named function
-//! in `catalog/columns`. Neither ever fails: an object without the field gets a placeholder.
+//! Most cells show a field, a count or a sum of fields and are data. A cell that needs code is a named function in
+//! `catalog/columns`. Neither ever fails: an object without the field gets a placeholder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use serde_json::{Value, json};
 use crate::meta::go;
 use crate::meta::jsonpath::JsonPath;
 
-/// JSON pointers lead from the object to what a cell shows.
+/// How to compute one cell. Paths are JSON pointers into the object.
 #[derive(Clone, Debug)]
 pub enum PrinterCell {
     Blank,
-    /// A scalar as text, or this where it is absent or empty.
+    /// A scalar as text, or the second text if it is absent or empty.
     Text(Arc<str>, Arc<str>),
-    /// A value as it is, or this text where it is absent.
+    /// A value as it is, or the second text if it is absent.
     Plain(Arc<str>, Arc<str>),
-    /// A number, 0 where it is absent.
+    /// A number; 0 if absent.
     Integer(Arc<str>),
-    /// A truth, or this where it is absent.
+    /// A boolean, or the second value if it is absent.
     Truth(Arc<str>, bool),
-    /// How many items or entries there are.
+    /// The number of items or entries.
     Count(Arc<str>),
-    /// Items joined by commas, or this where there are none.
+    /// Items joined by commas, or the second text if there are none.
     Join(Arc<str>, Arc<str>),
-    /// One field of each item, joined by commas, or this where there are none.
+    /// One field of each item, joined by commas, or the third text if there are no items.
     JoinEach(Arc<str>, Arc<str>, Arc<str>),
     /// `have/want`.
     Ratio(Arc<str>, Arc<str>),
     /// `key=value,…` of a map.
     Labels(Arc<str>),
-    /// A label selector as people write it.
+    /// A label selector in the notation of kubectl.
     Selector(Arc<str>),
-    /// How long ago it was, roughly.
+    /// The rounded time since then.
     Age(Arc<str>),
     Made(fn(&Value, Timestamp) -> Value),
-    /// What a path of a definition leads to first, as this type; nothing where it leads nowhere.
+    /// The first value that a JSONPath of a definition selects, converted to the type; `null` if it selects none.
     Path(Arc<JsonPath>, ColumnType),
 }
 
-/// The types of columns a definition can have.
+/// The column types that a definition can declare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnType {
     Boolean,
@@ -65,7 +65,7 @@ impl ColumnType {
         }
     }
 
-    /// A value as a cell of this type; nothing for one that cannot be.
+    /// Converts a value to a cell of this type; `null` for a value of another type.
     fn print(self, value: &Value, now: Timestamp) -> Value {
         match (self, value) {
             (_, Value::Null) => Value::Null,
@@ -89,7 +89,7 @@ impl ColumnType {
 }
 
 impl PrinterCell {
-    /// What the cell of this object shows at this moment.
+    /// Returns the cell of this object at the time `now`.
     pub fn fill(&self, object: &Value, now: Timestamp) -> Value {
         let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
         match self {
@@ -122,7 +122,7 @@ impl PrinterCell {
     }
 }
 
-/// The scalar a pointer leads to as text, or nothing.
+/// Returns the scalar at a pointer as text; empty if there is none.
 pub fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).map(scalar).unwrap_or_default()
 }
@@ -136,7 +136,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// The items of a list, none where there is no list.
+/// Returns the items of the list at a pointer; none if there is no list.
 pub fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
@@ -156,7 +156,7 @@ fn join(texts: impl Iterator<Item = String>, absent: &str) -> Value {
     }
 }
 
-/// `key=value,…` in order, `<none>` for an empty map.
+/// Formats a map as sorted `key=value,…`; an empty map as `<none>`.
 pub fn labels(map: Option<&Value>) -> String {
     let entries: BTreeMap<&String, String> = map
         .and_then(Value::as_object)
@@ -170,7 +170,7 @@ pub fn labels(map: Option<&Value>) -> String {
     }
 }
 
-/// A label selector as people write it: `app=web,tier in (a,b),!old`. `<none>` selects everything.
+/// Formats a label selector as `app=web,tier in (a,b),!old`. A selector without requirements is `<none>`.
 pub fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return "<none>".to_owned() };
     let mut requirements: Vec<(String, String)> = Vec::new();
@@ -197,7 +197,7 @@ pub fn selector(selector: Option<&Value>) -> String {
     }
 }
 
-/// How long ago the time was that a pointer leads to.
+/// Returns the rounded time between the time at a pointer and `now`.
 pub fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
     match time(object, pointer) {
         Some(then) => duration(seconds_between(then, now)),
@@ -205,7 +205,7 @@ pub fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
     }
 }
 
-/// The time a pointer leads to.
+/// Returns the time at a pointer.
 pub fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     object.pointer(pointer)?.as_str()?.parse().ok()
 }
@@ -214,7 +214,7 @@ pub fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
     to.duration_since(from).as_secs()
 }
 
-/// Seconds in the rough form tables use: two units while the larger one is small, then one.
+/// Formats seconds in the rounded form of tables: two units while the larger one is small, then one.
 pub fn duration(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -225,7 +225,7 @@ pub fn duration(seconds: i64) -> String {
         left => format!("{}{unit}{left}{rest}", seconds / large),
     };
     match seconds {
-        // Clocks differ a little; a lot is a mistake.
+        // Two clocks may differ by a second; more is an error.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         _ if seconds < 2 * MINUTE => format!("{seconds}s"),

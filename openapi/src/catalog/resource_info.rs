@@ -1,8 +1,8 @@
-//! [`ResourceInfo`]: everything the generic request path needs to know to serve one resource.
+//! [`ResourceInfo`]: everything that the generic request path needs in order to serve one resource.
 //!
-//! All of it is data, so no code branches on a kind. The built-in resources come from
-//! [`catalog`](crate::catalog); rows of custom kinds are made when their definition is accepted, and carry along what
-//! their objects look like inside. For a built-in kind that is in [`builtin`].
+//! All of it is data, so no code branches on a kind. The built-in resources come from [`catalog`](crate::catalog),
+//! their schemas from [`builtin`]. A custom resource gets its [`ResourceInfo`], with the schema, when its definition is
+//! accepted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,42 +31,42 @@ pub struct ResourceInfo {
     pub verbs: Vec<Verb>,
     pub subresources: Vec<Subresource>,
     pub columns: Vec<PrinterColumn>,
-    /// What a field selector may name.
+    /// The fields that field selectors can use.
     pub selectable: Vec<SelectableField>,
     pub generation: Generation,
-    /// An update of an object that is not there creates it.
+    /// Whether an update of an object that does not exist creates it.
     pub create_on_update: bool,
-    /// An update must say which version it replaces.
+    /// Whether an update must contain the resource version it replaces.
     pub update_needs_version: bool,
-    /// A deletion that is done at once answers with the object that is gone, rather than with a status. One that has
-    /// to wait always answers with the object.
+    /// Whether a delete that completes at once returns the deleted object instead of a Status. A delete that waits for
+    /// finalizers always returns the object.
     pub delete_answers_object: bool,
-    /// The name of its type in OpenAPI documents. A custom kind has one too.
+    /// The name of the type in OpenAPI documents. A custom kind has one too.
     pub type_name: Arc<str>,
-    /// What objects of a custom kind look like; see [`ResourceInfo::schema`].
+    /// The schema of a custom kind; see [`ResourceInfo::schema`].
     pub schema: Option<SchemaRef>,
-    /// What only a kind with a definition has to say.
+    /// Properties that only a custom kind has.
     pub custom: Option<Arc<CustomResourceInfo>>,
-    /// Group and version of the resource its objects are kept as, where that is another: the same object, seen through
-    /// two resources.
+    /// Group and version of the resource under which objects are stored, if it is another one. For example, Events of
+    /// `events.k8s.io` are stored as core Events.
     pub stored_as: Option<(Arc<str>, Arc<str>)>,
-    /// Tells clients when the version objects are stored in changes.
+    /// The hash of the storage version in discovery. Clients use it to notice that the storage version changed.
     pub storage_version_hash: Option<Arc<str>>,
 }
 
 impl ResourceInfo {
-    /// How errors name the kind. Kubernetes says what an object is kept as: an Event of `events.k8s.io` is an `Event`.
+    /// Returns the kind as errors name it. Kubernetes uses the stored kind: an Event of `events.k8s.io` is an `Event`.
     pub fn group_kind(&self) -> GroupResource<'_> {
         let group = self.stored_as.as_ref().map_or(&self.group, |(group, _)| group);
         GroupResource::new(group, &self.kind)
     }
 
-    /// `apps/v1`, or `v1` for the core group: what objects carry as `apiVersion`.
+    /// Returns the `apiVersion` of the objects: `apps/v1`, or `v1` for the core group.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
 
-    /// `deployments.apps`, or `pods`: how people write it and how errors name it.
+    /// Returns the resource as errors name it: `deployments.apps`, or `pods`.
     pub fn qualified(&self) -> String {
         match &*self.group {
             "" => self.plural.to_string(),
@@ -74,7 +74,7 @@ impl ResourceInfo {
         }
     }
 
-    /// What its objects look like; none for a built-in kind that has no type.
+    /// Returns the schema of the objects; none for a built-in kind without a type.
     pub fn schema(&self) -> Option<&SchemaRef> {
         match self.origin {
             Origin::BuiltIn => builtin::schema(&self.type_name),
@@ -82,8 +82,8 @@ impl ResourceInfo {
         }
     }
 
-    /// Whether what was stored in this version, when the schema of the version had this hash, can be handed out as it
-    /// is: to read it is to prune and to fill it again, which then changes nothing.
+    /// Reports whether an object that was stored in this version, when the version's schema had this hash, can be
+    /// returned as stored. Pruning and defaulting it again would change nothing.
     pub fn reads_as_stored(&self, api_version: &str, schema_hash: u128) -> bool {
         let same = |custom: &Arc<CustomResourceInfo>| custom.schema_hash == schema_hash;
         self.custom.as_ref().is_none_or(same) && api_version == self.api_version()
@@ -106,19 +106,19 @@ impl ResourceInfo {
     }
 }
 
-/// What a custom resource definition declares for one version, beyond [`ResourceInfo`].
+/// What a custom resource definition declares for one version, beyond the fields of [`ResourceInfo`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct CustomResourceInfo {
-    /// The deprecation warning every request in this version is answered with.
+    /// The deprecation warning of this version, sent with every response.
     pub warning: Option<Arc<str>>,
     pub scale: Option<ScalePaths>,
-    /// What objects look like in each version of the kind, served or not: any of them may be stored.
+    /// The schema of each version of the kind, served or not: objects may be stored in any of them.
     pub versions: Arc<BTreeMap<Arc<str>, SchemaRef>>,
-    /// Tells the schema of this version from others its definition has had.
+    /// Identifies the schema of this version among those that its definition has had.
     pub schema_hash: u128,
 }
 
-/// Where the scale of a custom object is found in it, as JSON pointers.
+/// JSON pointers to the scale fields of a custom object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScalePaths {
     pub replicas: Arc<str>,
@@ -127,7 +127,7 @@ pub struct ScalePaths {
     pub selector: Option<Arc<str>>,
 }
 
-/// `group/version`, without the slash where there is no group.
+/// Returns `group/version`, or `version` for the core group.
 pub fn api_version(group: &str, version: &str) -> String {
     match group {
         "" => version.to_owned(),
@@ -135,17 +135,17 @@ pub fn api_version(group: &str, version: &str) -> String {
     }
 }
 
-/// A part of an object with an address of its own.
+/// A subresource: a part of an object with a path of its own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Subresource {
     pub name: Arc<str>,
     pub kind: Arc<str>,
-    /// Group and version of the kind, where they are not the parent's.
+    /// Group and version of the kind, if they differ from the parent's.
     pub foreign: Option<(Arc<str>, Arc<str>)>,
     pub verbs: Vec<Verb>,
 }
 
-/// What a client can ask for, in the words of discovery and RBAC.
+/// A verb of discovery and RBAC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Verb {
     Create,
@@ -189,7 +189,7 @@ impl Verb {
     }
 }
 
-/// A column of the table a client sees.
+/// A printer column: a column of the Table that `kubectl get` shows.
 #[derive(Clone, Debug)]
 pub struct PrinterColumn {
     pub name: Arc<str>,
@@ -197,24 +197,24 @@ pub struct PrinterColumn {
     pub kind: Arc<str>,
     pub format: Arc<str>,
     pub description: Arc<str>,
-    /// 0 is always shown, more only when a wide table is asked for.
+    /// 0 is always shown; a higher number only in wide tables.
     pub priority: i32,
     pub cell: PrinterCell,
 }
 
-/// A field that selectors may name.
+/// A field that field selectors can use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SelectableField {
     /// `spec.nodeName`
     pub label: Arc<str>,
-    /// JSON pointers; the first that leads to something not empty wins.
+    /// JSON pointers; the first that points to a value that is not empty wins.
     pub pointers: Vec<Arc<str>>,
     /// What an absent value equals: `""`, `"0"` or `"false"`.
     pub absent: Arc<str>,
 }
 
 impl SelectableField {
-    /// The text a selector's value is compared with.
+    /// Returns the text that a selector's value is compared with.
     pub fn value(&self, object: &Value) -> String {
         for pointer in &self.pointers {
             match object.pointer(pointer) {
@@ -228,10 +228,10 @@ impl SelectableField {
     }
 }
 
-/// When `metadata.generation` grows.
+/// When `metadata.generation` is incremented.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Generation {
-    /// The kind has none.
+    /// The kind has no generation.
     #[default]
     Never,
     /// Always 1.
@@ -243,7 +243,7 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// What a new object starts with.
+    /// Returns the generation of a new object.
     pub fn first(&self) -> Option<i64> {
         match self {
             Generation::Never => None,
@@ -252,7 +252,7 @@ impl Generation {
         }
     }
 
-    /// Whether `after` is a new generation of `before`.
+    /// Reports whether the change from `before` to `after` increments the generation.
     pub fn grows(&self, before: &Value, after: &Value) -> bool {
         match self {
             Generation::Never | Generation::Fixed => false,

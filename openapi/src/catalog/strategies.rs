@@ -1,15 +1,15 @@
-//! How the built-in kinds behave where they differ: by resource, in the form `plural.group`.
+//! Behaviour of the built-in kinds that differs between them, keyed by resource in the form `plural.group`.
 
 use std::sync::Arc;
 
 use crate::catalog::resource_info::{Generation, SelectableField};
 
-/// Generation 1 on create, incremented when one of these changes.
+/// Generation 1 on create, incremented when one of these fields changes.
 const GENERATIONS: &[(&str, &[&str])] = &[
     ("customresourcedefinitions.apiextensions.k8s.io", SPEC),
     ("cronjobs.batch", SPEC),
     ("daemonsets.apps", SPEC),
-    // Annotations too: they are how a rollout was once asked for.
+    // Annotations too: a rollback was once requested with them.
     ("deployments.apps", &["/spec", "/metadata/annotations"]),
     ("deviceclasses.resource.k8s.io", SPEC),
     ("endpointslices.discovery.k8s.io", &["/addressType", "/endpoints", "/ports", "/metadata/labels"]),
@@ -35,7 +35,7 @@ const GENERATIONS: &[(&str, &[&str])] = &[
 ];
 const SPEC: &[&str] = &["/spec"];
 
-/// Created without a generation, counted from the first change on.
+/// Created without a generation; the first change sets 1.
 const GENERATIONS_FROM_NOTHING: &[(&str, &[&str])] = &[("csidrivers.storage.k8s.io", SPEC)];
 
 const GENERATIONS_FIXED: &[&str] = &["priorityclasses.scheduling.k8s.io"];
@@ -94,7 +94,7 @@ pub(super) const DELETE_ANSWERS_OBJECT: &[&str] = &[
 /// A label, and what an absent value equals.
 type Field = (&'static str, &'static str);
 
-/// Fields selectors may name, beside name and namespace.
+/// Selectable fields, beside name and namespace.
 const SELECTABLE: &[(&str, &[Field])] = &[
     ("certificatesigningrequests.certificates.k8s.io", &[("spec.signerName", "")]),
     (
@@ -152,12 +152,13 @@ const SELECTABLE: &[(&str, &[Field])] = &[
     ("services", &[("spec.clusterIP", ""), ("spec.type", "")]),
 ];
 
-/// Labels whose value is not where the label says. The first pointer to something not empty wins.
+/// Selectable fields whose label differs from the path of the value. The first pointer to a value that is not empty
+/// wins.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     ("source", &["/source/component", "/reportingComponent"]),
     ("spec.host", &["/spec/nodeName"]),
     ("status.podIP", &["/status/podIPs/0/ip"]),
-    // Known, so that a selector may name it; but nothing was ever found by it.
+    // A selector may use it, but it never matches a value in Kubernetes either.
     ("status.podIPs", &[]),
     ("status.successful", &["/status/succeeded"]),
 ];
@@ -185,7 +186,7 @@ pub(super) fn selectable(key: &str) -> Vec<SelectableField> {
         .collect()
 }
 
-/// A field that is where its label says, and empty when absent.
+/// Returns a selectable field with the pointer of its label; empty if the value is absent.
 pub(super) fn field(label: &str) -> SelectableField {
     let pointers = match ELSEWHERE.iter().find(|(moved, _)| *moved == label) {
         Some((_, pointers)) => shared(pointers),
@@ -198,7 +199,7 @@ fn shared(texts: &[&str]) -> Vec<Arc<str>> {
     texts.iter().map(|text| (*text).into()).collect()
 }
 
-/// Every resource a rule is about.
+/// Returns every resource that has an entry in these tables.
 #[cfg(test)]
 pub(super) fn mentioned() -> impl Iterator<Item = &'static str> {
     let generations = GENERATIONS.iter().chain(GENERATIONS_FROM_NOTHING).map(|(key, _)| *key);

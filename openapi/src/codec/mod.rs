@@ -1,12 +1,12 @@
-//! Bytes of a request to a value, and what was odd about them.
+//! Decodes the bytes of a request to a value and collects strict decoding errors.
 //!
 //! ```text
 //! JSON ─────────────────────▶ decode in document order ─┐
-//! YAML ──▶ tree ────────────▶ decode in key order    ───────┴─▶ Decoded { value, strict_errors } ──▶ enforce
+//! YAML ──▶ tree ────────────▶ decode in key order ──────┴─▶ Decoded { value, strict_errors } ──▶ enforce
 //! ```
 //!
-//! Nothing here is larger than its text by more than a constant: YAML's aliases are bounded, nesting is, and whole
-//! numbers never become floats. Error texts follow Kubernetes as far as they can.
+//! The memory of a value is bounded by a constant times the size of its text: YAML aliases and nesting are limited.
+//! Whole numbers never become floats. Error texts follow Kubernetes where possible.
 
 pub mod protobuf;
 pub mod typed;
@@ -22,10 +22,10 @@ use crate::codec::typed::{Mismatch, StrictDecodingError};
 use crate::meta::go;
 use crate::schema::{FieldSchema, ObjectSchema, Schema, Shape};
 
-/// Lists and objects inside each other; one more is refused. `serde_json`'s own limit, and ours for YAML.
+/// The maximum nesting of lists and objects. It is the limit of `serde_json`, and ours for YAML.
 pub use api::meta::pointer::MAX_DEPTH;
 
-/// The same for JSON in fields that no kind has: nothing is made of them, but Go stops looking.
+/// The maximum nesting of JSON in unknown fields. Their values are skipped, but Go limits them too.
 const MAX_IGNORED_DEPTH: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,21 +36,21 @@ pub enum Syntax {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON at all.
+    /// The body is not JSON.
     #[error("{0}")]
     Json(String),
-    /// Not YAML at all, or YAML that no JSON can say.
+    /// The body is not YAML, or is YAML that has no equivalent in JSON.
     #[error("{0}")]
     Yaml(String),
-    /// JSON that does not say what kind it is of, where that does not go without saying.
+    /// The body has no kind where one is required.
     #[error("Object 'Kind' is missing in '{0}'")]
     Nameless(String),
-    /// JSON, but not of this kind.
+    /// The body is JSON, but not an object of this kind.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
 }
 
-/// Reads a body as it is: patches, options, what is not known to be anything else.
+/// Decodes a body without a schema: patches, options and bodies of unknown kind.
 pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
@@ -65,8 +65,8 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads JSON of our own making, such as what is stored. Not by way of `Value`'s own reader: that takes an object with
-/// one certain key for a piece of JSON in a text, and clients choose the keys.
+/// Parses JSON that this server wrote, such as stored objects. It does not use `Value`'s own reader: that treats an
+/// object with one special key as JSON inside a string, and clients choose the keys.
 pub fn parse_json(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut source = serde_json::Deserializer::from_slice(text);
     let read = typed::decode_untyped(&mut source)?;
@@ -74,7 +74,7 @@ pub fn parse_json(text: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(read.value)
 }
 
-/// Reads a body as what `schema` describes.
+/// Decodes a body with a schema.
 pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded, DecodeError> {
     if schema.is_custom() {
         let Decoded { value, mut strict_errors } = decode(body, syntax)?;
@@ -98,8 +98,8 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
     Ok(Decoded { value: walked.value, strict_errors })
 }
 
-/// A custom object must name its kind; a built-in one need not. The caller checks that it is the kind the
-/// request is for.
+/// Checks that a custom object names its kind; a built-in one need not. The caller checks that the kind is that of the
+/// request.
 fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeError> {
     let odd = |name: &str| value.get(name).is_some_and(|value| !value.is_string() && !value.is_null());
     if !value.is_object() || odd("kind") || odd("apiVersion") {
@@ -116,7 +116,7 @@ fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeE
 }
 
 impl DecodeError {
-    /// What a client is told, with status 400, when `body` was to be an object of this kind and version.
+    /// Returns the message for the client, with status 400, if `body` should be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
         let json_trouble = |why: &str| {
             unrecognized_message(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
@@ -138,8 +138,8 @@ impl DecodeError {
     }
 }
 
-/// The kind and version a body names, read as Kubernetes reads them before everything else. Only for error texts: a
-/// body that was understood has them in its value.
+/// Returns the kind and version of a body, decoded as Kubernetes does before everything else. Used only for error
+/// texts: a decoded body has both in its value.
 fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
     let of = |shape| std::sync::Arc::new(Schema { shape, ..Schema::default() });
     let fields = ["apiVersion", "kind"].map(|name| (name.into(), FieldSchema::of(of(Shape::String))));
@@ -155,13 +155,13 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
     Ok((text("kind"), text("apiVersion")))
 }
 
-/// The sentence around what is wrong with a body that does not even say its kind.
+/// Returns the error text for a body whose kind cannot be decoded.
 pub fn unrecognized_message(wanted_kind: &str, why: &str, body: &[u8]) -> String {
     let shown = summary(body);
     format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
 }
 
-/// The sentence around everything that is wrong with an object of a known kind.
+/// Returns the error text for a body of a known kind that cannot be decoded.
 pub fn mismatch_message(wanted_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
     format!("{kind} in version {} cannot be handled as a {wanted_kind}: {why}", go::quote(version))
 }
@@ -176,7 +176,7 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// None for a value that is none of the three. Absent means `Warn`.
+    /// Returns none for an unknown value. Absent means `Warn`.
     pub fn parse(text: &str) -> Option<FieldValidation> {
         match text {
             "Ignore" => Some(FieldValidation::Ignore),
@@ -186,7 +186,7 @@ impl FieldValidation {
         }
     }
 
-    /// The texts of `Warning` headers, or why the body is refused.
+    /// Returns the texts of the `Warning` headers, or the reason to reject the body.
     pub fn enforce(self, strict_errors: &[StrictDecodingError]) -> Result<Vec<String>, String> {
         match self {
             FieldValidation::Ignore => Ok(Vec::new()),
@@ -200,7 +200,7 @@ impl FieldValidation {
     }
 }
 
-/// One for each; YAML's list is taken apart.
+/// Returns one warning for each strict decoding error; YAML's combined error is split into its lines.
 fn warnings(strict_error: &StrictDecodingError) -> Vec<String> {
     match strict_error {
         StrictDecodingError::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
@@ -215,7 +215,7 @@ fn from_yaml(body: &[u8]) -> Result<(Value, Vec<StrictDecodingError>), DecodeErr
     Ok((tree.value, strict_errors))
 }
 
-/// Reads all of the text, with nothing behind it.
+/// Parses the whole text; anything behind the value is an error.
 fn whole<'t, T>(
     text: &'t str,
     read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'t>>) -> serde_json::Result<T>,
@@ -231,7 +231,7 @@ fn whole<'t, T>(
     value.map_err(|error| json_error(text, &error))
 }
 
-/// The bracket that is one too many. Short texts cannot have it and are not looked at.
+/// Returns the bracket that exceeds the maximum depth. Texts too short to contain it are not scanned.
 fn too_deep(text: &str) -> Option<u8> {
     if text.len() <= MAX_IGNORED_DEPTH {
         return None;
@@ -250,7 +250,7 @@ fn too_deep(text: &str) -> Option<u8> {
     })
 }
 
-/// Go's words for a syntax error: which byte, and what was expected of it.
+/// Returns Go's text for a syntax error: the unexpected byte and what was expected instead.
 fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
     if error.classify() == Category::Eof {
         return DecodeError::Json("unexpected end of JSON input".to_owned());
@@ -258,12 +258,12 @@ fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
     let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default().as_bytes();
     let column = error.column().saturating_sub(1);
     let byte = match error.column() {
-        // The line end before it.
+        // The line break before it.
         0 => b'\n',
         _ => line.get(column).copied().unwrap_or(b'\n'),
     };
     let told = error.to_string();
-    // Inside a string that is skipped, the position is that of the byte before.
+    // Inside a skipped string, the error position is one byte early.
     let byte = match told.starts_with("control character") && byte >= b' ' {
         true => line.get(column + 1).copied().unwrap_or(b'\n'),
         false => byte,
@@ -281,7 +281,7 @@ fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
     DecodeError::Json(format!("invalid character {} {context}", go::quote_char(byte)))
 }
 
-/// How `serde_json` begins and how Go ends.
+/// Beginnings of `serde_json`'s error messages, and the corresponding endings of Go's.
 const CONTEXTS: [(&str, &str); 12] = [
     ("expected value", "looking for beginning of value"),
     ("expected ident", "in literal"),
@@ -297,7 +297,7 @@ const CONTEXTS: [(&str, &str); 12] = [
     ("recursion limit", "exceeded max depth"),
 ];
 
-/// Which of the three words was begun before `column`, and how it goes on.
+/// Returns the context of an error inside `true`, `false` or `null`: the word and its expected next letter.
 fn literal_context(line: &[u8], column: usize) -> String {
     let before = &line[..column.min(line.len())];
     for word in ["true", "false", "null"] {
@@ -310,7 +310,7 @@ fn literal_context(line: &[u8], column: usize) -> String {
     "in literal".to_owned()
 }
 
-/// Which part of a number ends too early.
+/// Returns which part of a number ends too early.
 fn number_context(line: &[u8], column: usize) -> &'static str {
     match line[..column.min(line.len())].last() {
         Some(b'.') => "after decimal point in numeric literal",
@@ -319,7 +319,7 @@ fn number_context(line: &[u8], column: usize) -> &'static str {
     }
 }
 
-/// The start of a body that is not even JSON.
+/// Returns the start of a body that cannot be decoded, for error texts.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };

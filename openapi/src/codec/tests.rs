@@ -60,7 +60,7 @@ fn yaml_gives_the_same_and_tells_duplicates_in_one() {
     assert_eq!(warnings, ["line 4: key \"replicas\" already set in map", "unknown field \"spec.zzz\""]);
 }
 
-/// A field no kind has is skipped without a stack; but not for ever.
+/// The value of an unknown field is skipped without recursion, but only up to a maximum depth.
 #[test]
 fn too_deep_is_refused_even_where_nobody_looks() {
     let read = |levels: usize, end: &str| {

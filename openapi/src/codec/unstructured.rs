@@ -1,7 +1,7 @@
-//! A body as an object of a custom kind.
+//! Decodes a body as an object of a custom kind.
 //!
-//! What the schema does not know goes, nulls that mean nothing go, and metadata is read as the struct it is, wherever
-//! an object has any. All of that is what reading a built-in kind does by itself.
+//! Unknown fields are pruned, meaningless nulls are removed, and the metadata of the object and of embedded objects is
+//! decoded as ObjectMeta. Decoding a built-in kind does all of that by itself.
 
 use serde_json::{Map, Value, json};
 
@@ -11,10 +11,10 @@ use crate::meta::field::FieldError;
 use crate::schema::prune::prune;
 use crate::schema::{ObjectSchema, Schema, SchemaRef, Shape};
 
-/// Reads a tree as a custom object. Findings are in the order Kubernetes tells them.
+/// Decodes a tree as a custom object. Strict decoding errors are in the order of Kubernetes.
 pub(crate) fn decode_unstructured(mut tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     let Value::Object(fields) = &mut tree else {
-        return Err(Mismatch("json: cannot unmarshal a value that is no object into an object".to_owned()));
+        return Err(Mismatch("json: cannot unmarshal a non-object value into an object".to_owned()));
     };
     for name in ["kind", "apiVersion"] {
         if fields.get(name).is_some_and(|value| !value.is_string()) {
@@ -47,7 +47,7 @@ pub(crate) fn decode_unstructured(mut tree: Value, schema: &Schema) -> Result<De
     })
 }
 
-/// Reads the metadata of an object as what it is, and writes it as Kubernetes would.
+/// Decodes the metadata of an object as ObjectMeta and writes it as Kubernetes would.
 fn metadata(
     fields: &mut Map<String, Value>,
     object: &ObjectSchema,
@@ -75,7 +75,7 @@ fn metadata(
     Ok(())
 }
 
-/// Objects inside the object.
+/// Decodes embedded objects.
 fn embedded(
     value: &mut Value,
     schema: &SchemaRef,
@@ -119,7 +119,7 @@ fn embedded(
     }
 }
 
-/// A field that is null and may not be is as good as absent, unless a default takes its place later.
+/// Removes nulls from fields that are not nullable, unless a default will replace them later.
 fn drop_nulls(value: &mut Value, schema: &Schema) {
     match (&schema.shape, value) {
         (Shape::Object(object), Value::Object(fields)) => fields.retain(|name, value| {

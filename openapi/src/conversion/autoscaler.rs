@@ -1,7 +1,7 @@
-//! Autoscalers, version 1 and version 2.
+//! Converts HorizontalPodAutoscalers between `autoscaling/v1` and `autoscaling/v2`.
 //!
-//! Version 1 knows one metric: how busy the processors are. All that version 2 knows besides is carried along in
-//! annotations of version 1, each a JSON text of its own form, so that a client of version 1 gives back what it got.
+//! Version 1 has one metric: CPU utilization. Everything else of version 2 is kept in annotations of version 1, as JSON
+//! texts with a layout of their own, so a client of version 1 sends back what it received.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// Where a metric of version 2 has what the annotation says in one word: `(kind of metric, word, pointer)`.
+/// The fields of a metric's annotation and their places in version 2: `(type of metric, field, pointer)`.
 const WANTED: &[(&str, &str, &str)] = &[
     ("resource", "name", "/name"),
     ("resource", "targetAverageUtilization", "/target/averageUtilization"),
@@ -33,7 +33,7 @@ const WANTED: &[(&str, &str, &str)] = &[
     ("external", "targetAverageValue", "/target/averageValue"),
 ];
 
-/// The same for what was measured.
+/// The same for current values.
 const MEASURED: &[(&str, &str, &str)] = &[
     ("resource", "name", "/name"),
     ("resource", "currentAverageUtilization", "/current/averageUtilization"),
@@ -114,7 +114,8 @@ fn is_processor(metric: &Value) -> bool {
     resource["name"] == "cpu" && !resource["target"]["averageUtilization"].is_null()
 }
 
-/// A metric in the few words of the annotation. Kubernetes writes a zero where an object's metric has no value.
+/// Converts a metric to the flat layout of the annotation. Kubernetes writes a zero for an object metric without a
+/// value.
 fn flattened(metric: &Value, words: &[(&str, &str, &str)]) -> Value {
     let mut out = json!({ "type": metric["type"] });
     for (kind, word, pointer) in words {
@@ -130,7 +131,8 @@ fn flattened(metric: &Value, words: &[(&str, &str, &str)]) -> Value {
     out
 }
 
-/// The way back: whether a target is a value, an average or a share follows from which of them there is.
+/// Converts a metric of the annotation back. The fields that are set determine whether a target is a value, an average
+/// or a utilization.
 fn deepened(metric: &Value, words: &[(&str, &str, &str)], side: &str) -> Value {
     let mut out = json!({ "type": metric["type"] });
     for (kind, word, pointer) in words {
@@ -166,7 +168,7 @@ fn deepened(metric: &Value, words: &[(&str, &str, &str)], side: &str) -> Value {
     out
 }
 
-/// The annotation about behavior has Go's own names, with a null for everything that is not there.
+/// Converts the keys of a behavior. Its annotation has Go's field names, and a null for every unset field.
 fn recased(behavior: &Value, case: fn(&str) -> String) -> Value {
     let rules = ["stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance"];
     match behavior {
@@ -227,7 +229,7 @@ fn annotate(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// What an annotation says, taken away. A text that is no JSON stays where it is: it is not ours.
+/// Removes an annotation and returns its value. A text that is not JSON stays: this conversion did not write it.
 fn noted(object: &mut Value, key: &str) -> Option<Value> {
     let annotations = object.pointer_mut("/metadata/annotations")?.as_object_mut()?;
     let value = serde_json::from_str(annotations.get(key)?.as_str()?).ok()?;
@@ -239,13 +241,13 @@ fn noted(object: &mut Value, key: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
-    /// Both versions of one autoscaler with every kind of metric, as a kube-apiserver 1.36 shows them.
+    /// Returns both versions of one autoscaler with every type of metric, as a kube-apiserver 1.36 returns them.
     fn shown() -> (Value, Value) {
         let mut both: Value = serde_json::from_str(include_str!("autoscaler.json")).unwrap();
         (both["v1"].take(), both["v2"].take())
     }
 
-    /// Annotations hold JSON as text, in which the order of fields means nothing.
+    /// Parses the annotations with JSON, so that the order of fields does not matter.
     fn with_annotations_read(mut object: Value) -> Value {
         for (_, text) in object["metadata"]["annotations"].as_object_mut().unwrap() {
             if let Ok(value) = serde_json::from_str(text.as_str().unwrap()) {
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!(with_annotations_read(v2), with_annotations_read(v1));
     }
 
-    /// But for the order of metrics: the one that version 1 knows comes last. As for Kubernetes.
+    /// Only the order of metrics changes, as in Kubernetes: the CPU metric of version 1 comes last.
     #[test]
     fn nothing_is_lost_on_the_way_back() {
         let (mut v1, mut v2) = shown();

@@ -1,8 +1,9 @@
-//! A stored custom object, as another version of its kind.
+//! Converts stored custom objects between the versions of their kind.
 //!
-//! Without a webhook the versions of a kind differ in their schemas alone. What is stored is pruned and filled by the
-//! schema of the version it is stored in, as that is now, and then pruned by the schema of the version it is read in:
-//! the defaults of that one are for what is written in it. There is no migration but to read and to write.
+//! Without a conversion webhook, versions differ only in their schemas. A stored object is pruned and defaulted by the
+//! current schema of its stored version, then pruned by the schema of the requested version. The defaults of the
+//! requested version are not applied: they are for objects written in it. Migration to another storage version means to
+//! read and write each object.
 
 use serde_json::Value;
 
@@ -11,8 +12,8 @@ use crate::codec::unstructured::decode_unstructured;
 use crate::defaulting::structural::apply_structural_defaults;
 use crate::schema::Schema;
 
-/// Converts a stored object to this version, and returns whether anything changed. An object that was stored in this
-/// version under this very schema is one already: see [`ResourceInfo::reads_as_stored`].
+/// Converts a stored object to this version and returns whether anything changed. Objects stored in this version with
+/// this very schema need no conversion: see [`ResourceInfo::reads_as_stored`].
 pub fn from_stored(resource: &ResourceInfo, object: &mut Value) -> bool {
     let (Some(custom), Some(schema)) = (&resource.custom, &resource.schema) else { return false };
     let before = object.clone();
@@ -50,8 +51,7 @@ enum Defaults {
     No,
 }
 
-/// Prunes an object by a schema and applies its defaults. A stored object was decodable once; if it is not
-/// any more it is returned as it is.
+/// Prunes an object by a schema and applies its defaults. A stored object that can no longer be decoded stays as it is.
 fn settle(object: &mut Value, schema: &Schema, with_defaults: Defaults) {
     if let Ok(read) = decode_unstructured(object.clone(), schema) {
         *object = read.value;

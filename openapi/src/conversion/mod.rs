@@ -1,8 +1,8 @@
-//! One object seen through two resources.
+//! Converts objects between the versions of a resource.
 //!
-//! Events are kept as core events and autoscalers as version 2, and both are served in another version as well
-//! ([`ResourceInfo::stored_as`]). So are the versions of a custom kind, which differ in their schemas alone: see
-//! [`crate::conversion::custom`]. A converted object is the same object: nothing is lost on the way there and back.
+//! Events are stored as core Events and autoscalers as `autoscaling/v2`; both are also served in another version
+//! ([`ResourceInfo::stored_as`]). So are the versions of a custom kind, which differ only in their schemas: see
+//! [`crate::conversion::custom`]. A conversion there and back loses nothing.
 //!
 //! ```text
 //!   events.k8s.io/v1 Event ◄─► v1 Event                          the same fields under other names
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::catalog::resource_info::{ResourceInfo, api_version};
 use crate::schema::Origin;
 
-/// Fields of core events, and what `events.k8s.io` calls them.
+/// Fields of core Events, and their names in `events.k8s.io`.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

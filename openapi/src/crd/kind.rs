@@ -18,14 +18,14 @@ use crate::schema::Origin;
 use crate::schema::parse;
 use crate::schema::{Schema, SchemaRef};
 
-/// A custom kind, ready to be served. Made of a definition that was accepted, and equal for equal definitions.
+/// A custom kind, ready to be served. It is built from an accepted definition; equal definitions give equal kinds.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
     /// One per served version, in the order of discovery.
     pub resources: Vec<Arc<ResourceInfo>>,
-    /// The version objects are stored in, served or not.
+    /// The storage version, served or not.
     pub stored: Arc<ResourceInfo>,
-    /// Of the types of all served versions.
+    /// The OpenAPI definitions of all served versions.
     pub definitions: OpenApiDefinitions,
 }
 
@@ -42,7 +42,7 @@ const VERBS: [Verb; 8] = [
 ];
 
 impl CustomKind {
-    /// Reads a definition. One that was never accepted also has a result, if not a useful one.
+    /// Builds the kind of a definition. A definition that was never accepted gives a result too, but not a useful one.
     pub fn of(definition: &Value) -> CustomKind {
         let spec = &definition["spec"];
         let mut versions: Vec<&Value> = items(&spec["versions"]).collect();
@@ -64,13 +64,13 @@ impl CustomKind {
         CustomKind { resources: made, stored, definitions }
     }
 
-    /// The part of a definition a kind is made of: two definitions that are equal in it define the same.
+    /// Returns the part of a definition that determines its kind: definitions with equal parts define the same kind.
     pub fn source(definition: &Value) -> Value {
         json!({ "spec": definition["spec"], "names": names(definition) })
     }
 }
 
-/// The names that were accepted, or those that are asked for.
+/// Returns the accepted names, or the requested names if none are accepted yet.
 fn names(definition: &Value) -> &Value {
     let accepted = &definition["status"]["acceptedNames"];
     if text(&accepted["plural"]).is_empty() { &definition["spec"]["names"] } else { accepted }
@@ -80,7 +80,7 @@ fn stored_version(spec: &Value) -> &Value {
     items(&spec["versions"]).find(|version| version["storage"] == true).unwrap_or(&Value::Null)
 }
 
-/// What objects of one version look like.
+/// Returns the schema of one version.
 fn schema(version: &Value) -> SchemaRef {
     let nothing_known = |_: &str| Arc::new(Schema::default());
     let mut schema = parse::schema(source(version), Origin::Custom, &mut { nothing_known });
@@ -147,7 +147,7 @@ impl CustomKindBuilder<'_> {
         }
     }
 
-    /// Only where the version objects are stored in is one clients can use.
+    /// Returns the hash of the storage version if that version is served.
     fn storage_version_hash(&self) -> Option<String> {
         if self.stored["served"] != true {
             return None;
@@ -159,7 +159,7 @@ impl CustomKindBuilder<'_> {
         Some(base64::engine::general_purpose::STANDARD.encode(&hash.as_ref()[..8]))
     }
 
-    /// What the definition says about a version to be given up, or what there is to say.
+    /// Returns the deprecation warning of a version: the definition's text, or a default.
     fn warning(&self, version: &Value) -> Option<String> {
         if version["deprecated"] != true {
             return None;
@@ -209,13 +209,14 @@ fn scale(version: &Value) -> Option<ScalePaths> {
     })
 }
 
-/// `.spec.replicas` as a JSON pointer.
+/// Converts a path such as `.spec.replicas` to a JSON pointer.
 fn pointer(path: &str) -> Arc<str> {
     let steps = path.strip_prefix('.').unwrap_or(path).split('.');
     steps.map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect::<String>().into()
 }
 
-/// The name, then what the definition lists, or the age. From a path that cannot be read on there are no more.
+/// Returns the name column, then the columns of the definition, or the age if it has none. The first column with an
+/// invalid path or type ends the list.
 fn columns(version: &Value) -> Vec<PrinterColumn> {
     let described = |field: &str| openapi::metadata_description(field).into();
     let column =

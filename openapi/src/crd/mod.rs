@@ -7,11 +7,12 @@
 //! stored ──conversion::custom: pruned and defaulted by the schemas of both versions──▶ response
 //! ```
 //!
-//! Custom objects are trees and not structs: validation reports a value of a wrong type, decoding does not. All of it
-//! follows from [`Schema`](crate::schema::Schema), so the generic path never asks whether a kind is built in.
+//! Custom objects are trees, not structs: validation reports a value of a wrong type, decoding does not. All of it is
+//! derived from [`Schema`](crate::schema::Schema), so the generic request path does not distinguish custom from
+//! built-in kinds.
 //!
-//! Rules in CEL (`x-kubernetes-validations`) are kept and published, and not evaluated. A kind with
-//! several versions that wants a webhook to convert between them is refused.
+//! CEL rules (`x-kubernetes-validations`) are stored and published, but not evaluated. A definition of several versions
+//! with a conversion webhook is rejected.
 
 mod kind;
 mod openapi;

@@ -1,7 +1,7 @@
 //! OpenAPI definitions of custom resources.
 //!
-//! The schema of a definition is published as it is, with what every object has: a kind, metadata. Version 2 of OpenAPI
-//! can say less, and kubectl's reader of it trips over some of the rest, so there the schema is cut back.
+//! The schema of a definition is published as it is, plus the fields every object has: apiVersion, kind, metadata.
+//! OpenAPI version 2 can express less, and kubectl's parser fails on part of the rest, so the schema is reduced there.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,13 +17,13 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const CONVENTIONS: &str =
     "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
-/// `com.example.shop.v1.Widget` for `Widget` of `shop.example.com/v1`.
+/// Returns `com.example.shop.v1.Widget` for `Widget` of `shop.example.com/v1`.
 pub(super) fn type_name(group: &str, version: &str, kind: &str) -> String {
     let reversed: Vec<&str> = group.rsplit('.').collect();
     format!("{}.{version}.{kind}", reversed.join("."))
 }
 
-/// The definitions of one version's objects and of lists of them.
+/// Returns the OpenAPI definitions of one version's objects and of lists of them.
 pub(super) fn definitions(row: &ResourceInfo, version: &Value) -> OpenApiDefinitions {
     let kinds = |kind: &str| json!([{ "group": row.group, "version": row.version, "kind": kind }]);
     let mut object = with_embedded(published(&version["schema"]["openAPIV3Schema"]));
@@ -87,25 +87,25 @@ fn reference(kind: &str, description: &str) -> Value {
     })
 }
 
-/// What built-in objects say of these two fields.
+/// Returns the schema of apiVersion or kind, with the description that built-in kinds have.
 fn type_meta(field: &str) -> Value {
     static CONFIG_MAP: LazyLock<Value> = LazyLock::new(|| properties("io.k8s.api.core.v1.ConfigMap"));
     json!({ "type": "string", "description": CONFIG_MAP[field]["description"] })
 }
 
-/// What a field of metadata is for.
+/// Returns the description of a field of ObjectMeta.
 pub(super) fn metadata_description(field: &str) -> &'static str {
     static METADATA: LazyLock<Value> = LazyLock::new(|| properties(&format!("{META}.ObjectMeta")));
     METADATA[field]["description"].as_str().unwrap_or_default()
 }
 
-/// The fields of a built-in type, as documents have them.
+/// Returns the properties of a built-in type in OpenAPI documents.
 fn properties(type_name: &str) -> Value {
     let definition = builtin::definition(type_name).and_then(|text| serde_json::from_str::<Value>(text).ok());
     definition.map(|mut definition| definition["properties"].take()).unwrap_or_default()
 }
 
-/// A schema without empty properties, and with both types for int-or-string.
+/// Returns a schema without empty properties, and with both types for int-or-string.
 fn published(json: &Value) -> Value {
     let Value::Object(entries) = json else { return json!({}) };
     let mut out = Map::new();
@@ -144,7 +144,7 @@ fn published(json: &Value) -> Value {
     out
 }
 
-/// Looking something up in a `Value` by index may leave nothing behind where there was nothing.
+/// Removes the nulls that mutable indexing of a `Value` inserts for absent keys.
 fn strip_nulls(json: &mut Value) {
     if let Value::Object(entries) = json {
         entries.retain(|key, value| !value.is_null() || key == "default");
@@ -155,7 +155,7 @@ fn names_both_types(choices: &Value) -> bool {
     *choices == json!([{ "type": "integer" }, { "type": "string" }])
 }
 
-/// Objects inside objects say what they have, too.
+/// Adds apiVersion, kind and metadata to the schemas of embedded objects.
 fn with_embedded(mut json: Value) -> Value {
     if let Some(fields) = json.get_mut("properties").and_then(Value::as_object_mut) {
         for field in fields.values_mut() {

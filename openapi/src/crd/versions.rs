@@ -1,8 +1,8 @@
-//! Which version comes first: `v2`, `v1`, `v1beta2`, `v1alpha1`, and then names that are no versions, by the alphabet.
+//! The order of versions: `v2`, `v1`, `v1beta2`, `v1alpha1`, then names of another form in alphabetical order.
 
 use std::cmp::{Ordering, Reverse};
 
-/// How Kubernetes lists versions, the preferred one first.
+/// Compares two versions by Kubernetes' priority; the preferred one comes first.
 pub fn order(left: &str, right: &str) -> Ordering {
     match (rank(left), rank(right)) {
         (Some(left), Some(right)) => Reverse(left).cmp(&Reverse(right)),
@@ -12,7 +12,7 @@ pub fn order(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// How finished a version is, its number, and the number of its alpha or beta.
+/// Returns the stability of a version (alpha, beta, stable), its major number, and the number of its alpha or beta.
 fn rank(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let number =

@@ -1,16 +1,16 @@
-//! What a HorizontalPodAutoscaler gets that a table cannot say.
+//! Defaults of HorizontalPodAutoscalers that `defaults.txt` cannot express.
 
 use serde_json::{Value, json};
 
 use super::access::{Fields, inner, inner_mut, made};
 
-/// What the older version keeps the metrics in that it has no fields for.
+/// The annotation of `autoscaling/v1` with the metrics for which that version has no fields.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
-/// Per cent.
+/// Percent.
 const CPU_TARGET: u32 = 80;
 
-/// Each direction that says anything says everything.
+/// Completes the scaling rules of each direction.
 pub(super) fn scaling_rules(behavior: &mut Fields) {
     let all_at_once = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
     let a_few = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });
@@ -30,7 +30,7 @@ pub(super) fn scaling_rules(behavior: &mut Fields) {
     complete("scaleDown", json!({ "selectPolicy": "Max", "policies": [all_at_once] }));
 }
 
-/// The older version knows one metric, and has a target for it unless it hides others.
+/// Sets the CPU target of `autoscaling/v1`, unless the annotation has other metrics.
 pub(super) fn cpu_target(autoscaler: &mut Fields) {
     if inner(autoscaler, &["metadata", "annotations"])
         .is_some_and(|annotations| annotations.contains_key(METRICS))

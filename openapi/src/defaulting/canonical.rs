@@ -1,11 +1,11 @@
-//! Turns an object into the form Kubernetes prints.
+//! Converts an object to the form in which Kubernetes returns it.
 //!
-//! Kubernetes reads an object into Go structs, fills in defaults, keeps it in protobuf and prints the structs again. So
-//! an empty list is no list, a `false` that may be omitted is gone, and a struct without a pointer is there even if
-//! the client left it out. `messages.txt` has all of that for every field; no code here names a kind.
+//! Kubernetes decodes an object into Go structs, applies defaults, stores protobuf and encodes the structs again. So an
+//! empty list is absent, a `false` with `omitempty` is omitted, and a struct that is not a pointer is present even if
+//! the client omitted it. `messages.txt` has these facts for every field; no code here names a kind.
 //!
 //! ```text
-//! object of a type:   read (nulls go, structs appear) -> rules of the type -> its fields, each likewise -> print
+//! object of a type:   read (drop nulls, add structs) -> rules of the type -> its fields, each likewise -> print
 //! ```
 
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ pub(super) fn canonicalize(message: &Message, fields: &mut Map<String, Value>) {
     canonicalize_fields(message, fields, |_| true);
 }
 
-/// The same for an object that was settled before and has since changed in these fields alone.
+/// Canonicalizes an object that was canonical before and has since changed only in the fields `changed`.
 pub(super) fn canonicalize_changed(message: &Message, fields: &mut Map<String, Value>, changed: &[&str]) {
     canonicalize_fields(message, fields, |name| changed.contains(&name));
 }
@@ -29,7 +29,7 @@ fn canonicalize_fields(message: &Message, fields: &mut Map<String, Value>, is_ne
     for rule in rules::of(message) {
         rule.apply(fields);
     }
-    // Each field, and whether it is printed, in one go: finding out what a field is takes longer than either.
+    // One pass per field for both steps: the lookup of the field costs more than either.
     fields.retain(|name, value| {
         let Some(field) = message.named(name) else { return true };
         if is_new(name) {
@@ -40,7 +40,7 @@ fn canonicalize_fields(message: &Message, fields: &mut Map<String, Value>, is_ne
     print(message, fields);
 }
 
-/// The printed form of an object without any field set.
+/// Returns the canonical form of an object without any field set.
 pub(super) fn empty_fields(message: &Message) -> Map<String, Value> {
     let mut fields = Map::new();
     read(message, &mut fields);
@@ -57,7 +57,7 @@ pub(super) fn empty_fields(message: &Message) -> Map<String, Value> {
     fields
 }
 
-/// As after decoding: null is as good as absent, and what is no pointer is there.
+/// Brings the fields into the form after decoding: null is absent, and structs that are not pointers are present.
 fn read(message: &Message, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| !value.is_null() || message.named(name).is_none());
     for field in message.always.iter().filter(|field| !field.nullable) {
@@ -67,8 +67,8 @@ fn read(message: &Message, fields: &mut Map<String, Value>) {
     }
 }
 
-/// As encoded: what is empty is gone where it may, and null where the field must be there. Protobuf, in between, has no
-/// empty lists and maps.
+/// Brings the fields into their encoded form: empty values are omitted if allowed, and are null where the field is
+/// required. Protobuf, in between, has no empty lists and maps.
 fn print(message: &Message, fields: &mut Map<String, Value>) {
     for field in message.always.iter().filter(|field| field.nullable) {
         match fields.get_mut(field.name) {
@@ -81,7 +81,7 @@ fn print(message: &Message, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Lists that have a default when they are absent and are refused when they are empty. Validation has to see them.
+/// Lists with a default if absent that are invalid if empty. An empty one is kept for validation.
 const NEVER_EMPTY: &[(&str, &str)] = &[("autoscaling/v2.HPAScalingRules", "policies")];
 
 fn is_refused(message: &Message, field: &MessageField, value: &Value) -> bool {
@@ -128,7 +128,7 @@ fn message(message: &Message, value: &mut Value) {
     }
 }
 
-/// Whichever of the two types the value has.
+/// Canonicalizes a union by the type that the value has.
 fn variant(message: &Message, value: &mut Value) {
     for field in message.fields.iter().filter(|field| matches!(field.kind, FieldType::Message(_))) {
         match (field.many, &mut *value) {
@@ -166,7 +166,7 @@ fn is_quantity(kind: FieldType) -> bool {
     matches!(kind, FieldType::Message(id) if MessageTable::get().message(id).shape == MessageShape::Quantity)
 }
 
-/// What a container, a claim or a quota asks for is kept to the thousandth, and rounded up.
+/// Rounds up to thousandths, as Kubernetes does for the resources of containers, claims and quotas.
 fn round(value: &mut Value) {
     amount(value, Quantity::to_milli);
 }
@@ -182,7 +182,7 @@ fn amount(value: &mut Value, change: fn(&Quantity) -> Quantity) {
     }
 }
 
-/// The zero time is no time.
+/// Canonicalizes a time. The zero time becomes null.
 fn moment(text: &str, precision: Precision) -> Value {
     match canonical(text, precision) {
         Ok(text) if is_zero_time(&text) => Value::Null,
@@ -196,7 +196,7 @@ fn is_zero_time(text: &str) -> bool {
     fraction.is_some_and(|fraction| fraction.chars().all(|c| c == '.' || c == '0'))
 }
 
-/// A whole number is written as one: JSON has `1` where Rust would write `1.0`.
+/// Converts a whole float to an integer: JSON has `1` where Rust would write `1.0`.
 fn whole(value: &mut Value) {
     if let Some(double) = value.as_f64().filter(|_| value.is_f64()) {
         let whole = double as i64;
@@ -206,7 +206,7 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// Base64 may be broken into lines on the way in.
+/// Removes line breaks, which base64 in a request may contain.
 fn without_line_ends(value: &mut Value) {
     if let Value::String(text) = value
         && text.contains(['\r', '\n'])

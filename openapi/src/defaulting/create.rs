@@ -1,4 +1,4 @@
-//! What an object gets when it comes into being, and only then.
+//! Fields that are set or reset only on create.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use crate::catalog::resource_info::ResourceInfo;
 
 type CreateFn = fn(&mut Fields, now: &str);
 
-/// What happens to new objects of a kind, apart from losing their status.
+/// Steps for new objects by kind, besides the removal of their status.
 const STEPS: &[(&str, CreateFn)] = &[
     ("apiservices.apiregistration.k8s.io", api_service),
     ("certificatesigningrequests.certificates.k8s.io", signing_request),
     ("daemonsets.apps", daemon_set),
     ("jobs.batch", |job, _| {
         pod_selector(job);
-        // Only now, so that a Job without labels of its own also has those its pods have just got.
+        // After the selector, so that a Job without labels also gets the labels its pods have just received.
         other_kinds::template_labels(job);
     }),
     ("namespaces", |namespace, _| finalizer(namespace)),
@@ -28,10 +28,10 @@ const STEPS: &[(&str, CreateFn)] = &[
     ("services", |service, _| ip_families::default_ip_families(service, None)),
 ];
 
-/// Kinds whose status is not simply dropped: it may be there from the start, or the step above looks at it.
+/// Kinds whose status is not simply removed: clients may set it on create, or the step above uses it.
 const WITH_STATUS: &[&str] = &["nodes", "pods", "servicecidrs.networking.k8s.io"];
 
-/// Whether more may have changed than the status.
+/// Prepares a new object. Returns whether more than the status may have changed.
 pub(super) fn prepare(resource: &ResourceInfo, object: &mut Fields, now: Timestamp) -> bool {
     let kind = resource.qualified();
     if resource.has_status() && !WITH_STATUS.contains(&&*kind) {
@@ -44,12 +44,12 @@ pub(super) fn prepare(resource: &ResourceInfo, object: &mut Fields, now: Timesta
     step.is_some()
 }
 
-/// To the second, which is how finely an object's times are kept.
+/// Formats a time to the second, the precision of times in objects.
 pub(super) fn moment(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// An API this server serves itself is there.
+/// Marks an API that this server itself serves as available.
 fn api_service(service: &mut Fields, now: &str) {
     if inner_mut(service, &["spec", "service"]).is_none() {
         let available = json!({
@@ -60,7 +60,7 @@ fn api_service(service: &mut Fields, now: &str) {
     }
 }
 
-/// Who asks is not for the client to say. The server does, once this is done.
+/// Removes the requester's identity, which clients must not set. The server adds it afterwards.
 fn signing_request(request: &mut Fields, _: &str) {
     if let Some(spec) = inner_mut(request, &["spec"]) {
         spec.retain(|name, _| !matches!(name.as_str(), "username" | "uid" | "groups" | "extra"));
@@ -77,10 +77,10 @@ fn daemon_set(set: &mut Fields, _: &str) {
     annotations.insert(TEMPLATE_GENERATION.to_owned(), "1".into());
 }
 
-/// Where a DaemonSet counts its templates, for clients that are older than its revisions.
+/// The annotation in which a DaemonSet counts its templates, for clients older than ControllerRevisions.
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// A Job's pods carry its name and its uid, and it finds them by the latter.
+/// Adds labels with the Job's name and uid to its pods, and selects the pods by uid.
 fn pod_selector(job: &mut Fields) {
     let said = |name: &str| inner(job, &["metadata"]).map_or("", |metadata| text(metadata, name)).to_owned();
     let (name, uid) = (said("name"), said("uid"));
@@ -106,7 +106,7 @@ fn pod_selector(job: &mut Fields) {
 
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
-/// A namespace goes when its contents have gone.
+/// Adds the finalizer that keeps a namespace until its contents are deleted.
 fn finalizer(namespace: &mut Fields) {
     let Some(spec) = made(namespace, "spec") else { return };
     let finalizers = spec.entry("finalizers").or_insert(Value::Null);
@@ -131,7 +131,7 @@ pub(super) fn device_taints(slice: &mut Fields, now: &str) {
     }
 }
 
-/// A ServiceAccount refers to its secrets by name, whatever else was said of them.
+/// Keeps only the names of a ServiceAccount's secrets.
 pub(super) fn secret_names(account: &mut Fields) {
     for secret in items_mut(account, "secrets") {
         secret.retain(|field, _| field == "name");

@@ -1,7 +1,7 @@
-//! The tag in the name of an image.
+//! Parses the tag of an image name.
 
-/// `None` where there is none to speak of: with a digest instead, or in a name that no registry could have. A name that
-/// says neither means `latest`.
+/// Returns the tag, or `latest` for a name with neither tag nor digest. Returns `None` for a name with only a digest
+/// and for an invalid name.
 pub(super) fn tag(image: &str) -> Option<&str> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
@@ -19,7 +19,7 @@ pub(super) fn tag(image: &str) -> Option<&str> {
 }
 
 fn is_name(name: &str) -> bool {
-    // 64 hexadecimal digits are the id of an image and not a name.
+    // 64 hexadecimal digits are an image id, not a name.
     if name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
         return false;
     }
@@ -30,7 +30,7 @@ fn is_name(name: &str) -> bool {
     name.len() <= 255 && path.split('/').all(is_component)
 }
 
-/// Whether the first part of a name is a registry rather than a directory of the default one.
+/// Reports whether the first part of a name is a registry, and not a path segment in the default registry.
 fn is_domain(first: &str) -> bool {
     let host = first.split_once(':').map_or(first, |(host, _)| host);
     let looks_like_one = first.contains(['.', ':']) || first == "localhost" || first.to_lowercase() != first;
@@ -42,7 +42,7 @@ fn is_label(label: &str) -> bool {
     !label.is_empty() && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
 }
 
-/// Lower-case words, joined by a dot, one or two underscores, or dashes.
+/// Reports whether a text consists of lower-case words, joined by a dot, one or two underscores, or dashes.
 fn is_component(component: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut joints = component.split(is_word).filter(|joint| !joint.is_empty());

@@ -1,14 +1,14 @@
-//! The addresses of a Service: what follows from what it says, and what it keeps when it changes.
+//! Defaults of a Service's addresses and address families.
 //!
-//! Addresses and ports are allocated elsewhere. Here is what can be said without: that the one address and the list of
-//! addresses agree, which families they are of, and what an update that does not mention them means. A cluster has one
-//! family, IPv4; only a Service without address and selector may name the other as well, since none is assigned.
+//! Addresses and ports are allocated elsewhere. Here are the defaults that need no allocation: `clusterIP` and
+//! `clusterIPs` agree, the families are set, and an update that omits allocated fields keeps them. A cluster has one
+//! family, IPv4. Only a Service without address and selector may have IPv6 too, because no address is allocated for it.
 
 use serde_json::{Value, json};
 
 use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, number, text};
 
-/// Puts in order what a new Service says of its addresses, or a changed one beside the old.
+/// Defaults the addresses of a new Service, or of an updated one with respect to the old one.
 pub(super) fn default_ip_families(service: &mut Fields, old: Option<&Fields>) {
     let old = old.and_then(|old| inner(old, &["spec"]));
     let Some(spec) = inner_mut(service, &["spec"]) else { return };
@@ -31,7 +31,7 @@ fn one_address_is_a_list_of_one(spec: &mut Fields) {
     }
 }
 
-/// What was allocated stays where the client does not mention it and the type still has use for it.
+/// Keeps allocated fields that the client omitted and the type still needs.
 fn keep_allocated(spec: &mut Fields, old: &Fields) {
     if has_address(old) && has_address(spec) {
         if text(spec, "clusterIP").is_empty() {
@@ -49,7 +49,7 @@ fn keep_allocated(spec: &mut Fields, old: &Fields) {
     }
 }
 
-/// By the names of ports, and unless another port has it now.
+/// Keeps node ports by the names of their ports, unless another port now has the number.
 fn keep_node_ports(spec: &mut Fields, old: &Fields) {
     let taken = node_ports(spec);
     for port in items_mut(spec, "ports").filter(|port| number(port, "nodePort") == 0) {
@@ -65,7 +65,7 @@ fn node_ports(spec: &Fields) -> Vec<i64> {
     items(spec, "ports").map(|port| number(port, "nodePort")).filter(|port| *port != 0).collect()
 }
 
-/// A client that changes only the one address, or takes it away, means the list as well.
+/// Updates `clusterIPs` if the client changed or removed only `clusterIP`.
 fn follow_the_address(spec: &mut Fields, old: &Fields) {
     let (before, after) = (text(old, "clusterIP"), text(spec, "clusterIP").to_owned());
     if before == after {
@@ -117,8 +117,8 @@ fn families(spec: &mut Fields, old: Option<&Fields>) {
     spec.insert("ipFamilies".to_owned(), families.into());
 }
 
-/// What a Service of another type no longer needs goes, unless the client changed it too: then it is for validation to
-/// say that this cannot be.
+/// Removes fields that the new type of a Service does not need. A field that the client changed too stays: validation
+/// rejects it.
 pub(super) fn drop_unneeded(service: &mut Fields, old: &Fields) {
     let Some(old) = inner(old, &["spec"]) else { return };
     let Some(spec) = inner_mut(service, &["spec"]) else { return };

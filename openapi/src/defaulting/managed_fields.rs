@@ -1,7 +1,7 @@
-//! What Kubernetes has already done to an object when it looks who owns what.
+//! Converts an object to the state in which Kubernetes computes managed fields.
 //!
-//! Owners are found out after decoding, and before an object is prepared. Two kinds get something on the way that here
-//! they get only then.
+//! Managed fields are computed after decoding and before the object is prepared for its write. For two kinds,
+//! Kubernetes sets fields before that point which this server sets only when it prepares the object.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(super) fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value)
     seen
 }
 
-/// The count of templates is a field inside of Kubernetes, and zero until a DaemonSet is prepared.
+/// Adds the template generation. In Kubernetes it is an internal field, which is zero until a DaemonSet is prepared.
 fn template_generation(set: &mut Fields) {
     if let Some(annotations) = made(set, "metadata").and_then(|metadata| made(metadata, "annotations")) {
         annotations.entry(TEMPLATE_GENERATION).or_insert_with(|| "0".into());

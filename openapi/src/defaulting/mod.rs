@@ -1,15 +1,15 @@
 //! Defaulting, and the fields the server sets or resets on create, update and status update.
 //!
-//! Clients that compare desired with live state (`kubectl diff`, Argo CD, an operator in its loop) rely on
-//! the server to add the same defaults in the same form every time. These functions do, in the order of a write:
+//! Clients that compare desired with live state (`kubectl diff`, Argo CD, an operator in its loop) rely on the server
+//! to add the same defaults in the same form every time. These functions do that, in the order of a write:
 //!
 //! ```text
-//! decoded body --fill--> --(admission)--> --prepare_create / _update / _status--> validated, stored, answered
+//! decoded body --apply_defaults--> --(admission)--> --prepare_create / _update / _status--> validated, stored
 //! ```
 //!
-//! Most of it is data: `defaults.txt` says which type gets which default, and the facts of
-//! [`protobuf`](crate::codec::protobuf) how Kubernetes prints each field. Only what these cannot say is code, in functions
-//! small enough to read. Nothing here allocates addresses or ports, looks at other objects or knows who asks. The
+//! Most of it is data: `defaults.txt` has the defaults of each type, and the tables of
+//! [`protobuf`](crate::codec::protobuf) determine how Kubernetes encodes each field. Code has only what the data cannot
+//! express, in small functions. Nothing here allocates addresses or ports, reads other objects or knows the client. The
 //! defaults of custom kinds come from their schemas: see [`crate::crd`].
 
 mod access;
@@ -41,7 +41,7 @@ use crate::catalog::resource_info::ResourceInfo;
 use crate::schema::Origin;
 use crate::schema::messages::MessageTable;
 
-/// Applies the defaults of the kind and puts every value into the form Kubernetes prints. Twice changes nothing.
+/// Applies the defaults of the kind and brings every value into the form Kubernetes returns. It is idempotent.
 pub fn apply_defaults(resource: &ResourceInfo, object: &mut Value) {
     match (resource.origin, resource.schema()) {
         (Origin::BuiltIn, _) => apply_kind_defaults(&resource.api_version(), &resource.kind, object),
@@ -52,7 +52,7 @@ pub fn apply_defaults(resource: &ResourceInfo, object: &mut Value) {
     }
 }
 
-/// The same for an object of a kind that has no [`ResourceInfo`], such as the body of a subresource.
+/// Applies defaults to an object of a kind that has no [`ResourceInfo`], such as the body of a subresource.
 pub fn apply_kind_defaults(api_version: &str, kind: &str, object: &mut Value) {
     let kind = MessageTable::get().kind(api_version, kind);
     if let (Some(kind), Value::Object(fields)) = (kind, object) {
@@ -60,7 +60,7 @@ pub fn apply_kind_defaults(api_version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-/// An object of the kind without any field set, not even its kind: the fields that are always printed.
+/// Returns an object of the kind without any field set, not even its kind: the fields that are always present.
 pub fn empty_object(resource: &ResourceInfo) -> Value {
     let kind = match resource.origin {
         Origin::BuiltIn => MessageTable::get().kind(&resource.api_version(), &resource.kind),
@@ -71,12 +71,13 @@ pub fn empty_object(resource: &ResourceInfo) -> Value {
     )
 }
 
-/// Kinds of holon.dev are custom ones without a definition; the API server prepares them.
+/// Reports whether this module prepares objects of the kind. The kinds of holon.dev are custom ones without a
+/// definition; the API server prepares them.
 fn is_prepared(resource: &ResourceInfo) -> bool {
     resource.origin == Origin::BuiltIn || resource.custom.is_some()
 }
 
-/// A defaulted object as managed fields see it.
+/// Returns a defaulted object in the state in which managed fields are computed.
 pub fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value) -> Cow<'o, Value> {
     match resource.origin {
         Origin::BuiltIn => managed_fields::for_managed_fields(resource, object),
@@ -84,9 +85,9 @@ pub fn for_managed_fields<'o>(resource: &ResourceInfo, object: &'o Value) -> Cow
     }
 }
 
-/// Prepares a defaulted object for create: resets its status and sets what new objects of its kind have. Its uid, where
-/// something is made of it, is expected in its metadata; since it was filled, only that may have changed. The result is
-/// filled again.
+/// Prepares a defaulted object for create: resets its status and sets the fields of new objects. Some kinds derive
+/// fields from `metadata.uid`, which must be set. Since the object was defaulted, only its metadata may have changed.
+/// The result is defaulted again.
 pub fn prepare_create(resource: &ResourceInfo, object: &mut Value, now: Timestamp) {
     let Value::Object(fields) = &mut *object else { return };
     if !is_prepared(resource) {
@@ -103,8 +104,8 @@ pub fn prepare_create(resource: &ResourceInfo, object: &mut Value, now: Timestam
     }
 }
 
-/// Gives a filled object that is to replace `old` what it cannot change by that, such as its status, and what it need
-/// not repeat, such as the address of a Service. The result is filled again.
+/// Prepares a defaulted object that replaces `old`: keeps fields that an update cannot change, such as the status, and
+/// fields that the client need not repeat, such as the address of a Service. The result is defaulted again.
 pub fn prepare_update(resource: &ResourceInfo, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
         (Value::Object(old), Value::Object(fields)) if is_prepared(resource) => {
@@ -120,13 +121,13 @@ pub fn prepare_approval(old: &Value, new: &mut Value, now: Timestamp) {
     status::date_conditions(old, new, now);
 }
 
-/// The QoS class of a pod with this spec.
+/// Returns the QoS class of a pod with this spec.
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
     pod_status::pod_qos_class(spec.as_object().unwrap_or(&Map::new()))
 }
 
-/// Gives a filled object that came for its status alone the rest of `old`, whatever it says itself. What may change of
-/// its metadata is not decided here. The result is filled again.
+/// Prepares a defaulted object that replaces only the status of `old`: everything else comes from `old`. The caller
+/// decides which metadata may change. The result is defaulted again.
 pub fn prepare_status(resource: &ResourceInfo, old: &Value, new: &mut Value, now: Timestamp) {
     match (old, &mut *new) {
         (Value::Object(old), Value::Object(fields)) if is_prepared(resource) => {

@@ -1,4 +1,4 @@
-//! What other kinds get that a table cannot say.
+//! Defaults of other kinds that `defaults.txt` cannot express.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
 
-/// So that namespaces can be selected by name.
+/// The label by which namespaces can be selected by name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn name_label(namespace: &mut Fields) {
@@ -19,7 +19,7 @@ pub(super) fn name_label(namespace: &mut Fields) {
     }
 }
 
-/// A Job or a ReplicationController without labels has those of its pods.
+/// Copies the labels of the pod template to a Job or a ReplicationController without labels.
 pub(super) fn template_labels(object: &mut Fields) {
     let Some(labels) = pod_labels(object) else { return };
     if let Some(metadata) = made(object, "metadata")
@@ -43,7 +43,7 @@ fn pod_labels(object: &Fields) -> Option<Value> {
     metadata.get("labels").filter(|labels| !labels.is_null()).cloned()
 }
 
-/// A claim in a StatefulSet says what it is, unlike other templates.
+/// Sets apiVersion and kind of a StatefulSet's claim templates. Other templates have neither.
 pub(super) fn claim_types(spec: &mut Fields) {
     for claim in items_mut(spec, "volumeClaimTemplates") {
         claim.insert("apiVersion".to_owned(), "v1".into());
@@ -51,7 +51,8 @@ pub(super) fn claim_types(spec: &mut Fields) {
     }
 }
 
-/// A container that may have no more than so much gets that, and one that gets so much asks for it.
+/// Completes a LimitRange item: the default limit is the maximum, the default request is the default limit, else the
+/// minimum.
 pub(super) fn limit_defaults(item: &mut Fields) {
     for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
         let known = inner(item, &[from]).cloned().unwrap_or_default();
@@ -62,7 +63,7 @@ pub(super) fn limit_defaults(item: &mut Fields) {
     }
 }
 
-/// `stringData` is write-only: its entries are encoded into `data`.
+/// Encodes the entries of `stringData`, which is write-only, into `data`.
 pub(super) fn string_data(secret: &mut Fields) {
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
     let Some(data) = made(secret, "data") else { return };
@@ -72,7 +73,7 @@ pub(super) fn string_data(secret: &mut Fields) {
     }
 }
 
-/// The first of the ranges also stands alone, and what stands alone is right.
+/// Sets `podCIDR` to the first of `podCIDRs`, or the list to `podCIDR`, which wins if they differ.
 pub(super) fn pod_cidrs(spec: &mut Fields) {
     let alone = text(spec, "podCIDR").to_owned();
     let first = spec.get("podCIDRs").and_then(|ranges| ranges.get(0)).and_then(Value::as_str);
@@ -103,7 +104,7 @@ pub(super) fn definition_names(spec: &mut Fields) {
     }
 }
 
-/// The version objects are stored in has been stored in.
+/// Adds the storage version to the stored versions if there are none.
 pub(super) fn stored_versions(definition: &mut Fields) {
     let Some(spec) = inner(definition, &["spec"]) else { return };
     let stored = items(spec, "versions").find(|version| version.get("storage") == Some(&Value::Bool(true)));

@@ -1,4 +1,4 @@
-//! What a new pod gets: a phase, a class of service, and selectors that name its own labels.
+//! Fields of new pods: phase, QoS class, and selectors that use the pod's own labels.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 pub(super) fn pod(pod: &mut Fields, now: &str) {
     let Some(spec) = inner(pod, &["spec"]) else { return };
-    // The one thing of its status that a pod may say itself, for no reason known.
+    // A client may set the QoS class, as in Kubernetes.
     let said = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
     let pod_qos_class = if said.is_empty() { pod_qos_class(spec) } else { said };
     let mut status = json!({ "phase": "Pending", "qosClass": pod_qos_class });
@@ -27,7 +27,9 @@ pub(super) fn pod(pod: &mut Fields, now: &str) {
 
 // --- Quality of service ---
 
-/// Guaranteed where every container gets exactly what it asks for, of both kinds; BestEffort where none asks.
+/// Returns the QoS class. Guaranteed: every container has limits of CPU and memory, and the sums of requests and limits
+/// are equal. BestEffort: there are neither requests nor limits. Resources of the whole pod take precedence over those
+/// of its containers.
 pub(super) fn pod_qos_class(spec: &Fields) -> &'static str {
     let mut requests = Amounts::new();
     let mut limits = Amounts::new();
@@ -57,9 +59,9 @@ fn counted(of: &Fields, list: &str) -> Amounts {
     amounts
 }
 
-// --- Selectors that mean "pods like this one" ---
+// --- Selectors with the pod's own label values ---
 
-/// A rule about pods "with the same value of this label" gets the value.
+/// Adds the pod's own values for the `matchLabelKeys` of spread constraints and affinity terms to their selectors.
 fn own_labels(pod: &mut Fields) {
     let labels = inner(pod, &["metadata", "labels"]).cloned().unwrap_or_default();
     let Some(spec) = inner_mut(pod, &["spec"]) else { return };
@@ -97,7 +99,7 @@ fn name_values(term: &mut Fields, labels: &Fields) {
 
 // --- AppArmor ---
 
-/// A profile may still be said in an annotation, and is then also in the field that replaced it.
+/// Copies AppArmor profiles from their old annotations to the field that replaced them, where it is not set.
 fn app_armor(pod: &mut Fields) {
     let annotations = inner(pod, &["metadata", "annotations"]).cloned().unwrap_or_default();
     let Some(spec) = inner_mut(pod, &["spec"]) else { return };

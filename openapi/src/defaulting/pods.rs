@@ -1,4 +1,4 @@
-//! What pods and their parts get that a table cannot say.
+//! Defaults of pods and pod templates that `defaults.txt` cannot express.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::access::{Fields, inner_mut, items, items_mut, made, number, text};
 use super::image::tag;
 use super::resources;
 
-/// What a container may be among.
+/// The lists with containers.
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
-/// Annotations kubelets wrote before the field existed; they are removed so that no reader trusts them.
+/// Annotations that kubelets wrote before the fields existed; they are removed so that no client trusts them.
 const OLD_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
     "pod.alpha.kubernetes.io/init-containers",
@@ -17,7 +17,7 @@ const OLD_ANNOTATIONS: [&str; 4] = [
     "pod.alpha.kubernetes.io/init-container-statuses",
 ];
 
-/// An image that may change under its name is pulled every time.
+/// Sets the pull policy: `Always` for an image whose content may change under its tag.
 pub(super) fn pull_policy(container: &mut Fields) {
     if text(container, "imagePullPolicy").is_empty() {
         let policy = policy_of(text(container, "image"));
@@ -36,14 +36,14 @@ fn policy_of(image: &str) -> &'static str {
     if tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
 
-/// A volume that comes from nowhere is an empty directory.
+/// Turns a volume without a source into an empty directory.
 pub(super) fn volume_source(volume: &mut Fields) {
     if volume.keys().all(|name| name == "name") {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
 }
 
-/// One field under its old name and its new one. The new one wins.
+/// Keeps `serviceAccount` equal to `serviceAccountName`, the newer name of the field, which wins.
 pub(super) fn account_alias(spec: &mut Fields) {
     if text(spec, "serviceAccountName").is_empty() {
         let old = text(spec, "serviceAccount").to_owned();
@@ -53,7 +53,7 @@ pub(super) fn account_alias(spec: &mut Fields) {
     spec.insert("serviceAccount".to_owned(), name.into());
 }
 
-/// A limit is also a request, where there is none. In a pod only: a template says it to each of its pods.
+/// Sets missing requests to the limits. This applies to pods only, not to templates: each pod created from one gets it.
 pub(super) fn requests(pod: &mut Fields) {
     let Some(spec) = inner_mut(pod, &["spec"]) else { return };
     for list in CONTAINERS {
@@ -73,7 +73,7 @@ fn requests_of_limits(container: &mut Fields) {
     }
 }
 
-/// In the network of its host, a pod has the ports of the host.
+/// Sets the host ports of a pod with `hostNetwork` to its container ports.
 pub(super) fn host_ports(pod: &mut Fields) {
     let Some(spec) = inner_mut(pod, &["spec"]) else { return };
     if spec.get("hostNetwork") != Some(&Value::Bool(true)) {
@@ -88,7 +88,7 @@ pub(super) fn host_ports(pod: &mut Fields) {
     }
 }
 
-/// Less than no time is a second.
+/// Replaces a negative grace period by one second.
 pub(super) fn grace(pod: &mut Fields) {
     if let Some(spec) = inner_mut(pod, &["spec"])
         && number(spec, "terminationGracePeriodSeconds") < 0
@@ -103,7 +103,7 @@ pub(super) fn old_annotations(object: &mut Fields) {
     }
 }
 
-/// The first of the addresses also stands alone, and what stands alone is right.
+/// Sets `podIP` to the first of `podIPs`, or the list to `podIP`, which wins if they differ.
 pub(super) fn pod_ips(status: &mut Fields) {
     let alone = text(status, "podIP").to_owned();
     let first = items(status, "podIPs").next().map(|ip| text(ip, "ip").to_owned());

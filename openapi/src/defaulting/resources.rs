@@ -1,4 +1,4 @@
-//! What a pod asks for as a whole, from what its containers ask for.
+//! Computes the resources of a whole pod from those of its containers.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::access::{Fields, inner, inner_mut, is_filled, items, made, text};
 use api::meta::quantity::Quantity;
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
-/// Where a pod as a whole has limits: requests as large as those of its containers together, or else as the limits; and
-/// limits of huge pages, which are never overcommitted, as large as the containers' limits.
+/// Completes the resources of a pod that has any itself. If it has limits, missing requests are the sum of the
+/// containers' requests, else the pod's limits. Missing limits of huge pages, which are never overcommitted, are the
+/// sum of the containers' limits.
 pub(super) fn of_pod(spec: &mut Fields) {
     let requests = together(spec, "requests");
     let limits = together(spec, "limits");
@@ -54,8 +55,8 @@ fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// What the containers take at the same time, or the most demanding of those that run before them. Those that run before
-/// and keep running count for everything after them.
+/// Returns the resources the containers need at the same time, or the largest need of an init container if that is
+/// more. A sidecar counts for everything that starts after it.
 fn together(spec: &Fields, list: &str) -> Amounts {
     let mut running = Amounts::new();
     let mut peak = Amounts::new();
@@ -74,7 +75,7 @@ fn together(spec: &Fields, list: &str) -> Amounts {
     running
 }
 
-/// The amounts of a list of a container's or a pod's resources that are amounts.
+/// Returns the valid quantities in a list of a container's or a pod's resources.
 pub(super) fn amounts(of: &Fields, list: &str) -> Amounts {
     let entries = inner(of, &["resources", list]).into_iter().flatten();
     entries.filter_map(|(name, value)| Some((name.clone(), amount(value)?))).collect()
@@ -91,7 +92,7 @@ fn amount(value: &Value) -> Option<Quantity> {
 pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let total = sum.get(name).map_or_else(|| Some(amount.clone()), |known| known.checked_add(amount));
-        // An amount too large to add up is refused by validation.
+        // Validation rejects an amount that is too large to add up.
         sum.extend(total.map(|total| (name.clone(), total)));
     }
 }

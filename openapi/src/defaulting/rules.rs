@@ -1,4 +1,4 @@
-//! `defaults.txt`, ready to be applied: for each type, what is filled in and in which order.
+//! The rules of `defaults.txt`, parsed: the defaults of each type, in order.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,12 +12,12 @@ const DEFAULTS: &str = include_str!("defaults.txt");
 
 static RULES: LazyLock<HashMap<&'static str, Vec<DefaultingRule>>> = LazyLock::new(|| parse(DEFAULTS));
 
-/// What to do to an object of a type, in order.
+/// Returns the rules of a type, in order.
 pub(super) fn of(message: &Message) -> &'static [DefaultingRule] {
     RULES.get(message.name).map_or(&[], Vec::as_slice)
 }
 
-/// Something a table cannot say.
+/// A default that the table cannot express.
 type DefaultingFn = fn(&mut Map<String, Value>);
 
 #[derive(Debug)]
@@ -41,11 +41,11 @@ enum DefaultingCondition {
     Equals(FieldRef, Value),
 }
 
-/// A field, or a field of a field.
+/// A path to a field.
 #[derive(Debug)]
 struct FieldRef {
     path: Vec<&'static str>,
-    /// A pointer field that is set to zero is set: no default applies.
+    /// Whether the field is a pointer. Then a zero value is set, and no default applies.
     pointer: bool,
 }
 
@@ -95,7 +95,8 @@ impl FieldRef {
         }
     }
 
-    /// None where the way leads through something that is not there: structs are, by the time rules apply.
+    /// Returns the object with the field, and the field's name. Returns none if the path leads through an absent
+    /// pointer: all structs are present when rules apply.
     fn parent<'a>(
         &self,
         fields: &'a mut Map<String, Value>,
@@ -109,7 +110,7 @@ impl FieldRef {
     }
 }
 
-/// Panics on a file that makes no sense; a test parses the one we have.
+/// Parses `defaults.txt`. Panics if the file is invalid; a test parses it.
 fn parse(text: &'static str) -> HashMap<&'static str, Vec<DefaultingRule>> {
     let mut rules: HashMap<_, Vec<DefaultingRule>> = HashMap::new();
     let mut of = "";
@@ -204,7 +205,7 @@ fn word(text: &'static str) -> (&'static str, &'static str) {
     (word, rest.trim_start())
 }
 
-/// The value a text begins with, and the rest of the text.
+/// Parses the JSON value at the start of a text and returns it with the rest of the text.
 fn json(text: &'static str) -> (Value, &'static str) {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let value = values.next().and_then(Result::ok).unwrap_or_else(|| panic!("no value: {text}"));
@@ -212,7 +213,8 @@ fn json(text: &'static str) -> (Value, &'static str) {
     (value, text[end..].trim_start())
 }
 
-/// The zero of a scalar, or nothing in it. A struct is never empty, so an empty object here is a map.
+/// Reports whether a value is the zero value of its type. A struct always has fields, so an empty object is an empty
+/// map.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(set) => !set,

@@ -1,4 +1,4 @@
-//! What a Service gets that a table cannot say.
+//! Defaults of Services that `defaults.txt` cannot express.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::access::{Fields, inner, inner_mut, is_filled, items_mut, number, text
 /// Seconds; three hours.
 const AFFINITY_TIMEOUT: u32 = 10_800;
 
-/// Without session affinity there is nothing to configure.
+/// Sets the timeout of session affinity; without session affinity, removes its configuration.
 pub(super) fn affinity_config(spec: &mut Fields) {
     let path = ["sessionAffinityConfig", "clientIP"];
     let timeout =
@@ -24,7 +24,7 @@ pub(super) fn affinity_config(spec: &mut Fields) {
     }
 }
 
-/// A Service inside the cluster can be reached from outside by external IPs that are routed to it.
+/// Sets the external traffic policy of a ClusterIP Service with external IPs, which is reachable from outside.
 pub(super) fn external_policy(spec: &mut Fields) {
     let reachable = text(spec, "type") == "ClusterIP" && is_filled(spec, "externalIPs");
     if reachable && text(spec, "externalTrafficPolicy").is_empty() {
@@ -39,7 +39,8 @@ pub(super) fn target_port(port: &mut Fields) {
     }
 }
 
-/// The address of a load balancer is the one its packets carry, unless it says otherwise.
+/// Sets the IP mode of load balancer addresses. The default is VIP: packets keep the load balancer's address up to the
+/// node.
 pub(super) fn balancer_modes(service: &mut Fields) {
     if inner(service, &["spec"]).is_none_or(|spec| text(spec, "type") != "LoadBalancer") {
         return;

@@ -1,4 +1,4 @@
-//! What an object keeps when only its status is replaced, and the times a status is given.
+//! Prepares status updates: keeps all other fields, and sets times in the status.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::catalog::resource_info::ResourceInfo;
 
 type StatusFn = fn(old: &Fields, new: &mut Fields, now: &str);
 
-/// What happens to the status of a kind. Both are statuses, not objects.
+/// Steps by kind. Both arguments are statuses, not objects.
 const STEPS: &[(&str, StatusFn)] = &[
     ("certificatesigningrequests.certificates.k8s.io", |old, new, now| {
         keep_judgements(old, new);
@@ -19,7 +19,7 @@ const STEPS: &[(&str, StatusFn)] = &[
     ("pods", |old, new, _| silent_kubelet(old, new)),
 ];
 
-/// The identity of an object; the caller decides what may change of it.
+/// Fields that identify an object; the caller decides which of them may change.
 const IDENTITY: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, now: Timestamp) {
@@ -37,7 +37,7 @@ pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, n
     }
 }
 
-/// When a volume came into its phase, unless the client knows better.
+/// Sets the time of a volume's last phase change, unless the client sets it.
 fn phase_time(old: &Fields, new: &mut Fields, now: &str) {
     const TIME: &str = "lastPhaseTransitionTime";
     let told = new.get(TIME).filter(|time| !time.is_null());
@@ -49,7 +49,7 @@ fn phase_time(old: &Fields, new: &mut Fields, now: &str) {
     new.extend(time.map(|time| (TIME.to_owned(), time)));
 }
 
-/// A kubelet older than a field leaves it out, and does not mean to clear it.
+/// Keeps fields that a kubelet omits because it is older than they are.
 fn silent_kubelet(old: &Fields, new: &mut Fields) {
     if text(new, "qosClass").is_empty() {
         new.extend(old.get("qosClass").map(|pod_qos_class| ("qosClass".to_owned(), pod_qos_class.clone())));
@@ -78,8 +78,8 @@ pub(super) fn date_conditions(old: &Value, new: &mut Value, now: Timestamp) {
     }
 }
 
-/// A signer repeats the conditions, and need not repeat them exactly. If it adds or omits one, that is
-/// for the checks to say so.
+/// Keeps the Approved and Denied conditions. A signer repeats them, but not necessarily exactly. If it adds or removes
+/// one, validation reports that.
 fn keep_judgements(old: &Fields, new: &mut Fields) {
     for kind in ["Approved", "Denied"] {
         let of_kind = |condition: &&Fields| text(condition, "type") == kind;

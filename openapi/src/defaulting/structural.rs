@@ -1,22 +1,22 @@
 //! Defaults of custom kinds.
 //!
-//! A default is written once and filled in wherever it is missing: one of a megabyte, in each of a million items, is
-//! more than any machine has. So what would be filled in is measured first. An object that would take too much is left
-//! as it is: reads return it so, and writes are refused by [validation](crate::validation).
+//! A default is written once and applied wherever its field is missing: one of a megabyte, in each of a million items,
+//! is more than any machine has. So the size of all defaults is measured first. An object with too many stays without
+//! them: reads return it so, and [validation](crate::validation) rejects writes of it.
 //!
-//! The status is measured apart from the rest, because most writes drop the one or the other after it was filled.
+//! The status is measured separately, because most writes drop either the status or everything else after defaulting.
 
 use serde_json::Value;
 
 use crate::meta::field::FieldError;
 use crate::schema::{ObjectSchema, Schema, Shape};
 
-/// Bytes of defaults filled in, about as many as a body may have.
+/// Maximum bytes of applied defaults, about the maximum size of a body.
 const BYTES_MAX: usize = 3 << 20;
-/// Fields of schemas looked at. The largest body, of a kind with dozens of fields, is within it.
+/// Maximum number of schema fields visited. The largest body of a kind with dozens of fields is below it.
 const STEPS_MAX: usize = 20_000_000;
 
-/// Fills in the defaults of a schema: where a field is absent, or null and may not be. Twice changes nothing.
+/// Applies the defaults of a schema to fields that are absent, or null without being nullable. It is idempotent.
 pub(crate) fn apply_structural_defaults(object: &mut Value, schema: &Schema) {
     for part in [ObjectPart::Rest, ObjectPart::Status] {
         if part.fits(object, schema) {
@@ -25,14 +25,14 @@ pub(crate) fn apply_structural_defaults(object: &mut Value, schema: &Schema) {
     }
 }
 
-/// Tells of an object that was not filled because its defaults are too many.
+/// Reports an object that has no defaults because they would be too large.
 pub(crate) fn validate(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
     if !(ObjectPart::Rest.fits(object, schema) && ObjectPart::Status.fits(object, schema)) {
         found.push(refused("<nil>"));
     }
 }
 
-/// The same of a status alone.
+/// Reports a status that has no defaults because they would be too large.
 pub(crate) fn validate_status(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
     if !ObjectPart::Status.fits(object, schema) {
         found.push(refused("status"));
@@ -40,12 +40,11 @@ pub(crate) fn validate_status(object: &Value, schema: &Schema, found: &mut Vec<F
 }
 
 fn refused(field: &str) -> FieldError {
-    let detail =
-        format!("the defaults to be filled in take more than {BYTES_MAX} bytes, or too long to find");
+    let detail = format!("the defaults exceed {BYTES_MAX} bytes, or take too long to compute");
     FieldError::invalid(field, "", detail)
 }
 
-/// A part of an object that is filled or not as a whole.
+/// A part of an object that gets either all of its defaults or none.
 #[derive(Clone, Copy, PartialEq)]
 enum ObjectPart {
     Status,
@@ -102,7 +101,7 @@ fn fill_fields(fields: &mut Fields, object: &ObjectSchema, schema: &Schema, want
     }
 }
 
-/// A value that is there, if only as null.
+/// Applies defaults to a value that is present, even if it is null.
 fn fill_one(value: &mut Value, schema: &Schema) {
     if let Some(default) = missing(Some(value), schema) {
         *value = default.clone();
@@ -110,7 +109,8 @@ fn fill_one(value: &mut Value, schema: &Schema) {
     fill_value(value, schema);
 }
 
-/// What may still be filled in. It goes the way of filling and changes nothing; none where too much would be.
+/// The remaining budget for defaults. Measuring visits the same fields as defaulting and changes nothing; it returns
+/// none once the budget is exceeded.
 struct DefaultingBudget {
     bytes: usize,
     steps: usize,
@@ -179,7 +179,7 @@ impl DefaultingBudget {
         Some(())
     }
 
-    /// About the length of a default, written down.
+    /// Subtracts the approximate length of a default in JSON.
     fn put(&mut self, default: &Value) -> Option<()> {
         self.text("")?;
         match default {
@@ -194,13 +194,13 @@ impl DefaultingBudget {
     }
 }
 
-/// The default of an absent value.
+/// Returns the default to apply, if the value is absent or null without being nullable.
 fn missing<'s>(value: Option<&Value>, schema: &'s Schema) -> Option<&'s Value> {
     let is_said = value.is_some_and(|value| !value.is_null() || schema.nullable);
     schema.default.as_ref().filter(|_| !is_said)
 }
 
-/// What a field is filled by: the metadata of an embedded object has a schema of its own.
+/// Returns the schema with a field's defaults. The metadata of an embedded object has a schema of its own.
 fn schema_of<'s>(name: &str, object: &'s ObjectSchema, schema: &'s Schema) -> Option<&'s Schema> {
     let field = object.fields.get(name)?;
     match object.embedded && name == "metadata" {
@@ -244,7 +244,7 @@ mod tests {
         assert!(is_refused(&schema, json!(vec![json!({}); 100_000])));
     }
 
-    /// Each default brings items that are filled in turn: a thousand times a thousand times a thousand.
+    /// Each default adds items that get defaults in turn: a thousand times a thousand times a thousand.
     #[test]
     fn defaults_of_defaults_count() {
         let mut inner = json!({ "type": "string", "default": "x" });

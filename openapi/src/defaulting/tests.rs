@@ -9,7 +9,7 @@ fn resource(kind: &str) -> &'static ResourceInfo {
     catalog::find_kind(group, version, kind).unwrap()
 }
 
-/// Fills an object and looks at some of its values.
+/// Applies defaults to an object and compares some of its values.
 fn check(kind: &str, mut object: Value, expected: &[(&str, Value)]) {
     apply_defaults(resource(kind), &mut object);
     for (pointer, value) in expected {

@@ -1,4 +1,4 @@
-//! What an object keeps when it is replaced, whatever the replacement says.
+//! Prepares updates: keeps fields that an update cannot change.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::catalog::resource_info::ResourceInfo;
 
 type UpdateFn = fn(old: &Fields, new: &mut Fields, now: &str);
 
-/// What happens to changed objects of a kind, apart from keeping their status.
+/// Steps for updated objects by kind, besides keeping their status.
 const STEPS: &[(&str, UpdateFn)] = &[
     ("certificatesigningrequests.certificates.k8s.io", |old, new, _| keep(old, new, "spec")),
     ("customresourcedefinitions.apiextensions.k8s.io", |_, new, _| stored_version(new)),
@@ -42,7 +42,7 @@ fn keep(old: &Fields, new: &mut Fields, field: &str) {
     };
 }
 
-/// A version that becomes the one to store in joins those that were.
+/// Adds a new storage version to the stored versions.
 fn stored_version(definition: &mut Fields) {
     let Some(spec) = inner(definition, &["spec"]) else { return };
     let stored = items(spec, "versions").find(|version| version.get("storage") == Some(&Value::Bool(true)));
@@ -69,7 +69,7 @@ fn template_generation(old: &Fields, new: &mut Fields) {
     }
 }
 
-/// Only by a request of their own do a namespace's finalizers change.
+/// Keeps the finalizers of a namespace, which only the `finalize` subresource changes.
 fn finalizers(old: &Fields, new: &mut Fields) {
     let before = inner(old, &["spec"]).and_then(|spec| spec.get("finalizers")).cloned();
     if let Some(spec) = made(new, "spec") {

@@ -1,4 +1,4 @@
-//! Where the contents of a PersistentVolumeClaim come from, said in an old field and a new one.
+//! The data source of a PersistentVolumeClaim, which has an old and a new field.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,9 @@ use super::access::{Fields, inner, inner_mut, text};
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
-/// The old field knows two kinds of source and never said so about others; the new one takes any, and each follows the
-/// other. A source in another namespace needs something that is not enabled. What an older object has, stays.
+/// Keeps `dataSource` and `dataSourceRef` equal. The old field allows two kinds of source and ignores others; the new
+/// one allows any. A source in another namespace needs a feature that is not enabled and is removed. Sources that the
+/// old object already had stay.
 pub(super) fn data_sources(claim: &mut Fields, had_source: bool) {
     let Some(spec) = inner_mut(claim, &["spec"]) else { return };
     if !had_source {
@@ -43,7 +44,7 @@ fn is_known(source: &Fields) -> bool {
     )
 }
 
-/// What both fields can say.
+/// Returns the part of a source that both fields can express.
 fn source(spec: &Fields, field: &str) -> Option<Value> {
     let source = inner(spec, &[field])?;
     let mut both = json!({ "kind": text(source, "kind"), "name": text(source, "name") });

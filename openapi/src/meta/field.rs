@@ -1,6 +1,6 @@
-//! One thing that is wrong with one field of an object.
+//! [`FieldError`]: a validation error of one field of an object.
 //!
-//! Checks return a list of these; [`crate::meta::status::Status::invalid`] makes the answer out of the list.
+//! Validation returns a list of these; [`crate::meta::status::Status::invalid`] converts the list to a Status.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use crate::meta::go;
 
-/// What is wrong, where, and what was found there.
+/// An error, the field it is about, and the field's value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FieldError {
     /// `spec.containers[0].name`.
     pub field: String,
     pub fault: ErrorType,
-    /// The offending value; none where Kubernetes does not repeat it.
+    /// The invalid value; none where Kubernetes does not repeat it.
     pub value: Option<Value>,
     pub detail: String,
 }
 
-/// The kinds of faults, each with the name a client sees as a cause.
+/// The types of field errors, each with the reason that the client sees in a cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorType {
     NotFound,
@@ -37,7 +37,7 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The `reason` of the cause.
+    /// Returns the `reason` of the cause.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorType::NotFound => "FieldValueNotFound",
@@ -71,7 +71,7 @@ impl ErrorType {
         }
     }
 
-    /// Whether the text repeats the value.
+    /// Reports whether the text repeats the value.
     fn shows_value(self) -> bool {
         !matches!(
             self,
@@ -117,7 +117,7 @@ impl FieldError {
         FieldError::with_value(field, ErrorType::NotFound, value, "")
     }
 
-    /// A value outside a list of possible ones.
+    /// Returns the error for a value outside a list of supported ones.
     pub fn not_supported(
         field: impl Into<String>,
         value: impl Into<Value>,
@@ -155,7 +155,7 @@ impl FieldError {
         FieldError { field: field.into(), fault, value: Some(value.into()), detail: detail.into() }
     }
 
-    /// The text without the field, as a cause carries it.
+    /// Returns the text without the field, as in a cause.
     pub fn body(&self) -> String {
         let mut text = self.fault.words().to_owned();
         if let Some(value) = self.value.as_ref().filter(|_| self.fault.shows_value()) {
@@ -176,7 +176,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Several faults as one text: each once, in brackets if there are more than one.
+/// Joins several errors to one text: each text once, in brackets if there are several.
 pub fn summary(errors: &[FieldError]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::HashSet::with_capacity(errors.len());

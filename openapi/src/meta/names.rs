@@ -1,19 +1,20 @@
-//! What things may be called: objects, labels, annotations, finalizers.
+//! Validation of names: objects, labels, annotations, finalizers.
 //!
-//! Each check returns what is wrong, in Kubernetes's words; nothing means all is well. The words quote the pattern,
-//! the code does not use it: these run on every label of every write.
+//! Each check returns the errors in Kubernetes' words; an empty list means a valid name. The texts quote the pattern,
+//! but the code does not use it: these checks run on every label of every write.
 
 use std::collections::BTreeMap;
 
 use crate::meta::field::FieldError;
 
-/// All annotations of one object together, keys and values.
+/// Maximum size of all annotations of one object, keys and values.
 pub const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 const MAX_LABEL: usize = 63;
 pub(crate) const MAX_SUBDOMAIN: usize = 253;
 
-/// Kubernetes counts bytes either way; which word it uses depends on which of its two libraries is asked.
+/// Units in error texts. Kubernetes counts bytes in both cases; the word depends on which of its two libraries checks
+/// the name.
 pub(crate) const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 
@@ -23,20 +24,20 @@ const LABEL_1035_PATTERN: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const KEY_PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const VALUE_PATTERN: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
-/// Which names the objects of a kind may have.
+/// The rule for names of a kind's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameRule {
-    /// Lower-case words with dots between them: most kinds.
+    /// Lower-case words, separated by dots: most kinds.
     Subdomain,
     /// One lower-case word: namespaces, services, stateful sets.
     Label,
     /// One lower-case word that starts with a letter.
     Label1035,
-    /// Anything that fits between two slashes: RBAC kinds.
+    /// Anything that is valid as a segment of a path: RBAC kinds.
     PathSegment,
-    /// An address, in the one way to write it.
+    /// An IP address in canonical form.
     Address,
-    /// A subdomain whose limit is said in bytes: the kinds whose rules Kubernetes generates.
+    /// A subdomain whose error text counts bytes: kinds whose validation Kubernetes generates.
     GeneratedSubdomain,
 }
 
@@ -52,12 +53,12 @@ impl NameRule {
         }
     }
 
-    /// The same for a `generateName`, to which more will be added: it may end in a dash.
+    /// Checks a `generateName`, to which a suffix will be added: it may end in a dash.
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         match (self, prefix.strip_suffix('-')) {
             (NameRule::PathSegment, _) => path_segment_prefix(prefix),
             (NameRule::Address, _) => self.check(prefix),
-            // Kubernetes replaces the last two characters by an `a`, and so never looks at the last but one.
+            // Kubernetes replaces the last two characters by an `a`, and so never checks the last but one.
             (_, Some(rest)) if !rest.is_empty() => {
                 let mut chars = rest.chars();
                 chars.next_back();
@@ -68,7 +69,7 @@ impl NameRule {
     }
 }
 
-/// One lower-case word of letters, digits and dashes.
+/// Checks for one lower-case word of letters, digits and dashes.
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut faults = too_long(name, MAX_LABEL, CHARACTERS);
     if !is_dns1123_label(name) {
@@ -85,7 +86,7 @@ pub fn dns1123_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// Such words with dots between them.
+/// Checks for labels separated by dots.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     subdomain(name, CHARACTERS)
 }
@@ -103,7 +104,7 @@ fn subdomain(name: &str, unit: &str) -> Vec<String> {
     faults
 }
 
-/// One lower-case word that starts with a letter.
+/// Checks for one lower-case word that starts with a letter.
 pub fn dns1035_label(name: &str) -> Vec<String> {
     let mut faults = too_long(name, MAX_LABEL, CHARACTERS);
     if !(is_dns1123_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())) {
@@ -117,7 +118,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// Anything that can stand between two slashes of a path.
+/// Checks for a valid segment of a path.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." | ".." => vec![format!("may not be '{name}'")],
@@ -130,7 +131,7 @@ fn path_segment_prefix(name: &str) -> Vec<String> {
     contained.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// `name` or `prefix.example/name`: keys of labels and annotations, finalizers, conditions.
+/// Checks `name` or `prefix.example/name`: keys of labels and annotations, finalizers, conditions.
 pub fn qualified_name(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match key.split_once('/') {
@@ -165,7 +166,7 @@ fn key_rule() -> String {
     pattern(words, KEY_PATTERN, &["MyName", "my.name", "123-abc"])
 }
 
-/// What a label may say; nothing is fine too.
+/// Checks the value of a label, which may be empty.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut faults = too_long(value, MAX_LABEL, BYTES);
     if !(value.is_empty() || is_key_part(value)) {
@@ -179,7 +180,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     faults
 }
 
-/// Checks the labels found at `path` (`metadata.labels`).
+/// Checks the labels at `path` (`metadata.labels`).
 pub fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -193,7 +194,7 @@ pub fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> 
     errors
 }
 
-/// Checks the annotations found at `path`. Their keys may have capitals in the prefix, and they have a size.
+/// Checks the annotations at `path`. The prefix of a key may have upper-case letters, and the total size is limited.
 pub fn annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in annotations.keys() {
@@ -220,7 +221,7 @@ fn is_key_part(name: &str) -> bool {
     delimited(name, alphanumeric) && name.bytes().all(|byte| alphanumeric(byte) || b"-_.".contains(&byte))
 }
 
-/// Whether the first and the last byte are such.
+/// Reports whether the first and the last byte are both good.
 fn delimited(name: &str, good: impl Fn(u8) -> bool) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(|byte| good(*byte)) && bytes.last().is_some_and(|byte| good(*byte))
@@ -242,7 +243,7 @@ pub(crate) fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Each fault by how it begins; no row, no fault.
+    /// Compares each error's beginning. An empty list expects no error.
     fn check(found: Vec<String>, expected: &[&str]) {
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (fault, start) in found.iter().zip(expected) {

@@ -1,13 +1,13 @@
-//! Addresses and ranges, as strictly as Kubernetes reads them.
+//! Validation of IP addresses and CIDR ranges, as strict as in Kubernetes.
 //!
-//! Old fields take what was always taken, as long as it means one thing only; new fields take the one canonical form.
+//! Old fields accept everything they ever accepted that is unambiguous; new fields accept only the canonical form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// What is wrong with an address in a field that has always been there.
+/// Returns the errors of an address in an old field.
 pub(crate) fn ip(text: &str) -> Vec<String> {
     let Some(address) = sloppy(text) else { return vec![NOT_AN_IP.to_owned()] };
     let mut faults = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn ip(text: &str) -> Vec<String> {
     faults
 }
 
-/// The same in a field that is new, and for names.
+/// Returns the errors of an address in a new field or in a name.
 pub(crate) fn strict_ip(text: &str) -> Vec<String> {
     let faults = ip(text);
     match sloppy(text) {
@@ -31,7 +31,7 @@ pub(crate) fn strict_ip(text: &str) -> Vec<String> {
     }
 }
 
-/// A range: an address and how many of its bits count.
+/// Returns the errors of a CIDR range.
 pub(crate) fn cidr(text: &str) -> Vec<String> {
     let Some(range) = IpRange::parse(text) else { return vec![NOT_A_CIDR.to_owned()] };
     let (address, bits) = text.split_once('/').unwrap_or((text, ""));
@@ -55,7 +55,7 @@ pub(crate) fn is_v6(text: &str) -> bool {
     sloppy(text).is_some_and(|address| address.is_ipv6())
 }
 
-/// Whether one is within the other, and smaller.
+/// Reports whether the range `inner` is part of `outer` and smaller.
 pub(crate) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
     let (inner, outer) = (IpRange::parse(inner)?, IpRange::parse(outer)?);
     let there = IpRange { address: inner.first(), bits: outer.bits };
@@ -66,7 +66,7 @@ pub(crate) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
     )
 }
 
-/// Reads what Go reads: leading noughts in IPv4 are fine, and a mapped address is the one it maps to.
+/// Parses an address as Go does: IPv4 may have leading zeros, and an IPv4-mapped address becomes IPv4.
 pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4));
@@ -81,7 +81,7 @@ pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Whether a text is a range of addresses, however it is written.
+/// Reports whether a text is a CIDR range in any notation.
 pub(crate) fn sloppy_cidr(text: &str) -> bool {
     IpRange::parse(text).is_some()
 }
@@ -105,7 +105,7 @@ impl IpRange {
         Some(IpRange { address, bits })
     }
 
-    /// The address with all bits that do not count at nought.
+    /// Returns the address with all bits outside the prefix set to zero.
     fn first(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(v4) => {

@@ -1,15 +1,15 @@
-//! Points in time as Kubernetes reads and writes them: RFC 3339, in UTC, to the second or the microsecond.
+//! Times in the formats of Kubernetes: RFC 3339, in UTC, to the second or the microsecond.
 
 use crate::meta::go;
 
-/// How finely a type keeps time.
+/// The precision of a time type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Precision {
     Seconds,
     Micros,
 }
 
-/// The same moment in the form Kubernetes writes, or why the text is none, in Go's words.
+/// Returns the time in the form Kubernetes writes, or a parse error in Go's words.
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let mut reader = TimeParser { text, rest: text, precision };
     let moment = reader.moment()?;
@@ -46,7 +46,7 @@ impl TimeParser<'_> {
         self.literal("-")?;
         let day = self.digits("02", 2, 2)?;
         self.literal("T")?;
-        // A single digit is enough for an hour; that is Go's reading, not the standard's.
+        // Like Go, and unlike the standard, accepts an hour of one digit.
         let hour = self.digits("15", 1, 2)?;
         self.within(hour, 0..=23, "hour")?;
         self.literal(":")?;
@@ -100,7 +100,7 @@ impl TimeParser<'_> {
         digits.parse().map_err(|_| self.unreadable(element))
     }
 
-    /// Microseconds. A type that keeps them wants six digits, no more and no fewer; one that does not, skips any.
+    /// Parses microseconds. A type with microseconds requires exactly six digits; one without skips any number.
     fn fraction(&mut self) -> Result<u32, String> {
         let after = self.rest.strip_prefix(['.', ',']);
         let length = after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
@@ -114,7 +114,7 @@ impl TimeParser<'_> {
         Ok(digits.bytes().take(6).fold(0, |micros, digit| micros * 10 + u32::from(digit - b'0')))
     }
 
-    /// Seconds east of Greenwich.
+    /// Parses the offset from UTC to seconds, positive in the east.
     fn offset(&mut self) -> Result<i64, String> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -147,7 +147,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Counted in eras of 400 years that begin on the first of March, so that leap days come last.
+/// Returns the days since 1970 of a date. It counts in eras of 400 years that begin on 1 March, so leap days come last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -155,7 +155,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The other way round.
+/// Returns year, month and day of a number of days since 1970.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

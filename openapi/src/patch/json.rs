@@ -1,5 +1,4 @@
-//! JSON patch (RFC 6902) as a client sends it: steps, one after the other, all or none. [`api::meta::json_patch`] takes the
-//! steps.
+//! JSON patch (RFC 6902): operations that are applied in order, all or none. [`api::meta::json_patch`] applies them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,14 +10,14 @@ use crate::codec::typed;
 use crate::codec::typed::StrictDecodingError;
 use crate::schema::{FieldSchema, ListSchema, ListType, ObjectSchema, Schema, SchemaRef, Shape};
 
-/// As in Kubernetes. More steps than this are a mistake or an attack.
+/// Maximum number of operations, as in Kubernetes. More are a mistake or an attack.
 pub const MAX_STEPS: usize = 10_000;
 
-/// A patch that was read.
+/// A parsed patch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPatch {
     steps: Vec<JsonPatchOperation>,
-    /// Fields a step does not have, or has twice.
+    /// Unknown and duplicate fields of operations.
     pub strict_errors: Vec<StrictDecodingError>,
 }
 
@@ -55,7 +54,7 @@ impl JsonPatch {
     }
 }
 
-/// What a patch looks like. Its names are those that appear in Kubernetes's error texts.
+/// The schema of a patch. Its names appear in Kubernetes' error texts.
 static STEPS: LazyLock<SchemaRef> = LazyLock::new(|| {
     let of = |shape| Arc::new(Schema { shape, ..Schema::default() });
     let field = |name: &str, shape| (Arc::from(name), FieldSchema::of(of(shape)));

@@ -1,11 +1,11 @@
-//! JSON merge patch (RFC 7396): what is there is set, what is null is deleted, lists are replaced.
+//! JSON merge patch (RFC 7396): values are set, nulls delete, lists are replaced.
 
 use api::meta::merge_patch::merge;
 use serde_json::{Map, Value};
 
 use super::PatchError;
 
-/// A patch that was read: always an object, because a Kubernetes object never becomes anything else.
+/// A parsed patch. It is always an object, because the result must be one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MergePatch(Map<String, Value>);
 
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// What turns `from` into `to`.
+    /// Returns the patch that turns `from` into `to`.
     fn difference(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String, Value> {
         let mut patch = Map::new();
         for key in from.keys().filter(|key| !to.contains_key(*key)) {

@@ -1,15 +1,15 @@
-//! The patch types a client can send: what an object becomes.
+//! The patch types that a client can send.
 //!
 //! ```text
-//! body ──▶ decode ──▶ parse ──▶ apply to the current object ──▶ walk or prune ──▶ the next object
+//! body ──▶ decode ──▶ parse ──▶ apply to the current object ──▶ typed decode or prune ──▶ the new object
 //! ```
 //!
 //! | media type | module | |
 //! |---|---|---|
-//! | `application/json-patch+json` | [`json`] | RFC 6902: a list of steps |
+//! | `application/json-patch+json` | [`json`] | RFC 6902: a list of operations |
 //! | `application/merge-patch+json` | [`merge`] | RFC 7396: fields to set, null to delete |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | the same, and lists merge by key; built-in kinds only |
-//! | `application/apply-patch+yaml` | [`apply`] | the desired fields of one manager, merged with the live object; updates managed fields |
+//! | `application/apply-patch+yaml` | [`apply`] | the desired fields of one manager; updates managed fields |
 //!
 //! Patches are pure: an object and a patch in, an object out. They know schemas, never kinds.
 
@@ -21,25 +21,25 @@ pub mod strategic;
 use crate::meta::field::FieldError;
 use crate::meta::status::{GroupResource, Status};
 
-/// Why a patch gives no object.
+/// Why a patch cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PatchError {
-    /// It is not a patch.
+    /// The body is not a patch.
     #[error("{0}")]
     Malformed(String),
-    /// It is one, but not for this object.
+    /// The patch does not apply to this object.
     #[error("{0}")]
     DoesNotApply(String),
-    /// It contradicts itself or the schema. Kubernetes answers 500 with these words, as if it were the server's fault.
+    /// The patch contradicts itself or the schema. Kubernetes answers 500 with this text, as if the server had failed.
     #[error("{0}")]
     Unfit(String),
-    /// It exceeds the work a patch may cause.
+    /// The patch exceeds its budget of work.
     #[error("{0}")]
     TooLarge(String),
 }
 
 impl PatchError {
-    /// What the client is told. Kubernetes keeps to itself why a JSON patch does not apply; so do we, and log it.
+    /// Returns the Status for the client. Like Kubernetes, it omits why a JSON patch does not apply; the log has it.
     pub fn status(&self) -> Status {
         match self {
             PatchError::Malformed(why) => Status::bad_request(why.as_str()),
@@ -50,8 +50,8 @@ impl PatchError {
     }
 }
 
-/// What a client is told when the patched object is not one of its kind, or strictly speaking not: `patched` is the
-/// patch as Go prints it for a strategic merge patch, and the object that came out for the others.
+/// Returns the Status for a patched object that cannot be decoded as its kind, at all or strictly. `patched` is the
+/// patch as Go prints it for a strategic merge patch, and the resulting object for the other types.
 pub fn unreadable(patched: &str, why: &str) -> Status {
     let nothing = GroupResource::new("", "");
     Status::invalid(nothing, "", &[FieldError::invalid("patch", patched, why)])

@@ -1,8 +1,9 @@
-//! What a server offers, in the two forms clients ask for it: everything at once (`APIGroupDiscoveryList`), or group by
-//! group.
+//! Discovery documents, in the two forms that clients request: everything at once (`APIGroupDiscoveryList`), or group
+//! by group.
 //!
-//! All of it is made from rows. Groups, and versions within them, are listed in the order in which the rows first name
-//! them; so built-ins come first and in order of priority, and the caller decides where custom kinds go.
+//! All of it is built from [`ResourceInfo`]s. Groups, and versions within them, are listed in the order of their first
+//! occurrence. So the built-in ones come first and in order of priority, and the caller decides the place of custom
+//! kinds.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::catalog::resource_info::{ResourceInfo, Subresource, Verb, api_version};
 use crate::schema::Origin;
 
-/// The two addresses below which groups live.
+/// The two path prefixes of API groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ApiRoot {
     /// `/api`: the core group alone.
@@ -20,7 +21,7 @@ pub enum ApiRoot {
     Groups,
 }
 
-/// `APIGroupDiscoveryList`, version `apidiscovery.k8s.io/v2`.
+/// Returns `APIGroupDiscoveryList`, version `apidiscovery.k8s.io/v2`.
 pub fn aggregated(rows: &[Arc<ResourceInfo>], root: ApiRoot) -> Value {
     let groups = groups(rows).into_iter().filter(|(group, _)| (root == ApiRoot::Core) == group.is_empty());
     let items: Vec<Value> = groups
@@ -63,7 +64,7 @@ fn aggregated_resource(resource: &ResourceInfo) -> Value {
     entry
 }
 
-/// Group and version of a built-in kind go without saying; those of a custom kind are said.
+/// Returns group and version of a custom kind. For a built-in kind both are empty, as in Kubernetes.
 fn said_version(resource: &ResourceInfo) -> (Arc<str>, Arc<str>) {
     match resource.origin {
         Origin::BuiltIn => Default::default(),
@@ -80,7 +81,7 @@ fn aggregated_subresource(resource: &ResourceInfo, subresource: &Subresource) ->
     })
 }
 
-/// `APIVersions`: what `/api` says. `address` is where the server can be reached (`10.0.0.1:6443`).
+/// Returns `APIVersions`, the document at `/api`. `address` is the server's address (`10.0.0.1:6443`).
 pub fn core_versions(rows: &[Arc<ResourceInfo>], address: &str) -> Value {
     let groups = groups(rows);
     let versions = groups.iter().find(|(group, _)| group.is_empty()).map(|(_, versions)| versions.clone());
@@ -91,14 +92,14 @@ pub fn core_versions(rows: &[Arc<ResourceInfo>], address: &str) -> Value {
     })
 }
 
-/// `APIGroupList`: what `/apis` says.
+/// Returns `APIGroupList`, the document at `/apis`.
 pub fn group_list(rows: &[Arc<ResourceInfo>]) -> Value {
     let groups = groups(rows).into_iter().filter(|(group, _)| !group.is_empty());
     let groups: Vec<Value> = groups.map(|(group, versions)| group_entry(group, &versions)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// `APIGroup`: what `/apis/<group>` says, if there is such a group.
+/// Returns `APIGroup`, the document at `/apis/<group>`, if the group exists.
 pub fn group(rows: &[Arc<ResourceInfo>], name: &str) -> Option<Value> {
     let (group, versions) =
         groups(rows).into_iter().find(|(group, _)| *group == name && !group.is_empty())?;
@@ -117,7 +118,7 @@ fn group_entry(group: &str, versions: &[&str]) -> Value {
     })
 }
 
-/// `APIResourceList`: what `/api/v1` and `/apis/<group>/<version>` say, if there is anything there.
+/// Returns `APIResourceList`, the document at `/api/v1` and `/apis/<group>/<version>`, if the version exists.
 pub fn resource_list(rows: &[Arc<ResourceInfo>], group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for resource in of(rows, group, version) {
@@ -133,7 +134,7 @@ pub fn resource_list(rows: &[Arc<ResourceInfo>], group: &str, version: &str) -> 
         "groupVersion": api_version(group, version),
         "resources": resources,
     });
-    // The core group is older than the field.
+    // As in Kubernetes, where the core group is older than the field.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -171,7 +172,7 @@ fn subresource_entry(resource: &ResourceInfo, subresource: &Subresource) -> Valu
     entry
 }
 
-/// Groups and their versions, each in order of first appearance.
+/// Returns the groups and their versions, each in order of first occurrence.
 fn groups(rows: &[Arc<ResourceInfo>]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for resource in rows {

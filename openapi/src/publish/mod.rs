@@ -1,4 +1,4 @@
-//! Discovery and OpenAPI documents of the resources a server has, and objects as tables.
+//! Discovery and OpenAPI documents of the served resources, and objects as Tables.
 
 pub mod discovery;
 pub mod documents;

@@ -1,22 +1,22 @@
-//! Objects as the rows of a table: what `kubectl get` shows.
+//! Objects as rows of a Table, which `kubectl get` prints.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::catalog::resource_info::PrinterColumn;
 
-/// What a row carries beside its cells (`?includeObject=`).
+/// The object in a row, besides its cells (`?includeObject=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IncludeObject {
     Nothing,
-    /// Who the object is; enough to act on it.
+    /// Only the metadata, which is enough to identify the object.
     #[default]
     Metadata,
     Object,
 }
 
 impl IncludeObject {
-    /// The words of the query; the empty one means metadata.
+    /// Parses the query parameter; the empty value means metadata.
     pub fn parse(word: &str) -> Option<IncludeObject> {
         match word {
             "None" => Some(IncludeObject::Nothing),
@@ -27,15 +27,15 @@ impl IncludeObject {
     }
 }
 
-/// Whether a table says what its columns are. Only the first of a watch does.
+/// Whether a Table contains its column definitions. In a watch only the first event does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnDefinitions {
     Shown,
     Omitted,
 }
 
-/// A table of objects. `metadata` is that of the list (`resourceVersion`, `continue`, `remainingItemCount`); a table of a
-/// single object has the `resourceVersion` of that object.
+/// Returns a Table of objects. `metadata` is that of the list (`resourceVersion`, `continue`, `remainingItemCount`); a
+/// Table of a single object has the `resourceVersion` of that object.
 pub fn table<'a>(
     columns: &[PrinterColumn],
     heading: ColumnDefinitions,
@@ -55,7 +55,7 @@ pub fn table<'a>(
     })
 }
 
-/// A table of one object, as `get` and each event of a watch have it.
+/// Returns a Table of one object, for a get or one event of a watch.
 pub fn single_object_table(
     columns: &[PrinterColumn],
     heading: ColumnDefinitions,
@@ -70,7 +70,7 @@ pub fn single_object_table(
     table(columns, heading, metadata, [object], include, now)
 }
 
-/// What a table says about its columns.
+/// Returns the column definitions of a Table.
 pub fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     columns.iter().map(definition).collect()
 }
@@ -85,7 +85,7 @@ fn definition(column: &PrinterColumn) -> Value {
     })
 }
 
-/// One object in a table.
+/// Returns the row of one object.
 pub fn row(columns: &[PrinterColumn], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| column.cell.fill(object, now)).collect();
     let object = match include {
@@ -96,7 +96,7 @@ pub fn row(columns: &[PrinterColumn], object: &Value, include: IncludeObject, no
     json!({ "cells": cells, "object": object })
 }
 
-/// The object without anything but its metadata.
+/// Returns the object reduced to its metadata.
 pub fn partial_object_metadata(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",

@@ -1,5 +1,5 @@
-//! What the built-in kinds look like inside. `build/main.rs` made the definitions; here they are unpacked once, on first
-//! use, and shared.
+//! Schemas of the built-in kinds. `build/main.rs` packs the definitions; here they are unpacked once, on first use, and
+//! shared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -12,29 +12,29 @@ use crate::schema::Origin;
 use crate::schema::parse;
 use crate::schema::{Schema, SchemaRef, Shape};
 
-/// A type that contains itself is written out this many times, and below that anything goes. Only schemas inside custom
-/// resource definitions do; ours are refused long before they are this deep.
+/// How often a recursive type is expanded; below that, anything is valid. Only the schemas inside custom resource
+/// definitions are recursive, and validation rejects a schema long before it is this deep.
 const RECURSION: usize = 32;
 
 static DEFINITIONS: LazyLock<PackedDefinitions> = LazyLock::new(unpack);
 static SCHEMAS: LazyLock<BTreeMap<Arc<str>, SchemaRef>> = LazyLock::new(schemas);
 
-/// The type with this name (`io.k8s.api.core.v1.PodSpec`).
+/// Returns the schema of the type with this name (`io.k8s.api.core.v1.PodSpec`).
 pub fn schema(name: &str) -> Option<&'static SchemaRef> {
     SCHEMAS.get(name)
 }
 
-/// The type of a kind's objects, list kinds included. The core group is `""`.
+/// Returns the type name of a kind or list kind. The core group is `""`.
 pub fn type_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     DEFINITIONS.kinds.get(&format!("{group}/{version}/{kind}")).map(String::as_str)
 }
 
-/// Its definition as text, as OpenAPI v3 writes it.
+/// Returns the definition of a type as OpenAPI v3 text.
 pub fn definition(name: &str) -> Option<&'static str> {
     DEFINITIONS.schemas.get(name).map(|json| json.get())
 }
 
-/// The names of all types, in order.
+/// Returns the names of all types, sorted.
 pub fn type_names() -> impl Iterator<Item = &'static str> {
     DEFINITIONS.schemas.keys().map(String::as_str)
 }
@@ -59,13 +59,13 @@ fn schemas() -> BTreeMap<Arc<str>, SchemaRef> {
     reader.done
 }
 
-/// Reads definitions in the order they need each other.
+/// Parses definitions, each after those it refers to.
 #[derive(Default)]
 struct BuiltinReader {
     done: BTreeMap<Arc<str>, SchemaRef>,
-    /// Types being read, and what a reference back to each leads to for now.
+    /// Types being parsed, and the schema that a recursive reference to each currently resolves to.
     open: HashMap<Arc<str>, SchemaRef>,
-    /// The types of `open` that were referred to while open.
+    /// Types that were referred to while they were being parsed.
     recursive: Vec<Arc<str>>,
 }
 
@@ -99,7 +99,7 @@ impl BuiltinReader {
     fn read(&mut self, name: &Arc<str>, json: &Value) -> Schema {
         let mut schema = parse::schema(json, Origin::BuiltIn, &mut |to| self.named(to));
         schema.name = Some(name.clone());
-        // A quantity may be written as a number, and not only a whole one.
+        // A quantity may also be a number, with or without a fraction.
         if schema.shape == Shape::IntOrString && name.ends_with(".Quantity") {
             schema.format = Some("quantity".into());
         }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::schema::{FieldSchema, ListType};
 
-    /// Follows field names and, with `*`, items and map values.
+    /// Follows field names and, for `*`, items and map values.
     fn field(kind: &str, path: &str) -> FieldSchema {
         let mut at = FieldSchema::of(schema(kind).unwrap_or_else(|| panic!("no type {kind}")).clone());
         for step in path.split('.') {

@@ -1,13 +1,13 @@
-//! `messages.txt`, ready to be walked.
+//! The protobuf messages of `messages.txt`.
 //!
-//! The file names messages; here they are numbered, so that following a field to its message is an index. It
-//! is parsed once, when the first object comes by, and borrows every name from the program itself. What it says about
-//! JSON is also what [`fill`](crate::defaulting) goes by.
+//! The file names messages; here they are numbered, so that the message of a field is found by index. The file is
+//! parsed once, on first use, and all names are borrowed from the program itself. [`crate::defaulting`] also uses its
+//! facts about JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Written by `hack/protobuf-facts`, which also says where it comes from.
+/// Written by `hack/protobuf-facts`, which documents its sources.
 const FACTS: &str = include_str!("messages.txt");
 
 static TABLE: LazyLock<MessageTable> = LazyLock::new(|| MessageTable::parse(FACTS));
@@ -16,7 +16,7 @@ static TABLE: LazyLock<MessageTable> = LazyLock::new(|| MessageTable::parse(FACT
 pub(crate) struct MessageTable {
     messages: Vec<Message>,
     kinds: HashMap<(&'static str, &'static str), MessageKind>,
-    /// Kinds every API version has, such as DeleteOptions.
+    /// Kinds that every API version has, such as DeleteOptions.
     anywhere: HashMap<&'static str, MessageKind>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct MessageId(usize);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageKind {
     pub(crate) message: MessageId,
-    /// Its JSON does not say apiVersion and kind.
+    /// Whether its JSON omits apiVersion and kind.
     pub(crate) bare: bool,
 }
 
@@ -35,23 +35,23 @@ pub(crate) struct Message {
     /// `core/v1.PodSpec`
     pub(crate) name: &'static str,
     pub(crate) shape: MessageShape,
-    /// In the order of their numbers, which is the order they are written in.
+    /// Sorted by field number, which is the order of encoding.
     pub(crate) fields: Vec<MessageField>,
-    /// The fields that JSON shows even when protobuf does not, those of inline messages included.
+    /// Fields that JSON shows even if protobuf omits them, including those of inline messages.
     pub(crate) always: Vec<MessageField>,
-    /// What JSON may have, in the order of names, those of inline messages included.
+    /// Fields that JSON can have, sorted by name, including those of inline messages.
     shown: Vec<MessageField>,
 }
 
-/// What a message is in JSON.
+/// The JSON form of a message.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum MessageShape {
     Object,
-    /// The list in its only field.
+    /// The list in the only field.
     List,
-    /// Whichever of its fields is set; which one is told by its type: a list, an object or a boolean.
+    /// The field that is set. Its JSON type identifies it: a list, an object or a boolean.
     Union,
-    /// The JSON in its only field.
+    /// The JSON in the only field.
     Raw,
     Time,
     MicroTime,
@@ -65,11 +65,11 @@ pub(crate) struct MessageField {
     pub(crate) name: &'static str,
     pub(crate) many: Cardinality,
     pub(crate) kind: FieldType,
-    /// Its own fields appear in JSON among those of the message it is in.
+    /// Whether the fields of this message appear in JSON among those of the outer message.
     pub(crate) inline: bool,
-    /// May be absent from protobuf, and is `null` in JSON then unless it is omitted.
+    /// Whether protobuf may omit the field. In JSON it is then `null`, unless `omit` is set.
     pub(crate) nullable: bool,
-    /// Absent from JSON when empty. What is nullable and no list is empty only when it is absent.
+    /// Whether JSON omits the field if it is empty. A nullable field that is not a list is empty only if it is absent.
     pub(crate) omit: bool,
     pub(crate) pointer: bool,
 }
@@ -78,7 +78,7 @@ pub(crate) struct MessageField {
 pub(crate) enum Cardinality {
     One,
     List,
-    /// By string; nothing in Kubernetes has other keys.
+    /// A map with string keys; Kubernetes has no others.
     Map,
 }
 
@@ -102,7 +102,7 @@ impl MessageTable {
         self.kinds.get(&(api_version, kind)).or_else(|| self.anywhere.get(kind)).copied()
     }
 
-    /// The field a path of JSON names leads to, from the message of this name.
+    /// Returns the field at a path of JSON names, starting from the named message.
     pub(crate) fn field_at(&self, message: &str, path: &[&str]) -> Option<&MessageField> {
         let mut message = self.messages.iter().find(|found| found.name == message)?;
         let (last, way) = path.split_last()?;
@@ -117,7 +117,7 @@ impl MessageTable {
         &self.messages[id.0]
     }
 
-    /// Panics on a file the generator would not write; a test parses the one we have.
+    /// Parses the file. Panics if the generator would not have written it; a test parses it.
     fn parse(facts: &'static str) -> MessageTable {
         let lines = || facts.lines().filter(|line| !line.starts_with('#'));
         let named = lines().filter_map(|line| line.strip_prefix("message "));
@@ -155,7 +155,7 @@ impl MessageTable {
         table
     }
 
-    /// What follows from one message about another, once all are there.
+    /// Computes the facts that depend on several messages, once all are parsed.
     fn complete(&mut self) {
         let lists: Vec<_> = self.messages.iter().map(|message| message.shape == MessageShape::List).collect();
         for field in self.messages.iter_mut().flat_map(|message| &mut message.fields) {
@@ -185,14 +185,14 @@ impl Message {
         Message { name, shape, fields: Vec::new(), always: Vec::new(), shown: Vec::new() }
     }
 
-    /// The field JSON has under this name.
+    /// Returns the field with this name in JSON.
     pub(crate) fn named(&self, name: &str) -> Option<&MessageField> {
         let place = self.shown.binary_search_by_key(&name, |field| field.name).ok()?;
         Some(&self.shown[place])
     }
 
     pub(crate) fn field(&self, number: u32) -> Option<&MessageField> {
-        // Most messages number their fields from one without a gap.
+        // Most messages number their fields from one without gaps.
         let guess = self.fields.get((number as usize).wrapping_sub(1)).filter(|field| field.number == number);
         guess.or_else(|| {
             let place = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// What the walk relies on without looking.
+    /// Decoding and encoding rely on this without checking it.
     #[test]
     fn shapes_have_the_fields_they_need() {
         let table = MessageTable::get();

@@ -1,8 +1,8 @@
-//! What one value may look like, in the form every other module walks.
+//! [`Schema`]: the type of a value, in the form that all other modules use.
 //!
-//! Built-in kinds and custom ones are described alike, so pruning, defaulting, validation, the patch types and
-//! OpenAPI documents are each written once. A schema is immutable and shared; two kinds that contain a pod
-//! template contain the same pod template.
+//! Built-in and custom kinds have the same form, so pruning, defaulting, validation, the patch types and OpenAPI
+//! documents are each written once. A schema is immutable and shared: two kinds with a pod template share the schema of
+//! the pod template.
 
 pub mod builtin;
 pub mod constraints;
@@ -17,48 +17,48 @@ use serde_json::Value;
 
 pub use crate::schema::constraints::{Bound, Constraints, JsonType, Pattern};
 
-/// A type, by reference or in place.
+/// A shared schema.
 pub type SchemaRef = Arc<Schema>;
 
-/// Definitions of custom types: compact OpenAPI v3 JSON by type name. Built-in ones need not be given.
+/// Definitions of custom types: compact OpenAPI v3 JSON by type name. Built-in types need not be included.
 pub type OpenApiDefinitions = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Who described the kind.
+/// Where a kind is defined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Kubernetes did. Clients may also speak protobuf about it and send strategic merge patches.
+    /// In Kubernetes. Clients may also use protobuf and strategic merge patches for it.
     BuiltIn,
-    /// A custom resource definition did.
+    /// In a custom resource definition.
     Custom,
 }
 
-/// One type. Absent properties are empty.
+/// A type. Absent properties are empty.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Schema {
-    /// The name under which documents refer to it (`io.k8s.api.core.v1.PodSpec`); none for a type in place.
+    /// The name by which OpenAPI documents refer to it (`io.k8s.api.core.v1.PodSpec`); none for an inline type.
     pub name: Option<Arc<str>>,
     pub description: Option<Arc<str>>,
     pub shape: Shape,
     /// `date-time`, `int32`, `int64`, `byte`, …
     pub format: Option<Arc<str>>,
-    /// Filled in when the value is absent.
+    /// The value to use if it is absent.
     pub default: Option<Value>,
     pub nullable: bool,
-    /// What else holds for a value of a custom kind. Built-in types have tables for that: see [`crate::validation`].
+    /// Further constraints on values of a custom kind. Built-in types have tables instead: see [`crate::validation`].
     pub rules: Option<Box<Constraints>>,
 }
 
 impl Schema {
-    /// Whether objects of this type are custom ones, which are trees and not structs.
+    /// Reports whether objects of this type are custom objects, which are trees and not structs.
     pub fn is_custom(&self) -> bool {
         matches!(&self.shape, Shape::Object(object) if object.embedded)
     }
 }
 
-/// What kind of value it is.
+/// The kind of a value.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Shape {
-    /// Any value at all; nothing in it is known or unknown.
+    /// Any value. No field in it is unknown.
     #[default]
     Any,
     Boolean,
@@ -71,22 +71,22 @@ pub enum Shape {
     List(ListSchema),
 }
 
-/// Named fields.
+/// An object with named fields.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ObjectSchema {
     pub fields: BTreeMap<Arc<str>, FieldSchema>,
     pub required: Vec<Arc<str>>,
-    /// Fields without a name here are kept rather than pruned.
+    /// Whether unknown fields are preserved instead of pruned.
     pub preserve_unknown: bool,
-    /// Owned and replaced as a whole.
+    /// Whether the object is owned and replaced as a whole.
     pub atomic: bool,
-    /// An object with a kind and metadata of its own: a custom object, or one inside another. It is read, pruned and
-    /// filled by [`crate::crd`].
+    /// Whether the object has a kind and metadata of its own: a custom object, or one embedded in another.
+    /// [`crate::crd`] describes how it is decoded, pruned and defaulted.
     pub embedded: bool,
 }
 
-/// A field of an object. How a strategic merge patch treats it belongs to the field, not to its type: the same
-/// list type is merged in one place and replaced in another.
+/// A field of an object. Its strategy for strategic merge patches belongs to the field, not to its type: the same list
+/// type is merged in one field and replaced in another.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FieldSchema {
     pub schema: SchemaRef,
@@ -116,7 +116,7 @@ impl FieldSchema {
     }
 }
 
-/// Any keys, one type of value.
+/// A map with any keys and one type of value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MapSchema {
     pub values: SchemaRef,
@@ -129,14 +129,14 @@ pub struct ListSchema {
     pub kind: ListType,
 }
 
-/// How two appliers share a list (`x-kubernetes-list-type`).
+/// How managers share a list (`x-kubernetes-list-type`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum ListType {
     /// Owned as a whole.
     #[default]
     Atomic,
-    /// Scalars, each at most once, each with its own owner.
+    /// Unique scalars, each with its own owner.
     Set,
-    /// Objects, found by the values of these fields.
+    /// Objects, identified by the values of these fields.
     Map { keys: Vec<Arc<str>> },
 }

@@ -1,11 +1,11 @@
-//! A [`Schema`] out of its OpenAPI v3 JSON, as built-in types and custom resource definitions write it.
+//! Parses a [`Schema`] from OpenAPI v3 JSON, for built-in types and custom resource definitions.
 //!
-//! Every input has a result: a schema without a known type is [`Shape::Any`]. Validation of definitions decides
-//! whether a server accepts one.
+//! Every input has a result: a schema without a known type is [`Shape::Any`]. Validation of definitions decides whether
+//! a server accepts one.
 //!
-//! The same words mean slightly different things in the two. In a built-in type a default of `""`, `0`, `false` or `{}`
-//! says only that the Go field is no pointer, and an object about whose fields nothing is said may have any. In a custom
-//! one defaults are meant, and fields without a schema are unknown.
+//! The same JSON means slightly different things in the two. In a built-in type a default of `""`, `0`, `false` or `{}`
+//! only means that the Go field is not a pointer, and an object without properties may have any fields. In a custom
+//! type defaults are real, and fields without a schema are unknown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::schema::{
     Constraints, FieldSchema, ListSchema, ListType, MapSchema, ObjectSchema, Schema, SchemaRef, Shape,
 };
 
-/// Where a reference such as `#/components/schemas/io.k8s.api.core.v1.PodSpec` leads.
+/// Resolves a reference such as `#/components/schemas/io.k8s.api.core.v1.PodSpec`.
 pub type Resolve<'a> = dyn FnMut(&str) -> SchemaRef + 'a;
 
-/// Reads a type. `resolve` is asked for every reference in it.
+/// Parses a type. `resolve` is called for every reference in it.
 pub fn schema(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Schema {
     let mut schema = Schema {
         name: None,
@@ -43,8 +43,8 @@ pub fn schema(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Schema
     schema
 }
 
-/// Makes a custom type one of objects that have a kind and metadata of their own, said or not. What the definition asks
-/// of the metadata is kept apart: what metadata looks like is not for a definition to say.
+/// Makes a custom type one with apiVersion, kind and metadata. The constraints of the definition on the metadata are
+/// kept separately, because a definition cannot change the type of metadata.
 pub fn embed(schema: &mut Schema) {
     let Shape::Object(object) = &mut schema.shape else { return };
     object.embedded = true;
@@ -60,7 +60,8 @@ pub fn embed(schema: &mut Schema) {
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Descriptions of custom types appear only in documents, which are made from the definition itself.
+/// Returns the description of a built-in type. Those of custom types appear only in documents, which are built from the
+/// definition itself.
 fn description(json: &Value, origin: Origin) -> Option<Arc<str>> {
     text(&json["description"]).filter(|_| origin == Origin::BuiltIn)
 }
@@ -83,7 +84,8 @@ fn shape(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
     }
 }
 
-/// How built-in documents say it; a custom definition may use `oneOf` for conditions, which have no types.
+/// Recognizes int-or-string in built-in definitions. In a custom definition `oneOf` has conditions, which have no
+/// types.
 fn is_number_or_string(choices: &Value) -> bool {
     let types: Vec<_> =
         choices.as_array().into_iter().flatten().map(|choice| choice["type"].as_str()).collect();
@@ -101,7 +103,7 @@ fn list(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> ListSchema {
         _ => ListType::Atomic,
     };
     if origin == Origin::Custom && json[PRESERVE] == true && json["items"].is_object() {
-        // What a list preserves is in its items.
+        // A list preserves unknown fields in its items.
         let mut items = json["items"].clone();
         items[PRESERVE] = true.into();
         return ListSchema { items: reference(&items, origin, resolve), kind };
@@ -119,7 +121,7 @@ fn object(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> Shape {
             let values = reference(&json["additionalProperties"], origin, resolve);
             return Shape::Map(MapSchema { values, atomic });
         }
-        // Keys are known then, and nothing in what they lead to is.
+        // All keys are known then, but no field in their values is.
         (Some(Value::Bool(_)), None) if origin == Origin::Custom => {
             let rules = Some(Box::new(Constraints { untyped: true, ..Constraints::default() }));
             let nothing =
@@ -157,13 +159,13 @@ fn field(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> FieldSchema
     }
 }
 
-/// The type a property or an item has: a reference, perhaps inside an `allOf` that keeps company with it, or a type in
-/// place.
+/// Parses the type of a property or an item: a reference, possibly inside an `allOf` with other keywords beside it, or
+/// an inline type.
 fn reference(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> SchemaRef {
     let Some(to) = json["$ref"].as_str().or_else(|| json["allOf"][0]["$ref"].as_str()) else {
         let mut schema = schema(json, origin, resolve);
         if origin == Origin::BuiltIn {
-            // The field has these; the type in place is the same as its neighbours'.
+            // These belong to the field; without them, an inline type equals other inline types of the same form.
             (schema.description, schema.default) = (None, None);
         }
         return Arc::new(schema);
@@ -175,7 +177,7 @@ fn reference(json: &Value, origin: Origin, resolve: &mut Resolve<'_>) -> SchemaR
     }
 }
 
-/// The same type, in a place where it is owned as a whole.
+/// Returns the type for a field in which it is atomic.
 fn atomic(schema: &SchemaRef) -> SchemaRef {
     let mut schema = Schema::clone(schema);
     match &mut schema.shape {

@@ -1,16 +1,16 @@
-//! Takes out of a custom object what its schema does not know.
+//! Removes unknown fields from a custom object.
 //!
-//! Custom objects are trees, not structs: values of a wrong type stay where they are, for validation to deal with; what
-//! is inside them is unknown. Built-in kinds are read by [`crate::codec::typed`], which prunes on the way.
+//! Custom objects are trees, not structs: values of a wrong type stay for validation to report, without the fields in
+//! them, which are unknown. Built-in kinds are decoded by [`crate::codec::typed`], which prunes while it decodes.
 
 use serde_json::{Map, Value};
 
 use crate::schema::{ObjectSchema, Schema, Shape};
 
-/// What every object has, whatever its definition says. Metadata is decoded separately.
+/// Fields of every object, whatever its definition. Metadata is decoded separately.
 pub(crate) const ALWAYS_KNOWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes unknown fields and returns where they were, in order.
+/// Removes unknown fields and returns their sorted paths.
 pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
     let mut removed = Vec::new();
     descend(value, Some(schema), &mut String::new(), &mut removed);
@@ -18,12 +18,12 @@ pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
     removed
 }
 
-/// Where there are unknown fields, in order.
+/// Returns the sorted paths of unknown fields.
 pub fn unknown(value: &Value, schema: &Schema) -> Vec<String> {
     prune(&mut value.clone(), schema)
 }
 
-/// Without a schema nothing is known.
+/// Prunes a value. Without a schema, all its fields are unknown.
 fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, removed: &mut Vec<String>) {
     let here = path.len();
     let shape = schema.map(|schema| &schema.shape);

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! An edit is a JSON pointer and a value without spaces between its parts; `~` instead of a value removes. `-` as the
-//! last step of a pointer appends to a list. A line that starts with `*` is about a set of causes in any order: rules of
-//! ours stand together that Kubernetes has apart. One that starts with `{` is about a value that Kubernetes shows whole
-//! and as its own code names its parts, which we do not: what stands in braces is not compared.
+//! last step of a pointer appends to a list. A line that starts with `*` compares the causes as a set, because our
+//! rules run in another order than those of Kubernetes. In a line that starts with `{`, text in braces is not compared,
+//! because Kubernetes prints a value there as a Go struct.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) enum Verb {
     Status,
 }
 
-/// All cases of a text.
+/// Reads all cases of a text.
 pub(crate) fn read(text: &str) -> Vec<Case> {
     let lines = text.lines();
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(parse).collect()
@@ -46,7 +46,7 @@ fn parse(line: &str) -> Case {
     };
     let base = words.next().expect("a base").to_owned();
     let edits = words.next().unwrap_or_default();
-    // Values may contain spaces, pointers start with a slash after one.
+    // Values may contain spaces; a pointer starts with a slash after one.
     let edits = edits.split(" /").filter(|edit| !edit.is_empty()).map(|edit| {
         let (pointer, value) = edit.split_once('=').unwrap_or_else(|| panic!("no value in {line}"));
         let value = match value {
@@ -62,7 +62,7 @@ fn marked<'l>(line: &'l str, mark: &str) -> (bool, &'l str) {
     line.strip_prefix(mark).map_or((false, line), |rest| (true, rest))
 }
 
-/// `"a*64"` is a long text.
+/// Expands `"a*64"` to a long text.
 fn expand(value: Value) -> Value {
     let long = value.as_str().and_then(|text| text.split_once('*')).and_then(|(text, count)| {
         let count: usize = count.parse().ok()?;

@@ -1,9 +1,9 @@
-//! What we find wrong with objects, compared with what a real kube-apiserver finds wrong.
+//! Compares the results of validation with those of a real kube-apiserver.
 //!
 //! `bases.json` has a valid object per name. A line of `cases.txt` is a verb, a base and a few edits; the edited object
-//! is sent to a server (dry run), and the causes of its answer must be ours, word for word and in order.
-//! `answers.jsonl` remembers what the server said, so that the comparison runs in a moment and without one; where a
-//! server can be started, the memory is compared with it too. `HOLON_RECORD=1` writes it anew.
+//! is sent to a server (dry run), and the causes in its response must equal ours, word for word and in order.
+//! `answers.jsonl` records the server's responses, so that the comparison takes a moment and needs no server; if a
+//! server can be started, the record is compared with it too. `HOLON_RECORD=1` writes the record again.
 
 mod case;
 #[path = "../real/cluster.rs"]
@@ -24,7 +24,7 @@ use places::each_place;
 use record::{Answer, Record};
 use serde_json::{Value, json};
 
-/// A valid object and where its kind is served.
+/// A valid object and its kind.
 pub(crate) struct Base {
     pub(crate) row: &'static ResourceInfo,
     pub(crate) object: Value,
@@ -88,7 +88,7 @@ fn a_real_server_still_says_so() {
     assert!(differences.is_empty(), "the server changed its mind about {differences:#?}");
 }
 
-/// Whatever is in place of whatever: an answer, and no panic.
+/// Values of the wrong type in any place cause an error, and no panic.
 #[test]
 fn nothing_makes_it_panic() {
     let strange = [json!(null), json!([]), json!({}), json!(-1), json!("\u{e4} *")];
@@ -97,7 +97,7 @@ fn nothing_makes_it_panic() {
         let row = bases[&name].row;
         let mut places = Vec::new();
         each_place(&known.created, String::new(), &mut places);
-        // Two strange values at each place, by turns.
+        // Two strange values at each place, in turn.
         for (turn, place) in places.into_iter().enumerate() {
             for value in strange.iter().cycle().skip(turn).take(2) {
                 let mut object = known.created.clone();
@@ -142,9 +142,9 @@ fn answer(row: &ResourceInfo, object: &Value, errors: &[FieldError]) -> Answer {
     Answer::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
 }
 
-/// What is compared. A refused update of a pod or of a volume ends in a printout of Go structs, which is not repeated:
-/// the first line counts. A cause counts once, however often Kubernetes comes by; and where it goes through a map, or
-/// through its rules in another order than ours, only the set of causes counts.
+/// Returns the parts of a response that are compared. The message for an immutable pod or volume ends with a dump of Go
+/// structs, so only its first line counts. A cause counts once, however often Kubernetes reports it; and where
+/// Kubernetes iterates over a map, or its rules run in another order than ours, only the set of causes counts.
 fn comparable(case: &Case, answer: &Answer) -> Answer {
     let first_line = |text: &String| text.split('\n').next().unwrap_or_default().to_owned();
     let mut seen = HashSet::new();

@@ -1,8 +1,8 @@
-//! Every place in a value.
+//! All places in a value.
 
 use serde_json::Value;
 
-/// Adds JSON pointers to `value`, which is at `at`, and to all in it.
+/// Adds JSON pointers to `value`, which is at `at`, and to everything in it.
 pub(crate) fn each_place(value: &Value, at: String, places: &mut Vec<String>) {
     places.push(at.clone());
     match value {

@@ -1,4 +1,4 @@
-//! What a real server said, and asking it.
+//! The recorded responses of a real server, and how they are recorded.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check/answers.jsonl");
 
-/// A conflict with somebody who writes the status: again with the newest version.
+/// How often a write is retried with the newest version after a conflict with a controller.
 const ATTEMPTS: usize = 10;
 
 #[derive(Default)]
@@ -19,13 +19,13 @@ pub(crate) struct Record {
     pub(crate) answers: BTreeMap<String, Answer>,
 }
 
-/// A base as the server fills it in, before and after it is there.
+/// A base as the server returns it, before and after it is stored.
 pub(crate) struct Known {
     pub(crate) created: Value,
     pub(crate) stored: Value,
 }
 
-/// Nothing if all was well.
+/// The response to a case; empty if the server accepted it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) message: String,
@@ -87,7 +87,7 @@ impl Record {
     }
 }
 
-/// Creations first: once the bases are there, their names and addresses are taken.
+/// Creates come first: once the bases exist, their names and addresses are taken.
 pub(crate) fn ask(cluster: &Cluster, bases: &BTreeMap<String, Base>, cases: &[Case]) -> Record {
     let mut record = Record::default();
     for (name, base) in bases {
@@ -160,7 +160,8 @@ fn path(base: &Base) -> String {
     format!("{group}/{}{namespace}/{}", row.version, row.plural)
 }
 
-/// Without what the server will say again, or has only lent: the address of a service that was not made.
+/// Returns an object without values that the server sets again, or that were only temporary, such as the address of a
+/// service in a dry run.
 fn stripped(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for field in ["uid", "creationTimestamp", "managedFields", "resourceVersion", "generation"] {

@@ -1,6 +1,6 @@
-//! Definitions and objects that were made to cost: an answer, not much memory, and no panic.
+//! Expensive definitions and objects: they must cause a response, little use of memory, and no panic.
 //!
-//! Nothing here looks at a clock. What would take forever takes forever, and the test never ends.
+//! No test here measures time: work without end would make the test hang.
 
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec;
@@ -30,7 +30,7 @@ fn object(spec: Value) -> Value {
     json!({ "apiVersion": "test.example.com/v1", "kind": "Pair", "metadata": { "name": "a" }, "spec": spec })
 }
 
-/// Reads, fills and checks an object; the number of faults.
+/// Decodes, defaults and validates an object. Returns the number of errors.
 fn faults(row: &ResourceInfo, object: &Value) -> usize {
     let schema = row.schema().expect("it was made with one");
     let body = object.to_string().into_bytes();
@@ -79,7 +79,8 @@ fn conditions_inside_conditions_are_each_looked_at_once() {
     assert!(faults(&kind.resources[0], &object(json!({}))) > 0);
 }
 
-/// As many conditions as a definition can have, for as many items as an object can have: too much, and said so.
+/// As many conditions as a definition can have, for as many items as an object can have: too expensive, and rejected
+/// with an error.
 #[test]
 fn work_that_would_never_end_is_not_begun() {
     let conditions: Vec<Value> = (0..20_000).map(|index| json!({ "minLength": index % 7 })).collect();
@@ -104,7 +105,7 @@ fn patterns_are_paid_for_before_they_are_compiled() {
     assert_eq!(check("^(a+)+$"), Vec::<String>::new(), "no harm in an engine without backtracking");
     assert_eq!(check("^.{1,1000}$"), Vec::<String>::new());
     assert_eq!(check("((a{500}){500}){500}").len(), 1);
-    // Each is fine, and all of them together are not.
+    // Each pattern is fine, and all of them together are not.
     let many: Map<String, Value> = (0..20_000)
         .map(|index| (format!("f{index}"), json!({ "type": "string", "pattern": "^.{1,1000}$" })))
         .collect();
@@ -115,7 +116,8 @@ fn patterns_are_paid_for_before_they_are_compiled() {
     assert_eq!(faults(&kind.resources[0], &object(json!("a".repeat(100_000) + "b"))), 1);
 }
 
-/// Whatever is in place of whatever: an answer, and no panic, even from what should never have been accepted.
+/// Values of the wrong type in any place cause an error, and no panic, even with a definition that should have been
+/// rejected.
 #[test]
 fn nothing_makes_it_panic() {
     let strange =

@@ -1,9 +1,10 @@
-//! Custom kinds, compared with a real kube-apiserver: which definitions it accepts and what it makes of their objects.
+//! Custom kinds, compared with a real kube-apiserver: which definitions it accepts, and how it treats their objects.
 //!
 //! `bases.json` has valid definitions and objects. A line of `definitions.txt` or `objects.txt` is a verb, a base and a
-//! few edits; what is edited is sent to a server (dry run), and the answer must be ours: causes word for word, warnings,
-//! and the object as it would be. `answers.jsonl` remembers what the server said, so that the comparison runs in a moment
-//! and without one; where a server can be started, the memory is compared with it too. `HOLON_RECORD=1` writes it anew.
+//! few edits; the edited object is sent to a server (dry run), and its response must equal ours: causes word for word,
+//! warnings, and the resulting object. `answers.jsonl` records the server's responses, so that the comparison takes a
+//! moment and needs no server; if a server can be started, the record is compared with it too. `HOLON_RECORD=1` writes
+//! the record again.
 
 #[path = "../check/case.rs"]
 mod case;
@@ -44,7 +45,8 @@ pub(crate) fn object_cases() -> Vec<Case> {
     case::read(include_str!("objects.txt"))
 }
 
-/// Cases about the objects in bases.json once the definition of samples is tighter than they are: the first line.
+/// Returns the cases about objects in bases.json that are invalid under a stricter definition of samples: the first
+/// line is that definition.
 pub(crate) fn outlawed_cases() -> (Case, Vec<Case>) {
     let mut cases = case::read(include_str!("outlawed.txt"));
     (cases.remove(0), cases)
@@ -103,8 +105,8 @@ fn a_real_server_still_says_so() {
     assert!(differences.is_empty(), "the server changed its mind about {differences:#?}");
 }
 
-/// What is compared. Where Kubernetes goes through a map only the set of causes counts; where it shows a value as its own
-/// code names its parts, what is in braces does not.
+/// Returns the parts of a response that are compared. Where Kubernetes iterates over a map, only the set of causes
+/// counts; where it prints a value as a Go struct, the text in braces does not count.
 pub(crate) fn comparable(case: &Case, mut answer: Answer) -> Answer {
     if case.go_named {
         let bare = |text: &mut String| {
@@ -115,7 +117,7 @@ pub(crate) fn comparable(case: &Case, mut answer: Answer) -> Answer {
         answer.causes.iter_mut().flatten().for_each(bare);
         answer.message.clear();
     }
-    // A cause counts once, however often Kubernetes comes by.
+    // A cause counts once, however often Kubernetes reports it.
     let mut seen = HashSet::new();
     answer.causes.retain(|cause| seen.insert(cause.clone()));
     if case.unordered {

@@ -1,4 +1,4 @@
-//! What we say.
+//! Our responses.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn definition(case: &Case, record: &Record) -> Answer {
         Verb::Create => create(row, case.edited(&bases().definitions[&case.base])),
         verb => update(row, verb, &record.stored[&case.base], case),
     };
-    // What is accepted is compared elsewhere: see `published`.
+    // The resulting objects are compared elsewhere: see `published`.
     Answer { object: Value::Null, ..answer }
 }
 
@@ -36,13 +36,13 @@ pub(crate) fn object(case: &Case, record: &Record) -> Answer {
     }
 }
 
-/// An object that is not what its definition asks for any more.
+/// Returns the response to an update of an object that its changed definition no longer allows.
 pub(crate) fn outlawed(case: &Case, record: &Record) -> Answer {
     let base = &bases().objects[&case.base];
     update(&row(base, record, "tight"), case.verb, &record.stored[&case.base], case)
 }
 
-/// The row of the kind and version of an object, made of its definition as the server has it.
+/// Returns the kind and version of an object, from its recorded definition.
 pub(crate) fn row(object: &Value, record: &Record, samples: &str) -> Arc<ResourceInfo> {
     let definition = if object["kind"] == "Sample" { samples } else { "pairs" };
     let rows = CustomKind::of(&record.stored[definition]).resources;
@@ -98,7 +98,7 @@ fn read(row: &ResourceInfo, sent: &Value) -> Result<(Value, Vec<String>), Answer
     Ok((decoded.value, warnings))
 }
 
-/// Upstream evaluates rules and has nothing to say about it.
+/// Returns the warnings about a definition, without those about CEL rules: upstream evaluates these and does not warn.
 fn more(row: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
     if &*row.plural != "customresourcedefinitions" {
         return Vec::new();
@@ -109,13 +109,13 @@ fn more(row: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
 
 fn settled(row: &ResourceInfo, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
     if errors.is_empty() {
-        // What is answered is what was stored, read back.
+        // The response is the stored object, read back.
         let object = conversion::from_stored(row, conversion::to_stored(row, object));
         return Answer::accepted(object, warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let status = Status::invalid(row.group_kind(), name, errors);
-    // A refused definition is not warned about; an object was, while it was read.
+    // A rejected definition causes no warnings; those about an object come from decoding it.
     let warnings = if row.custom.is_some() { warnings } else { Vec::new() };
     Answer { warnings, ..Answer::refused(&serde_json::to_value(&status).expect("a status is JSON")) }
 }

@@ -1,4 +1,4 @@
-//! What holds for every object of a custom kind, whatever it says.
+//! Properties that hold for every object of a custom kind.
 
 use openapi::codec;
 use openapi::codec::Syntax;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::ours;
 use crate::record::Record;
 
-/// Values of every type, and objects with fields the definition may know.
+/// Generates values of every type, and objects with fields of the definition.
 fn value() -> impl Strategy<Value = Value> {
     let names = prop::sample::select(vec![
         "size",
@@ -71,7 +71,7 @@ proptest! {
         let mut pruned = sent.clone();
         prune(&mut pruned, schema);
         prop_assert_eq!(unknown(&pruned, schema), Vec::<String>::new(), "what is pruned is pruned");
-        // What is no embedded object where one belongs cannot be read at all.
+        // A value that is no object, in place of an embedded object, cannot be decoded.
         let Ok(read) = decode_tree(sent.clone(), schema) else { return Ok(()) };
         let mut once = read.value;
         defaulting::apply_defaults(&row, &mut once);
@@ -82,8 +82,8 @@ proptest! {
         prop_assert_eq!(again.strict_errors, vec![], "nothing unknown is left");
         let stored = conversion::to_stored(&row, once.clone());
         prop_assert_eq!(conversion::from_stored(&row, stored), once.clone(), "it is read as it was stored");
-        // Decoding its text is reading its tree; and an update that changes nothing forgives everything but what is
-        // never forgiven: repetitions are, embedded objects and replicas are not.
+        // Decoding the text equals decoding the tree. An update without a change ignores all existing errors except
+        // some: duplicates are ignored, errors in embedded objects and replicas are not.
         let text = codec::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("it was read before");
         let mut filled = text.value;
         defaulting::apply_defaults(&row, &mut filled);

@@ -1,4 +1,4 @@
-//! What is served about custom kinds, compared with what a real server served.
+//! The published documents about custom kinds, compared with those of a real server.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ fn discovery_lists_what_a_real_server_lists() {
     for version in ["v1", "v1beta1"] {
         let mut ours = discovery::resource_list(&rows, "test.example.com", version).expect("it is served");
         let mut theirs = record.served[&format!("/apis/test.example.com/{version}")].clone();
-        // Kinds come in no particular order.
+        // The order of kinds is not defined.
         for list in [&mut ours, &mut theirs] {
             by_name(&mut list["resources"], "name");
         }
@@ -100,8 +100,8 @@ fn a_definition_is_filled_as_by_a_real_server() {
     }
 }
 
-/// Cells are filled from the object that comes with each row, and compared with the cells that do. Of times only whether
-/// there is one: they go on while nobody looks.
+/// Cells are computed from the object in each row, and compared with the cells in the row. Of ages only their presence
+/// is compared, because they change.
 #[test]
 fn tables_show_what_a_real_server_shows() {
     let record = Record::read();
@@ -139,7 +139,7 @@ fn what_was_written_in_one_version_is_read_in_another() {
         assert_eq!(stored["apiVersion"], "test.example.com/v1beta1", "that is what is stored");
         assert_eq!(&conversion::from_stored(&reader, stored.clone()), theirs, "{path}");
         assert!(!reader.reads_as_stored("test.example.com/v1beta1", 0));
-        // Read in the version it is stored in, under the schema it was stored under, nothing happens to it.
+        // Read in its stored version under the schema with which it was stored, an object is unchanged.
         let kind = CustomKind::of(&record.stored["pairs"]);
         let hash = kind.stored.custom.as_ref().expect("a definition made it").schema_hash;
         assert!(kind.stored.reads_as_stored("test.example.com/v1beta1", hash));

@@ -1,4 +1,4 @@
-//! What a real server said, and asking it.
+//! The recorded responses of a real server, and how they are recorded.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/custom/answers.js
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// A server takes a moment to serve what was just defined.
+/// How long a server may take to serve a new definition.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(crate) struct Record {
-    /// Definitions and objects as the server has them.
+    /// Definitions and objects as the server stores them.
     pub(crate) stored: BTreeMap<String, Value>,
-    /// Documents and tables it serves about them.
+    /// Documents and tables that it serves about them.
     pub(crate) served: BTreeMap<String, Value>,
     pub(crate) answers: BTreeMap<String, Answer>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
     /// Reason, field, message.
     pub(crate) causes: Vec<Vec<String>>,
     pub(crate) warnings: Vec<String>,
-    /// The object without its metadata; nothing where it was refused.
+    /// The object without its metadata; null if it was rejected.
     pub(crate) object: Value,
 }
 
@@ -61,7 +61,7 @@ impl Answer {
 }
 
 impl Record {
-    /// As much of an answer as will be compared.
+    /// Keeps the parts of a response that are compared.
     fn keep(&mut self, case: &Case, answer: Answer) {
         self.answers.insert(case.line.clone(), comparable(case, answer));
     }
@@ -145,7 +145,7 @@ fn ask_about_objects(cluster: &Cluster, record: &mut Record) {
         let path = one(&bases.objects[&case.base]);
         record.keep(case, update(cluster, case, &path, true));
     }
-    // What was written in one version, read in the other.
+    // An object that was written in one version and is read in the other.
     for (name, version) in [("pair", "v1beta1"), ("oldpair", "v1")] {
         let path = format!("/apis/test.example.com/{version}/pairs/{name}");
         let object = current(cluster, &path);

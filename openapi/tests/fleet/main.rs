@@ -1,8 +1,8 @@
-//! Our own kinds: their types (`api::fleet`) and their definitions say the same.
+//! Holon's own kinds: their types (`api::fleet`) and their definitions must agree.
 //!
-//! `samples` has an object of each kind in which every field of its type is set: a field that is added to a type does
-//! not compile there before it is. What is in the samples must be what is in the schema, field by field, and a server
-//! must accept it.
+//! `samples` has objects of each kind in which every field of its type is set: after a field is added to a type,
+//! `samples` does not compile until it is set there. The fields in the samples must equal those in the schema, and a
+//! server must accept the samples.
 
 mod samples;
 
@@ -17,7 +17,7 @@ use openapi::{catalog, defaulting, validation};
 use samples::Sample;
 use serde_json::{Map, Value, json};
 
-/// A definition as a server would have it.
+/// Returns the definitions as a server would store them.
 fn definitions() -> Vec<Value> {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     let read = |text: &&str| {
@@ -112,7 +112,7 @@ fn every_field_says_what_it_is_for() {
     fn mute(schema: &Value, path: &str, found: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let at = format!("{path}.{name}");
-            // Everybody knows what it is, and definitions may not say it.
+            // These fields are the same in all kinds, and definitions must not describe them.
             if property["description"].as_str().is_none() && !at.starts_with(".metadata") {
                 found.push(at.clone());
             }
@@ -129,7 +129,7 @@ fn every_field_says_what_it_is_for() {
     }
 }
 
-/// The mistakes people make, and what they are told.
+/// Common mistakes of users, and the errors about them.
 #[test]
 fn mistakes_are_refused_where_they_are() {
     let check = |kind: &str, spec: Value, expected: &str| {
@@ -189,7 +189,7 @@ fn mistakes_are_refused_where_they_are() {
     );
 }
 
-/// What becomes of an object that is sent to a server, or what its sender is told.
+/// Returns the resulting object of a create, or the error.
 fn accepted(row: &ResourceInfo, object: &Value) -> Result<Value, String> {
     let schema = row.schema().expect("defined");
     let text = object.to_string();
@@ -205,7 +205,7 @@ fn accepted(row: &ResourceInfo, object: &Value) -> Result<Value, String> {
     }
 }
 
-/// The fields of a value, as far as its schema says that they are fields and not keys of a map.
+/// Collects the fields of a value, where its schema has fields rather than keys of a map.
 fn fields_of(value: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {
@@ -229,7 +229,7 @@ fn fields_of(value: &Value, schema: &Value, path: &str, found: &mut BTreeSet<Str
     }
 }
 
-/// The fields a schema knows.
+/// Collects the fields of a schema.
 fn fields_in(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     let none = Map::new();
     for (name, property) in schema["properties"].as_object().unwrap_or(&none) {
@@ -246,7 +246,7 @@ fn fields_in(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// At the top of an object: whether it is not what every object has.
+/// Returns whether a top-level field is specific to the kind.
 fn is_ours(name: &str) -> bool {
     !matches!(name, "apiVersion" | "kind" | "metadata")
 }

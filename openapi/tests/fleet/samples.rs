@@ -1,4 +1,4 @@
-//! An object of each kind with everything in it.
+//! Objects of each kind with every field set.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// How to try a kind.
+/// The samples of a kind.
 pub(crate) struct Sample {
     pub(crate) resource: Resource,
-    /// Together they have every field.
+    /// Together these have every field.
     pub(crate) objects: Vec<Value>,
-    /// Has only what is required.
+    /// This has only the required fields.
     pub(crate) least: Value,
-    /// Reads an object by way of its type.
+    /// Decodes an object into its type and encodes it again.
     pub(crate) read: fn(Value) -> serde_json::Result<Value>,
 }
 

@@ -54,7 +54,7 @@ fn an_object_that_does_not_say_its_kind_has_the_kind_of_its_place() {
     assert_eq!(protobuf::decode(&unsaid).unwrap_err().problem, Problem::NoType);
     let placed = protobuf::decode_as(&unsaid, "v1", "Secret").unwrap();
     assert_eq!(placed.value, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "type": "x"}));
-    // What it does say counts.
+    // A type in the envelope takes precedence.
     assert_eq!(protobuf::decode_as(&said, "v1", "ConfigMap").unwrap().kind, "Secret");
 }
 
@@ -83,7 +83,7 @@ fn kinds_without_field_numbers_are_unknown() {
     }
     let order = json!({"apiVersion": "shop.example/v1", "kind": "Order"});
     let told = protobuf::encode(&order).unwrap_err().to_string();
-    assert_eq!(told, r#"there is no kind "Order" in "shop.example/v1" that protobuf could carry"#);
+    assert_eq!(told, r#"kind "Order" in "shop.example/v1" has no protobuf encoding"#);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn an_error_says_where_it_is() {
     assert_eq!(protobuf::decode(b"{}").unwrap_err().problem, Problem::NotAnEnvelope);
 }
 
-/// What a real kube-apiserver said to the same bytes.
+/// The response of a real kube-apiserver to the same bytes.
 #[test]
 fn a_body_that_cannot_be_read_is_refused_in_kubernetes_words() {
     let unrecognized =
@@ -122,7 +122,7 @@ fn a_body_that_cannot_be_read_is_refused_in_kubernetes_words() {
     }
 }
 
-/// Schemas hold every odd shape there is: lists, objects and booleans in one place, JSON as such, fractions.
+/// Schemas have all unusual types: a field that is a list, object or boolean, arbitrary JSON, fractions.
 #[test]
 fn a_custom_resource_definition_keeps_its_schema() {
     let schema = json!({

@@ -1,7 +1,6 @@
-//! The examples Kubernetes publishes with its Go module: every kind, every field set, as JSON and as
-//! protobuf.
+//! The examples that Kubernetes publishes with its Go module: every kind with every field set, as JSON and as protobuf.
 //!
-//! They are read where Go keeps modules, never copied here.
+//! They are read from Go's module cache, never copied here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,13 +10,13 @@ use serde_json::Value;
 
 const MODULE: &str = "k8s.io/api@v0.36.4";
 
-/// Examples we do not reproduce, and why.
+/// Examples that are not reproduced, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[(
     "core.v1.WatchEvent",
     "an envelope without a type, which nobody sends: events travel in frames; it is decoded but not encoded",
 )];
 
-/// Where Go keeps the module; nothing is downloaded for a test.
+/// Returns the directory of the module in Go's cache; a test downloads nothing.
 fn module() -> Option<PathBuf> {
     let mut go = Command::new("go");
     go.args(["list", "-m", "-f", "{{.Dir}}", MODULE]).current_dir(std::env::temp_dir());
@@ -26,7 +25,7 @@ fn module() -> Option<PathBuf> {
     directory.join("testdata/HEAD").is_dir().then_some(directory)
 }
 
-/// `apps.v1.Deployment` for every example of a GA version.
+/// Returns `apps.v1.Deployment` for every example of a GA version.
 fn names(directory: &Path) -> Vec<String> {
     let files =
         std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -79,7 +78,7 @@ fn every_published_example_is_decoded_and_encoded_exactly() {
     println!("{of} examples, {} exceptions", EXCEPTIONS.len());
 }
 
-/// Every kind with a byte wrong here and there.
+/// Every kind with a wrong byte in some places.
 #[test]
 fn damaged_examples_are_survived() {
     let Some(module) = module() else {
@@ -88,7 +87,7 @@ fn damaged_examples_are_survived() {
     let directory = module.join("testdata/HEAD");
     for (start, name) in names(&directory).iter().enumerate() {
         let mut bytes = std::fs::read(directory.join(format!("{name}.pb"))).unwrap();
-        // A prime, so that from one kind to the next other bytes of the metadata they share are hit.
+        // A prime step, so that different kinds are damaged in different bytes of the metadata they share.
         for place in (start % 307..bytes.len()).step_by(307) {
             let good = bytes[place];
             for bad in [0, 0xff, good ^ 1] {
@@ -100,7 +99,7 @@ fn damaged_examples_are_survived() {
     }
 }
 
-/// Nobody edits the table by hand, and the generator still writes what we have.
+/// The generated table is up to date and was not edited by hand.
 #[test]
 fn the_table_is_what_the_go_modules_say() {
     let generator = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hack/protobuf-facts");

@@ -1,5 +1,4 @@
-//! Whatever bytes come in, the answer is an object or an error: no panic, no endless work, no memory to speak
-//! of.
+//! For any bytes, the result is an object or an error: no panic, no endless work, little memory.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &types), field(2, message)].concat()
 }
 
-/// Whatever was understood can be stored, served in both forms, and is still the same.
+/// Checks that everything that was decoded can be stored, served in both forms, and stays the same.
 pub(crate) fn check(body: &[u8]) {
     let Ok(decoded) = protobuf::decode_as(body, "v1", "Pod") else { return };
     let text = serde_json::to_string(&decoded.value).unwrap();
@@ -41,7 +40,7 @@ pub(crate) fn check(body: &[u8]) {
 }
 
 proptest! {
-    // What they find becomes a test of its own below, not a file of seeds.
+    // A failure found here becomes a test of its own below, not a file of seeds.
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -73,7 +72,7 @@ proptest! {
     }
 }
 
-/// A schema in a schema in a schema, as deep as asked.
+/// Returns schemas nested to this depth.
 fn nested_schemas(levels: usize) -> Vec<u8> {
     let mut schema = Vec::new();
     for _ in 0..levels {
@@ -113,7 +112,7 @@ fn few_bytes_do_not_become_many_objects() {
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
 }
 
-/// The same field again and again replaces or extends what is there, at the same price each time.
+/// A repeated field replaces or extends the previous value, at constant cost.
 #[test]
 fn repetition_costs_no_more_than_its_length() {
     let since = Instant::now();
@@ -127,7 +126,7 @@ fn repetition_costs_no_more_than_its_length() {
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
 }
 
-/// A pointer to the zero time was decoded as `null`, which encodes as no pointer at all.
+/// A pointer to the zero time was once decoded as `null`, which encodes as an absent pointer.
 #[test]
 fn a_deletion_at_no_time_is_no_deletion() {
     let pod = envelope("v1", "Pod", &field(1, &field(9, b"")));
@@ -141,7 +140,7 @@ fn text_that_is_no_text_is_replaced_and_not_refused() {
     assert_eq!(protobuf::decode(&event).unwrap().value["message"], "pulling caf\u{fffd}");
 }
 
-/// Protobuf allows a list of numbers to be one field; Go does not write it, other languages do.
+/// Protobuf allows a list of numbers in one packed field; Go does not write that, other languages do.
 #[test]
 fn packed_numbers_are_a_list() {
     let groups = |groups: &[u8]| envelope("v1", "Pod", &field(2, &field(14, &field(4, groups))));
@@ -150,7 +149,7 @@ fn packed_numbers_are_a_list() {
     assert_eq!(context(&groups(&[])), serde_json::json!({}));
 }
 
-/// A client newer than our table.
+/// A client that is newer than our table may send unknown fields.
 #[test]
 fn unknown_fields_are_passed_over() {
     let message = [field(1, &field(1, b"web")), field(900, b"new"), vec![0xf8, 0xff, 0x7f, 1]].concat();

@@ -1,5 +1,5 @@
-//! Kubernetes objects in protobuf: what clients really send, what Kubernetes publishes for others to check
-//! themselves against, what a real kube-apiserver answers, and what nobody should send.
+//! Kubernetes objects in protobuf: requests of real clients, the published test data of Kubernetes, responses of a real
+//! kube-apiserver, and malformed input.
 
 mod captured;
 mod fixtures;

@@ -12,7 +12,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 struct Cluster(peers::Cluster);
 
 impl Cluster {
-    /// The body and its type.
+    /// Returns the content type and the body.
     fn get(&self, path: &str, accept: &str) -> (String, Vec<u8>) {
         let answer = self.0.send(Request { accept, ..Request::get(path) });
         (answer.header("content-type").unwrap_or_default().to_owned(), answer.body)
@@ -23,7 +23,7 @@ impl Cluster {
         serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{path}: {}", String::from_utf8_lossy(&body)))
     }
 
-    /// Every collection that is stored: what can be listed but not watched is made up when asked for.
+    /// Returns every stored collection: those that can be listed but not watched are computed on request.
     fn collections(&self) -> Vec<String> {
         let groups = self.json("/apis");
         let groups = groups["groups"].as_array().unwrap().iter();
@@ -70,7 +70,7 @@ fn populate(cluster: &Cluster) {
     create(&["rollout", "status", "deployment/web", "--timeout=60s"]);
 }
 
-/// Compares one collection; whether it had anything in it.
+/// Compares one collection. Returns whether it had any objects.
 fn check_collection(cluster: &Cluster, path: &str) -> bool {
     let listed = cluster.json(path);
     let revision =
@@ -80,7 +80,7 @@ fn check_collection(cluster: &Cluster, path: &str) -> bool {
     assert_eq!(kind, PROTOBUF, "{path}: {}", String::from_utf8_lossy(&body));
     let decoded = protobuf::decode(&body).unwrap_or_else(|error| panic!("{path}: {error}"));
     if listed["items"] == json!([]) {
-        // An empty list cannot be told from an absent one in protobuf.
+        // Protobuf does not distinguish an empty list from an absent one.
         assert_eq!(decoded.value["items"], Value::Null, "{path}");
         return false;
     }
@@ -90,7 +90,7 @@ fn check_collection(cluster: &Cluster, path: &str) -> bool {
     true
 }
 
-/// Compares a collection of which only the metadata is asked for.
+/// Compares a collection in its metadata-only form.
 fn check_partial(cluster: &Cluster, path: &str) {
     let partial = |media: &str| format!("{media};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
     let listed: Value = serde_json::from_slice(&cluster.get(path, &partial(JSON)).1).unwrap();
@@ -119,7 +119,7 @@ fn a_real_server_says_the_same_in_json_and_in_protobuf() {
     let Some(cluster) = peers::Cluster::start(test, &[]).map(Cluster) else { return };
     populate(&cluster);
     let collections = cluster.collections();
-    // A custom kind is served as JSON whatever is asked for.
+    // A custom kind is served as JSON, whatever the client accepts.
     let built_in = collections.iter().filter(|path| !path.contains("shop.example"));
     let compared: BTreeSet<_> = built_in.filter(|path| check_collection(&cluster, path)).collect();
     for path in [

@@ -1,4 +1,4 @@
-//! Bodies that are odd, mistyped or no bodies at all.
+//! Unusual, mistyped and malformed bodies.
 
 use openapi::codec::{FieldValidation, Syntax, decode_as, mismatch_message};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<Stri
     }
 }
 
-/// What the client is told, and what it is told on the side.
+/// The result of decoding: an error, or warnings.
 #[derive(PartialEq, Debug)]
 enum Told {
     Refused(String),
@@ -47,7 +47,7 @@ fn compare_one(cluster: &Cluster, kind: &Kind, body: &str, syntax: Syntax, diffe
     }
 }
 
-/// Validation comes after decoding: whatever it says, the body was understood.
+/// Validation comes after decoding, so after its errors the body counts as decoded.
 fn theirs(answer: Answer) -> Told {
     match answer.code {
         400 => Told::Refused(answer.message().to_owned()),

@@ -1,11 +1,11 @@
-//! A kube-apiserver to ask, and what it answers.
+//! A kube-apiserver to compare with, and its responses.
 
 use peers::Request;
 use serde_json::Value;
 
 pub(crate) struct Cluster(peers::Cluster);
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -20,7 +20,7 @@ impl Answer {
 }
 
 impl Cluster {
-    /// None, with a word about it, where the programs are not installed.
+    /// Starts a server. `None`, after printing that the test is skipped, if the programs are not installed.
     pub(crate) fn start(apiserver_flags: &[&str]) -> Option<Cluster> {
         peers::Cluster::start("comparing with a real server", apiserver_flags).map(Cluster)
     }
@@ -29,7 +29,7 @@ impl Cluster {
         self.send("GET", path, "application/json", "")
     }
 
-    /// The same in another form.
+    /// Returns the response to a GET with this Accept header.
     #[allow(dead_code, reason = "one of the tests asks for other forms")]
     pub(crate) fn get_as(&self, path: &str, accept: &str) -> Value {
         self.0.send(Request { accept, ..Request::get(path) }).json()

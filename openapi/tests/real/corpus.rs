@@ -1,4 +1,4 @@
-//! `corpus.txt` and `updates.txt` as objects.
+//! The objects in `corpus.txt` and `updates.txt`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const UPDATES: &str = include_str!("updates.txt");
 pub(crate) struct Sample {
     pub(crate) row: &'static Arc<ResourceInfo>,
     pub(crate) object: Value,
-    /// By what it is replaced, and through which subresource.
+    /// The objects that replace it, and the subresource of each replacement.
     pub(crate) replacements: Vec<(Value, Option<&'static str>)>,
 }
 

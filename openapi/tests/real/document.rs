@@ -1,4 +1,4 @@
-//! Schemas out of the server's own OpenAPI document, so that both sides go by the same types.
+//! Schemas from the server's own OpenAPI document, so that both sides use the same types.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ impl Document {
         Document { definitions: document["components"]["schemas"].clone(), made: RefCell::default() }
     }
 
-    /// The type with this name. Types that contain themselves are not followed; none of those we ask for does.
+    /// Returns the type with this name. Recursive types are not supported; none of the used ones is recursive.
     pub(crate) fn schema(&self, name: &str) -> SchemaRef {
         if let Some(made) = self.made.borrow().get(name) {
             return made.clone();

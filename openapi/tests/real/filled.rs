@@ -1,7 +1,7 @@
-//! What is filled in, compared: each object of the corpus is created there (dry run), and filled and prepared here.
-//! What was accepted there must then be found in order here.
+//! Compares defaulting: each object of the corpus is created on the server (dry run), and defaulted and prepared here.
+//! An object that the server accepts must then be valid here.
 //!
-//! Whatever is allocated, counted or signed by the server is not compared; see [`forget`].
+//! Values that the server allocates, counts or signs are not compared; see [`forget`].
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::cluster::{Answer, Cluster};
 use super::corpus::{Sample, samples, updates};
 
-/// What others add to objects. It is not what we compare.
+/// Admission plug-ins that change objects, which this test does not compare.
 const ADMISSION: [&str; 9] = [
     "ServiceAccount",
     "DefaultTolerationSeconds",
@@ -74,12 +74,12 @@ fn refused(object: &Value, answer: &Answer) -> String {
     format!("refused: {object}\n  {}", answer.message())
 }
 
-/// A new object is filled before the server writes its metadata, and then again only where that may have changed
-/// something. All of it again must make no difference.
+/// A new object is defaulted before the server writes its metadata, and afterwards only in places that may depend on
+/// that. Defaulting the whole object again must make no difference.
 #[test]
 fn what_is_prepared_is_filled_throughout() {
     for Sample { row, mut object, .. } in samples().into_iter().chain(updates()) {
-        // As a client that lets the server choose the name.
+        // As from a client that lets the server generate the name.
         let name = object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("name"));
         apply_defaults(row, &mut object);
         object["metadata"]["name"] = name.unwrap_or_else(|| "drawn".into());
@@ -94,7 +94,7 @@ fn what_is_prepared_is_filled_throughout() {
 
 // --- Replacing ---
 
-/// The object is created in earnest, replaced as a dry run, and deleted.
+/// Creates the object for real, replaces it in dry runs, and deletes it.
 fn replace(cluster: &Cluster, sample: &Sample) -> Vec<String> {
     let Sample { row, object, replacements } = sample;
     let path = collection(row);
@@ -117,7 +117,7 @@ fn replace_with(
 ) -> Result<(), String> {
     let way = if part.is_some() { &STATUS } else { &UPDATE };
     let place = part.map_or_else(|| path.to_owned(), |part| format!("{path}/{part}"));
-    // A controller may come between; then once more.
+    // A controller may write in between; then retry.
     for _ in 0..5 {
         let old = cluster.get(path).body;
         let mut next = next.clone();
@@ -133,7 +133,7 @@ fn replace_with(
     Err(format!("never still enough to be replaced: {path}"))
 }
 
-/// How an object is replaced: as a whole, or its status alone.
+/// How an object is replaced: as a whole, or only its status.
 struct Way {
     prepare: fn(&ResourceInfo, &Value, &mut Value, Timestamp),
     check: fn(&ResourceInfo, &Value, &Value) -> Vec<FieldError>,
@@ -161,7 +161,7 @@ fn compare_changed(
     same(next, ours, theirs, |object| forget_new(object, old))
 }
 
-/// What was allocated before must be kept, and is compared; what would be allocated now is not.
+/// Removes newly allocated values, which are not compared. Earlier ones must be kept, and are compared.
 fn forget_new(object: &mut Value, old: &Value) {
     if object["kind"] != "Service" {
         return;
@@ -179,7 +179,8 @@ fn forget_new(object: &mut Value, old: &Value) {
 
 // --- Odd objects ---
 
-/// With one value after the other replaced by something odd. What the schema would refuse is only to be survived.
+/// Replaces one value after the other by something unusual. Values that the schema would reject must only not cause a
+/// panic.
 pub(crate) fn fill_odd_objects() {
     let odd = [
         json!(null),
@@ -234,8 +235,8 @@ fn fill_twice(row: &ResourceInfo, object: Value) {
 
 // --- Creating ---
 
-/// The object with one value after the other replaced by null and by the zero of its type. Many of them are refused;
-/// what is accepted must look the same here.
+/// Returns the object with one value after the other replaced by null and by the zero of its type. The server rejects
+/// many of them; the results of the others must be the same here.
 fn variants(object: &Value) -> Vec<(String, Value)> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "") {
@@ -259,7 +260,7 @@ fn variants(object: &Value) -> Vec<(String, Value)> {
     variants
 }
 
-/// Items of one list are alike.
+/// Replaces list indexes by stars, because the items of one list are alike.
 fn without_indexes(pointer: &str) -> String {
     let steps = pointer.split('/').map(|step| if step.parse::<usize>().is_ok() { "*" } else { step });
     steps.collect::<Vec<_>>().join("/")
@@ -299,7 +300,7 @@ fn compare_new(row: &ResourceInfo, object: &Value, theirs: Value) -> Result<(), 
     same(object, ours, theirs, forget_allocated)
 }
 
-/// What the server took must not be refused here, except for what we say we do not serve.
+/// An object that the server accepted must be accepted here, except for features that we report as not served.
 fn accepted(object: &Value, errors: &[FieldError]) -> Result<(), String> {
     match errors {
         [] => Ok(()),
@@ -308,7 +309,7 @@ fn accepted(object: &Value, errors: &[FieldError]) -> Result<(), String> {
     }
 }
 
-/// What is not for us to know aside, ours is theirs.
+/// Compares our result with the server's, without values that only the server can know.
 fn same(
     object: &Value,
     mut ours: Value,
@@ -341,7 +342,8 @@ fn moment(object: &Value) -> Timestamp {
     object["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// What only the server knows. Times that are now may be a second apart; those an object came with are all in 2020.
+/// Removes values that only the server can know. Current times may differ by a second; those in the objects are all in
+/// 2020.
 fn forget(object: &mut Value) {
     forget_metadata(object);
     let mut remove = |pointer: &str, names: &[&str]| {
@@ -398,7 +400,7 @@ fn forget_fields(object: &mut Value, names: &[&str]) {
     }
 }
 
-/// Each place where two values differ.
+/// Returns each place in which two values differ.
 fn told(ours: &Value, theirs: &Value, path: &str) -> Vec<String> {
     match (ours, theirs) {
         _ if ours == theirs => Vec::new(),

@@ -1,7 +1,8 @@
-//! What we decode, fill in, patch and select, compared with a real kube-apiserver.
+//! Compares decoding, defaulting, patches and selectors with a real kube-apiserver.
 //!
-//! A patch is compared like this: the server applies it (dry run), and we apply it to the same object and send what we
-//! got as a plain update (dry run). Defaulting and validation happen to both, so the two answers must be equal.
+//! A patch is compared like this: the server applies it (dry run), and we apply it to the same object and send the
+//! result as a plain update (dry run). Both go through the server's defaulting and validation, so the two responses
+//! must be equal.
 
 mod bodies;
 mod cluster;
@@ -62,7 +63,7 @@ fn we_fill_in_what_a_real_server_does() {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
 }
 
-/// A kind and an object of it.
+/// A kind, and a valid object of it.
 pub(crate) struct Kind {
     pub(crate) path: &'static str,
     pub(crate) kind: &'static str,

@@ -1,4 +1,4 @@
-//! Patches of the three types, on objects that exist.
+//! Patches of the three types on existing objects.
 
 use openapi::codec::typed::decode_tree;
 use openapi::codec::{Syntax, decode};
@@ -32,7 +32,7 @@ pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<Stri
     assert_eq!(created.code, 201, "{}", created.body);
     for (patch_type, patch) in patches(kind.kind) {
         let patch = patch.to_string();
-        // Somebody else may write in between; then neither answer means anything.
+        // A controller may write in between; then the responses are not comparable.
         let outcome = (0..10).find_map(|_| compare_one(cluster, kind, patch_type, &patch));
         match outcome {
             Some(Ok(())) => {}
@@ -44,7 +44,7 @@ pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<Stri
     }
 }
 
-/// None if the object changed meanwhile.
+/// Returns `None` if the object changed meanwhile.
 fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) -> Option<Result<(), String>> {
     let path = format!("{}/sample", kind.path);
     let live = cluster.get(&path).body;
@@ -103,7 +103,7 @@ fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Valu
     Ok((walked.value, warnings))
 }
 
-/// What must be equal: without what a dry run makes up, and without the known differences.
+/// Returns the comparable parts: without values that a dry run generates, and without known differences.
 fn comparable(mut answer: Answer) -> Answer {
     answer.warnings.retain(|text| text.contains("field \""));
     if answer.body["kind"] != "Status" {
@@ -112,10 +112,10 @@ fn comparable(mut answer: Answer) -> Answer {
         }
         return answer;
     }
-    // Kubernetes answers 500 to a strategic merge patch that contradicts itself; we say 422 with the same words.
+    // Kubernetes answers 500 to a contradictory strategic merge patch; we answer 422 with the same message.
     let code = if answer.code == 500 { 422 } else { answer.code };
     let message = answer.message();
-    // What a mistyped object says differs, because Kubernetes has three ways to read one.
+    // The messages about a mistyped object differ, because Kubernetes has three decoders.
     let message = if message.starts_with(" \"\" is invalid: patch: ") { "unreadable" } else { message };
     Answer { code, body: json!(message), warnings: answer.warnings }
 }

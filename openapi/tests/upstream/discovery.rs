@@ -8,12 +8,12 @@ use crate::server::Server;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON: &str = "application/json";
 
-/// None are expected.
+/// Returns the differences of discovery; none are expected.
 pub(crate) fn differences(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |path: &str, accept: &str, ours: Value| {
         let mut theirs = server.get(path, accept);
-        // Where a server can be reached is its own affair.
+        // The addresses of the servers differ.
         if theirs.get("serverAddressByClientCIDRs").is_some() {
             theirs["serverAddressByClientCIDRs"] = ours["serverAddressByClientCIDRs"].clone();
         }
@@ -36,7 +36,7 @@ pub(crate) fn differences(server: &Server) -> Vec<String> {
     found
 }
 
-/// Every label we accept is accepted there, and one nobody knows is refused.
+/// Checks that the server accepts every field label that we accept, and rejects unknown ones.
 pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for row in built_in().iter().filter(|row| row.allows(Verb::List) && row.allows(Verb::Watch)) {
@@ -44,7 +44,7 @@ pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
             server.ask(&format!("{}/{}?limit=1&fieldSelector={label}%3Dx", root(row), row.plural), JSON).0
         };
         for field in &row.selectable {
-            // Some values are more than texts there.
+            // Some labels need a value of another type than text.
             let status = status(&field.label);
             if status != 200 {
                 found.push(format!("{}: {} is refused with {status}", row.qualified(), field.label));

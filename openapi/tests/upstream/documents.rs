@@ -9,7 +9,7 @@ use crate::server::Server;
 
 const JSON: &str = "application/json";
 
-/// Every pair of documents: a path, ours, theirs.
+/// Returns every pair of documents: a path, ours, theirs.
 fn pairs(server: &Server) -> Vec<(String, Value, Value)> {
     let versions: BTreeSet<_> = built_in().iter().map(|row| (&*row.group, &*row.version)).collect();
     let index = server.get("/openapi/v3", JSON);
@@ -24,11 +24,11 @@ fn pairs(server: &Server) -> Vec<(String, Value, Value)> {
         .collect()
 }
 
-/// Properties, extensions, defaults, enumerations, required fields. Not compared:
+/// Compares properties, extensions, defaults, enumerations and required fields. Not compared:
 /// - descriptions of lists and parameters, which are ours, and the enumeration of values that a server appends to a
 ///   description (the values themselves are compared);
-/// - the order in which required fields are named;
-/// - `WatchEvent`, which the crate our descriptions come from describes in its own way.
+/// - the order of required fields;
+/// - `WatchEvent`, which the crate with our descriptions describes differently.
 pub(crate) fn types_differ(server: &Server) -> Vec<String> {
     let mut found = BTreeSet::new();
     for (path, ours, theirs) in pairs(server) {
@@ -56,7 +56,7 @@ pub(crate) fn v2_differs(server: &Server) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Types only whole-server addresses use, which we do not describe.
+/// Types that only paths outside of API groups use, which we do not describe.
 const UNUSED: [&str; 4] = ["APIGroup", "APIGroupList", "APIVersions", "GroupVersionForDiscovery"];
 
 fn compare_types(document: &str, ours: &Value, theirs: &Value, found: &mut BTreeSet<String>) {
@@ -73,7 +73,7 @@ fn compare_types(document: &str, ours: &Value, theirs: &Value, found: &mut BTree
             continue;
         }
         let (mut one, mut other) = (comparable(&ours[name], name), comparable(&theirs[name], name));
-        // There, also versions that nobody serves have it.
+        // In v2, versions that are not served have it too.
         if document == "v2" && name.ends_with(".DeleteOptions") {
             one["x-kubernetes-group-version-kind"] = Value::Null;
             other["x-kubernetes-group-version-kind"] = Value::Null;
@@ -87,7 +87,7 @@ fn compare_types(document: &str, ours: &Value, theirs: &Value, found: &mut BTree
     }
 }
 
-/// What is left when what is not compared is taken away.
+/// Returns a definition without the parts that are not compared.
 fn comparable(definition: &Value, name: &str) -> Value {
     let mut definition = definition.clone();
     if name.ends_with("List") {
@@ -133,12 +133,12 @@ fn differing(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Addresses and what can be done there: action, kind, id, parameters, types of bodies and answers. Not compared:
+/// Compares paths and their operations: action, kind, id, parameters, types of bodies and responses. Not compared:
 /// - descriptions, which are ours;
-/// - `/watch/` addresses, deprecated for ten years and not served;
-/// - `shardSelector`, an alpha nobody switched on;
-/// - HEAD and OPTIONS of proxies, which discovery does not name;
-/// - whether a parameter is named with the path or with its only operation.
+/// - `/watch/` paths, which are deprecated and not served;
+/// - `shardSelector`, an alpha feature that is off by default;
+/// - HEAD and OPTIONS of proxies, which discovery does not list;
+/// - whether a parameter belongs to the path or to its only operation.
 pub(crate) fn paths_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for (document, ours, theirs) in pairs(server) {
@@ -178,7 +178,7 @@ fn operations(document: &Value) -> BTreeMap<String, Parts> {
     all
 }
 
-/// What is compared of an operation.
+/// Returns the compared parts of an operation.
 fn summary(operation: &Value, shared: &Value) -> Parts {
     let mut parts = Parts::new();
     for part in ["operationId", "tags", "x-kubernetes-action", "x-kubernetes-group-version-kind"] {

@@ -1,6 +1,7 @@
-//! Whether we say what a real kube-apiserver says. Needs the peers; skipped, with a word, where they are not installed.
+//! Compares the published documents and tables with those of a real kube-apiserver. Skipped, with a message, if the
+//! peers are not installed.
 //!
-//! Every comparison returns what differs beyond the differences it lists and explains, so one run shows all of them.
+//! Every comparison returns the differences beyond those that it lists and explains, so one run shows all of them.
 
 mod discovery;
 mod documents;

@@ -1,4 +1,4 @@
-//! A real kube-apiserver to ask.
+//! A real kube-apiserver to compare with.
 
 use peers::{Cluster, Request};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 pub(crate) struct Server(Cluster);
 
 impl Server {
-    /// None where the peers are missing, unless they are required.
+    /// Starts a server. `None` if the peers are missing and not required.
     pub(crate) fn start() -> Option<Server> {
         Cluster::start("comparing with a kube-apiserver", &[]).map(Server)
     }
 
-    /// The answer to a GET as JSON; panics on anything but 200.
+    /// Returns the response to a GET as JSON. Panics on any status but 200.
     pub(crate) fn get(&self, path: &str, accept: &str) -> Value {
         let (status, body) = self.ask(path, accept);
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));

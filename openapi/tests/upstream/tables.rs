@@ -11,7 +11,7 @@ use crate::server::Server;
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const MANIFESTS: &str = include_str!("manifests.yaml");
 
-/// Every table the server can show, with the objects in it.
+/// Returns every table that the server serves, with the objects in it.
 fn tables(server: &Server) -> Vec<(Arc<ResourceInfo>, Value)> {
     let rows = built_in().iter().filter(|row| row.allows(Verb::List));
     rows.map(|row| {
@@ -21,13 +21,13 @@ fn tables(server: &Server) -> Vec<(Arc<ResourceInfo>, Value)> {
     .collect()
 }
 
-/// Cells are filled from the object the server sends with each row, and compared with the cells it sends. Not compared:
-/// - ages, which differ while one looks; only whether there is one;
-/// - what follows the last column (an IPAddress has an age there, and no column for it);
+/// Computes cells from the object that the server sends with each row, and compares them with its cells. Not compared:
+/// - ages, because they change; only whether there is one;
+/// - cells after the last column (an IPAddress has an age there, and no column for it);
 /// - the targets of an autoscaler in its older version, which hides all but one of them in an annotation.
 pub(crate) fn cells_differ(server: &Server) -> Vec<String> {
     server.kubectl(&["apply", "-f", "-"], MANIFESTS);
-    // Controllers need a moment to make something of it.
+    // Controllers need a moment to write statuses.
     std::thread::sleep(std::time::Duration::from_secs(5));
     let now = jiff::Timestamp::now();
     let mut found = Vec::new();
@@ -60,12 +60,12 @@ fn is_moment(column: &str) -> bool {
     matches!(column, "Last Seen" | "First Seen" | "Duration" | "Last Schedule")
 }
 
-/// Whether a cell tells a time, rather than that there is none.
+/// Returns whether a cell shows a time.
 fn has_time(cell: &Value) -> bool {
     cell.as_str().is_some_and(|text| text.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Every object has a generation exactly if the rules of its kind give it one.
+/// Checks that an object has a generation exactly if the rules of its kind give it one.
 pub(crate) fn generations_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for (row, table) in tables(server) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::discovery::root;
 use crate::server::Server;
 
-/// What an update and a deletion of one object of every kind do there, as a dry run, and what our rows say of it.
+/// Compares the effects of an update and a deletion of one object of every kind (dry run) with our table of kinds.
 pub(crate) fn differences(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for row in built_in().iter().filter(|row| row.allows(Verb::List) && row.allows(Verb::Update)) {
@@ -31,7 +31,7 @@ pub(crate) fn differences(server: &Server) -> Vec<String> {
         check("create_on_update", row.create_on_update, status != 404, &answer);
 
         let (status, answer) = write(server, row, "DELETE", object, &json!({}));
-        // What waits for finalizers or orphans is shown as it waits, whatever its kind.
+        // An object that waits for finalizers or orphans is returned as such, whatever its kind.
         let waits = !answer["metadata"]["deletionTimestamp"].is_null();
         if (status == 200 || status == 202) && !waits {
             check("delete_answers_object", row.delete_answers_object, answer["kind"] != "Status", &answer);

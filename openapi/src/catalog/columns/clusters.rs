@@ -1,4 +1,4 @@
-//! Configuration, storage, nodes, and what a cluster tells about itself.
+//! Columns of configuration, storage, nodes, events and other kinds about the cluster itself.
 
 use std::collections::BTreeSet;
 
@@ -111,7 +111,7 @@ pub(super) const COLUMNS: &[Columns] = &[
     ),
 ];
 
-/// Both versions of the kind, whose fields have different names.
+/// Columns of both Event kinds, whose fields have different names.
 const EVENT: &[(&str, super::CellSource)] = &[
     ("Last Seen", Made(event_last_seen)),
     ("Type", Text("/type", "")),
@@ -127,7 +127,7 @@ const EVENT: &[(&str, super::CellSource)] = &[
     ("Count", Made(event_count)),
 ];
 
-/// The first of these that is not empty.
+/// Returns the first of the texts that is not empty.
 fn first(object: &Value, pointers: &[&str]) -> String {
     pointers.iter().map(|pointer| text(object, pointer)).find(|text| !text.is_empty()).unwrap_or_default()
 }
@@ -167,7 +167,7 @@ fn event_source(event: &Value, _: Timestamp) -> Value {
     }
 }
 
-/// An event without a count happened once.
+/// Returns how often the event happened: once, if it has no count.
 fn event_count(event: &Value, _: Timestamp) -> Value {
     let number = |pointer: &str| event.pointer(pointer).and_then(Value::as_i64).filter(|count| *count != 0);
     if event["series"].is_object() {
@@ -266,7 +266,7 @@ fn storage_class_of(object: &Value, _: Timestamp) -> Value {
     before.map_or_else(|| text(object, "/spec/storageClassName"), str::to_owned).into()
 }
 
-/// A claim shows what it got, so nothing until it is bound.
+/// Returns the provisioned capacity of a claim; empty until the claim is bound.
 fn claimed_capacity(claim: &Value, _: Timestamp) -> Value {
     match text(claim, "/spec/volumeName").is_empty() {
         true => json!(""),

@@ -1,5 +1,5 @@
-//! What fills each column of the built-in kinds' tables. Names, types and order of the columns are facts of
-//! `resources.json`; what a kube-apiserver shows in them is here.
+//! Cells of the built-in kinds' printer columns. `resources.json` has the names, types and order of the columns; the
+//! tables here say which value of an object each column shows, as in kube-apiserver.
 
 mod clusters;
 mod network;
@@ -8,10 +8,10 @@ mod workloads;
 
 use crate::catalog::printer::PrinterCell;
 
-/// A cell as a constant can write it.
+/// A [`PrinterCell`] in a form that a constant can hold.
 #[derive(Clone, Copy)]
 enum CellSource {
-    /// The text there, or the second.
+    /// The text at the pointer, or the second text.
     Text(&'static str, &'static str),
     Plain(&'static str, &'static str),
     Integer(&'static str),
@@ -26,17 +26,17 @@ enum CellSource {
     Made(fn(&serde_json::Value, jiff::Timestamp) -> serde_json::Value),
 }
 
-/// One resource's columns, in the form `plural.group`.
+/// The columns of one resource, which is named `plural.group`.
 type Columns = (&'static str, &'static [(&'static str, CellSource)]);
 
-/// Columns that mean the same everywhere, unless a kind says otherwise.
+/// Columns with the same meaning for all kinds, unless a kind has its own entry.
 const COMMON: &[(&str, CellSource)] = &[
     ("Name", CellSource::Text("/metadata/name", "")),
     ("Age", CellSource::Age("/metadata/creationTimestamp")),
     ("Created At", CellSource::Text("/metadata/creationTimestamp", "")),
 ];
 
-/// The subresource, not a resource.
+/// Columns of the `scale` subresource.
 const SCALE: &[Columns] = &[(
     "scale",
     &[
@@ -48,14 +48,14 @@ const SCALE: &[Columns] = &[(
 const TABLES: &[&[Columns]] =
     &[SCALE, clusters::COLUMNS, network::COLUMNS, policies::COLUMNS, workloads::COLUMNS];
 
-/// What fills the column of this name in this resource's table.
+/// Returns the cell of a resource's column.
 pub(super) fn cell(resource: &str, column: &str) -> Option<PrinterCell> {
     let own =
         TABLES.iter().copied().flatten().find(|(key, _)| *key == resource).map_or(&[][..], |(_, own)| own);
     own.iter().chain(COMMON).find(|(name, _)| *name == column).map(|(_, fill)| fill.cell())
 }
 
-/// Every resource with columns of its own. The first table is about a subresource.
+/// Returns the key of every resource with columns of its own. The first table, of a subresource, is skipped.
 #[cfg(test)]
 pub(super) fn mentioned() -> impl Iterator<Item = &'static str> {
     TABLES.iter().skip(1).copied().flatten().map(|(key, _)| *key)
@@ -82,7 +82,7 @@ impl CellSource {
     }
 }
 
-/// A list cut after the third, and how many more there are.
+/// Joins the first three items and adds how many more there are. Returns `nothing` for an empty list.
 fn few(all: &[String], nothing: &str) -> String {
     const SHOWN: usize = 3;
     match all.len() {
@@ -92,7 +92,7 @@ fn few(all: &[String], nothing: &str) -> String {
     }
 }
 
-/// The status of the condition of this type.
+/// Returns the condition of the type `kind`.
 fn condition<'a>(object: &'a serde_json::Value, pointer: &str, kind: &str) -> Option<&'a serde_json::Value> {
     crate::catalog::printer::items(object, pointer).find(|condition| condition["type"] == kind)
 }

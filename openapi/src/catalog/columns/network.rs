@@ -1,4 +1,4 @@
-//! Services, what is behind them and what leads to them.
+//! Columns of Services, endpoints, Ingresses and network policies.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ fn joined(texts: &[String], nothing: &str) -> Value {
     }
 }
 
-/// The addresses a load balancer got.
+/// Returns the addresses of a load balancer's status.
 fn balanced(object: &Value) -> String {
     let addresses: BTreeSet<String> = items(object, "/status/loadBalancer/ingress")
         .map(|point| match text(point, "/ip") {

@@ -1,4 +1,4 @@
-//! Who may do what, how much of it, and who is asked first.
+//! Columns of RBAC, admission, quota, disruption and scaling policies.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn param_ref(binding: &Value, _: Timestamp) -> Value {
     }
 }
 
-/// `cpu: 1/2, pods: 3/10` for what is requested or for what is limited.
+/// Returns `cpu: 1/2, pods: 3/10` for the resources of a quota: for limits, or for requests and counts.
 fn used(quota: &Value, limits: bool) -> Value {
     let hard = quota["status"]["hard"].as_object().into_iter().flatten();
     let told =
@@ -158,12 +158,12 @@ fn signing_condition(request: &Value, _: Timestamp) -> Value {
     told.into()
 }
 
-/// What an autoscaler measures and aims at: `cpu: 30%/80%, 12/20 (avg) + 1 more...`
+/// Returns an autoscaler's current and target values: `cpu: 30%/80%, 12/20 (avg) + 1 more...`
 pub(super) fn autoscaler_targets(autoscaler: &Value, _: Timestamp) -> Value {
     const SHOWN: usize = 2;
     let specs: Vec<&Value> = items(autoscaler, "/spec/metrics").collect();
     let statuses: Vec<&Value> = items(autoscaler, "/status/currentMetrics").collect();
-    // The older version of the kind knows one metric, and calls it by its name.
+    // `autoscaling/v1` has one metric, in a field of its own.
     if let Some(target) = autoscaler["spec"]["targetCPUUtilizationPercentage"].as_i64() {
         let current = &autoscaler["status"]["currentCPUUtilizationPercentage"];
         let current = current.as_i64().map_or("<unknown>".to_owned(), |current| format!("{current}%"));

@@ -1,8 +1,7 @@
-//! From protobuf to JSON.
+//! Decodes protobuf to JSON.
 //!
-//! The result is what Kubernetes itself would show for the same bytes, down to which fields are `null`, zero
-//! or absent. The sender need not be a Kubernetes client, so fields it would always write may be
-//! missing.
+//! The result is what Kubernetes itself would show for the same bytes, down to which fields are `null`, zero or absent.
+//! The client need not be a Kubernetes client, so fields that such a client always writes may be missing.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,13 +12,13 @@ use super::{Fault, Problem, envelope, leaf};
 use crate::codec;
 use crate::schema::messages::{Cardinality, FieldType, Message, MessageField, MessageShape, MessageTable};
 
-/// How deep objects and lists nest in what we make. `serde_json` reads back 128 levels; the rest is for the
-/// list or event that a client may find the object in.
+/// The maximum nesting of objects and lists in a result. `serde_json` reads 128 levels; the rest is for the list or
+/// watch event that contains the object in a response.
 const DEPTH_LIMIT: usize = 100;
 
-/// An object costs a map, hundreds of bytes, and two bytes of protobuf can ask for one. The shortest object
-/// in JSON, with a field to make a map for, takes eight, so this lets a body have no more of them than JSON
-/// of the same size could; plus those that short bodies imply.
+/// Returns the maximum number of objects in a result. An object costs a map of hundreds of bytes, and two bytes of
+/// protobuf can create one. In JSON the shortest object with its key takes eight bytes, so this allows a body no more
+/// objects than JSON of the same size has, plus those that short bodies imply.
 fn object_limit(body: &[u8]) -> usize {
     20_000 + body.len() / 8
 }
@@ -72,7 +71,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Adds fields that JSON shows although the sender left them out.
+    /// Adds fields that JSON shows although the client omitted them.
     fn complete(
         &mut self,
         message: &Message,
@@ -97,7 +96,7 @@ impl Decoder {
     ) -> Result<(), Fault> {
         match field.many {
             Cardinality::One => self.one_into(field, wire, object, depth),
-            // Nothing, packed: no list either.
+            // An empty packed list is no list.
             Cardinality::List if packed(field.kind, wire).is_some_and(<[u8]>::is_empty) => Ok(()),
             Cardinality::List => {
                 let Value::Array(list) = slot(object, field.name, || Value::Array(Vec::new())) else {
@@ -131,7 +130,7 @@ impl Decoder {
             if field.inline {
                 return self.fields_into(message, wire.bytes()?, object, depth - 1);
             }
-            // A message sent in parts is the sum of its parts.
+            // A message sent in parts is merged from its parts.
             if message.shape == MessageShape::Object
                 && let Some(Value::Object(begun)) = object.get_mut(field.name)
             {
@@ -139,8 +138,8 @@ impl Decoder {
             }
         }
         let value = self.value(field.kind, wire, depth)?;
-        // A pointer to a zero is there; but `null`, which is how zero times look, means to every reader that it
-        // is not.
+        // A pointer to a zero value stays. `null`, the form of zero times, goes: every reader takes it for an absent
+        // field.
         if field.omit && (value.is_null() || !field.pointer && is_empty(&value)) {
             object.remove(field.name);
         } else {
@@ -227,10 +226,10 @@ impl Decoder {
 
     fn union(&mut self, message: &Message, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
         let mut set = Map::new();
-        // This counts as a level, although JSON has none here; real schemas are not nested that deep.
+        // This counts as a level, although JSON has none here; real schemas never nest that deep.
         self.fields_into(message, bytes, &mut set, depth)?;
         let mut values: Vec<_> = set.into_iter().map(|(_, value)| value).collect();
-        // A schema that is also allowed is a schema; a list beside a schema is the list.
+        // A schema overrides a boolean; a list overrides a schema.
         values.sort_by_key(|value| match value {
             Value::Array(_) => 2,
             Value::Object(_) => 1,
@@ -244,7 +243,7 @@ impl Decoder {
         Ok(values.pop().unwrap_or(unset))
     }
 
-    /// JSON in bytes. Where an object of any kind may stand, it may also be an envelope of its own.
+    /// Decodes JSON in bytes. In a field for an object of any kind, the bytes may also be an envelope.
     fn raw(&mut self, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
         let mut reader = WireReader::new(bytes);
         let mut raw = &[][..];
@@ -267,7 +266,7 @@ impl Decoder {
         Ok(value)
     }
 
-    /// What is in an envelope, of the kind that it says or that its place implies.
+    /// Decodes the content of an envelope. The kind is the envelope's own or the one that the field implies.
     pub(super) fn opened(
         &mut self,
         opened: &envelope::OpenedEnvelope<'_>,
@@ -289,7 +288,7 @@ impl Decoder {
     }
 }
 
-/// All numbers of a list in one field. Kubernetes never writes them like this, but others may.
+/// Returns the bytes of a packed list: all its numbers in one field. Kubernetes never writes these, other clients may.
 fn packed(kind: FieldType, wire: Wire<'_>) -> Option<&[u8]> {
     match (kind, wire) {
         (FieldType::Bool | FieldType::Int32 | FieldType::Int64, Wire::Bytes(packed)) => Some(packed),
@@ -304,13 +303,13 @@ fn slot<'a>(object: &'a mut Map<String, Value>, name: &str, new: fn() -> Value) 
     &mut object[name]
 }
 
-/// Bytes that are no text become replacement characters, as they do in the JSON of Kubernetes: an Event whose
+/// Returns bytes as text. Invalid UTF-8 becomes replacement characters, as in the JSON of Kubernetes: an Event whose
 /// message was cut in the middle of a character is still an Event.
 fn text(wire: Wire<'_>) -> Result<String, Problem> {
     Ok(String::from_utf8_lossy(wire.bytes()?).into_owned())
 }
 
-/// A whole number is written as one: JSON has `1` where Rust would write `1.0`.
+/// Returns a number as JSON. A whole number is written as one: `1` where Rust would write `1.0`.
 fn number(double: f64) -> Result<Value, Problem> {
     let whole = double as i64;
     if whole as f64 == double && whole != i64::MAX {

@@ -1,7 +1,7 @@
-//! From JSON to protobuf, byte for byte what Kubernetes would write.
+//! Encodes JSON as protobuf, byte for byte as Kubernetes would write it.
 //!
-//! Fields the table does not know are left out, as they would be in Kubernetes. Everything is written last
-//! first; see [`WireWriter`].
+//! Fields that the table does not contain are omitted, as in Kubernetes. The output is written from its end to its
+//! beginning; see [`WireWriter`].
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::wire::WireWriter;
 use super::{Fault, Problem, leaf};
 use crate::schema::messages::{Cardinality, FieldType, Message, MessageField, MessageShape, MessageTable};
 
-/// As deep as `serde_json` reads; a value made in memory may be deeper.
+/// The maximum depth that `serde_json` reads; a value built in memory may be deeper.
 const DEPTH_LIMIT: usize = 128;
 
 #[derive(Debug)]
@@ -70,8 +70,7 @@ impl Encoder {
 
     fn map(&mut self, field: &MessageField, map: &Map<String, Value>, depth: usize) -> Result<(), Fault> {
         let mut entries: Vec<_> = map.iter().collect();
-        // They are sorted already, unless someone in the build asked `serde_json` to keep the order of the
-        // text.
+        // Already sorted, unless a feature of `serde_json` in this build preserves the order of the text.
         entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries.into_iter().rev() {
             let end = self.out.written();
@@ -84,7 +83,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// One value as field `number`. `null` is the zero of any type.
+    /// Writes one value as field `number`. `null` is the zero value of any type.
     fn value(&mut self, number: u32, kind: FieldType, value: &Value, depth: usize) -> Result<(), Fault> {
         match (kind, value) {
             (FieldType::Message(id), _) => {
@@ -136,7 +135,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes a list or an object into the one field of `message` that holds such.
+    /// Writes a list or an object into the only field of `message` with that cardinality.
     fn only(
         &mut self,
         message: &Message,
@@ -159,8 +158,8 @@ impl Encoder {
         }
     }
 
-    /// A union with a boolean in it writes that too: a schema for more properties means that there may be
-    /// more.
+    /// Writes a value of a union type. If the union has a boolean, it is written too: a schema for additional
+    /// properties implies that they are allowed.
     fn union(&mut self, message: &Message, value: &Value, depth: usize) -> Result<(), Fault> {
         match value {
             Value::Array(_) => self.only(message, Cardinality::List, value, depth)?,

@@ -1,5 +1,4 @@
-//! What Kubernetes puts around a message: four bytes, and a message that says the type and carries the
-//! object.
+//! The envelope of a Kubernetes object in protobuf: four bytes, and a message with the object's type and bytes.
 
 use super::Problem;
 use super::wire::{WireReader, WireWriter};
@@ -13,7 +12,7 @@ pub(super) struct OpenedEnvelope<'a> {
     pub(super) raw: &'a [u8],
 }
 
-/// What follows [`MAGIC`]; there must be something.
+/// Returns the bytes after [`MAGIC`], of which there must be some.
 pub(super) fn body(bytes: &[u8]) -> Result<&[u8], Problem> {
     match bytes.strip_prefix(MAGIC) {
         None if bytes.is_empty() => Err(Problem::Nothing),
@@ -23,7 +22,7 @@ pub(super) fn body(bytes: &[u8]) -> Result<&[u8], Problem> {
     }
 }
 
-/// Reads a [`body`].
+/// Decodes an envelope that [`body`] returned.
 pub(super) fn open(body: &[u8]) -> Result<OpenedEnvelope<'_>, Problem> {
     let mut opened = OpenedEnvelope { api_version: "", kind: "", raw: &[] };
     let mut reader = WireReader::new(body);
@@ -31,7 +30,7 @@ pub(super) fn open(body: &[u8]) -> Result<OpenedEnvelope<'_>, Problem> {
         match number {
             1 => open_type(wire.bytes()?, &mut opened)?,
             2 => opened.raw = wire.bytes()?,
-            // How the object is compressed. There has never been a way.
+            // The content encoding. None is defined.
             3 if !wire.bytes()?.is_empty() => return Err(Problem::Encoding),
             _ => {}
         }
@@ -52,14 +51,14 @@ fn open_type<'a>(message: &'a [u8], opened: &mut OpenedEnvelope<'a>) -> Result<(
     Ok(())
 }
 
-/// Writes what stands behind the object, and returns where the object ends.
+/// Writes the fields after the object and returns where the object ends.
 pub(super) fn begin(out: &mut WireWriter) -> usize {
     out.bytes_field(4, b"");
     out.bytes_field(3, b"");
     out.written()
 }
 
-/// Writes what stands before an object of so many bytes.
+/// Writes the fields before an object of `length` bytes.
 pub(super) fn close(out: &mut WireWriter, length: usize, api_version: &str, kind: &str) {
     out.announce(2, length);
     let end = out.written();

@@ -1,6 +1,6 @@
-//! Messages that are one value in JSON: points in time, quantities, and numbers that may be names.
+//! Messages that are scalars in JSON: times, quantities, and int-or-string values.
 //!
-//! An empty message is the zero of its type, and so is `null`, in both directions.
+//! An empty message and `null` both mean the zero value of the type, in both directions.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::time;
 use super::wire::{WireReader, WireWriter};
 
 pub(super) fn read_time(message: &[u8]) -> Result<Value, Problem> {
-    // The nanoseconds are not looked at: JSON has no place for them, and both must say the same.
+    // The nanoseconds are ignored, as JSON cannot represent them and both encodings must mean the same time.
     let (seconds, _) = read_timestamp(message)?;
     written_time(seconds, None)
 }
@@ -118,7 +118,7 @@ pub(super) fn write_int_or_string(out: &mut WireWriter, value: &Value) -> Result
     Ok(())
 }
 
-/// A number that fits 32 bits, as the 64 that are written for it.
+/// Checks that a number fits 32 bits and returns it as the 64 bits that protobuf writes.
 pub(super) fn int32(value: &Value) -> Result<i64, Problem> {
     let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
     number.map(i64::from).ok_or(Problem::Expected("a number of 32 bits"))

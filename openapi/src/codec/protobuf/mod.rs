@@ -1,18 +1,17 @@
-//! Built-in kinds as `application/vnd.kubernetes.protobuf`, to and from JSON.
+//! Converts built-in kinds between `application/vnd.kubernetes.protobuf` and JSON.
 //!
-//! Most clients written in Go send built-in kinds this way and cannot be talked out of it, so reading it is
-//! not optional. Nothing else in Holon knows protobuf: whatever comes in becomes a JSON value here, at the
-//! edge.
+//! Most clients written in Go send built-in kinds this way and cannot be configured otherwise, so decoding it is
+//! required. Nothing else in Holon knows protobuf: here, at the edge, it becomes a JSON value.
 //!
 //! ```text
 //! k8s\0 { type: {apiVersion, kind}, raw: <message>, … }       an object (`envelope`)
 //!                    |                  |
 //!                    v                  v
-//!       `schema::messages` (messages.txt) says which fields the message has, what they are called in JSON,
-//!       and when JSON shows them; `decode` and `encode` walk the message and the value by it
+//!       `schema::messages` (messages.txt) says which fields the message has, their names in JSON, and when JSON shows
+//!       them; `decode` and `encode` traverse the message and the value with it
 //! ```
 //!
-//! There is no code for any kind. There are no custom kinds either: they have no field numbers.
+//! No code is specific to a kind. Custom kinds have no field numbers and therefore no protobuf encoding.
 
 mod decode;
 mod encode;
@@ -28,7 +27,7 @@ use decode::Decoder;
 use encode::Encoder;
 use wire::WireWriter;
 
-/// An object that came in protobuf.
+/// An object decoded from protobuf.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decoded {
     pub api_version: String,
@@ -37,16 +36,16 @@ pub struct Decoded {
     pub value: Value,
 }
 
-/// What is wrong, and where in the object.
+/// An error, and the path of the field it is about.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}{problem}", place(.path))]
 pub struct ProtobufError {
-    /// `spec.template.spec.containers`; empty if it is about the whole.
+    /// `spec.template.spec.containers`; empty if the error is about the whole object.
     pub path: String,
     pub problem: Problem,
 }
 
-/// Inside this module, an error on its way up collects its path.
+/// The error type inside this module. Callers prepend fields to its path.
 type Fault = ProtobufError;
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -60,9 +59,9 @@ pub enum Problem {
     NotAnEnvelope,
     #[error("empty body")]
     EmptyEnvelope,
-    #[error("the object does not say its apiVersion and kind")]
+    #[error("the object has no apiVersion and kind")]
     NoType,
-    #[error("there is no kind {kind:?} in {api_version:?} that protobuf could carry")]
+    #[error("kind {kind:?} in {api_version:?} has no protobuf encoding")]
     UnknownType { api_version: String, kind: String },
     #[error("the object has an unknown content encoding")]
     Encoding,
@@ -70,13 +69,13 @@ pub enum Problem {
     Truncated,
     #[error("proto: integer overflow")]
     Varint,
-    #[error("no field can have this number")]
+    #[error("invalid field number")]
     FieldNumber,
-    #[error("the field is not of this type")]
+    #[error("wrong wire type")]
     WireType,
     #[error("objects nest too deep")]
     TooDeep,
-    #[error("there are more objects than a body of this size can mean")]
+    #[error("too many objects for a body of this size")]
     TooMany,
     #[error("the time is outside of the years 0 to 9999")]
     Time,
@@ -86,17 +85,17 @@ pub enum Problem {
     Expected(&'static str),
 }
 
-/// Whether objects of this kind can be read and written.
+/// Reports whether objects of this kind can be decoded and encoded.
 pub fn knows(api_version: &str, kind: &str) -> bool {
     MessageTable::get().kind(api_version, kind).is_some()
 }
 
-/// Reads an object that says what it is.
+/// Decodes an object that contains its kind.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, ProtobufError> {
     decode_as(bytes, "", "")
 }
 
-/// Reads an object of the kind it says, or of this kind where it says none.
+/// Decodes an object of the kind that it contains, or of the given kind if it contains none.
 pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<Decoded, ProtobufError> {
     let opened = envelope::open(envelope::body(bytes)?)?;
     let api_version = if opened.api_version.is_empty() { api_version } else { opened.api_version };
@@ -105,7 +104,7 @@ pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<Decoded,
     Ok(Decoded { api_version: api_version.to_owned(), kind: kind.to_owned(), value })
 }
 
-/// Writes an object that says what it is.
+/// Encodes an object that contains its kind.
 pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     let (api_version, kind) = said(object)?;
     let mut encoder = Encoder::new();
@@ -116,14 +115,14 @@ pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     Ok(encoder.out.finish())
 }
 
-/// A list that is written item by item. How long it is stands before it, so the lengths of all items have to be known
-/// by then.
+/// A list that is written item by item. Its total length comes first, so the lengths of all items must be known before
+/// the first byte is written.
 #[derive(Clone, Debug)]
 pub struct List {
     api_version: String,
     kind: String,
     message: &'static messages::Message,
-    /// Of the field with the items.
+    /// The field number of `items`.
     number: u32,
 }
 
@@ -135,7 +134,7 @@ impl List {
         Ok(List { api_version: api_version.to_owned(), kind: kind.to_owned(), message, number })
     }
 
-    /// What stands before `items_bytes` bytes of items.
+    /// Returns the bytes before `items_bytes` bytes of items.
     pub fn head(&self, metadata: &Value, items_bytes: usize) -> Result<Vec<u8>, ProtobufError> {
         let mut encoder = Encoder::new();
         encoder.object(self.message, &Map::from_iter([("metadata".to_owned(), metadata.clone())]), 0)?;
@@ -144,7 +143,7 @@ impl List {
         Ok(encoder.out.finish())
     }
 
-    /// One item. The same object always becomes the same bytes.
+    /// Encodes one item. The same object always results in the same bytes.
     pub fn item(&self, object: &Value) -> Result<Vec<u8>, ProtobufError> {
         let (api_version, kind) = said(object)?;
         let mut encoder = Encoder::new();
@@ -153,7 +152,7 @@ impl List {
         Ok(encoder.out.finish())
     }
 
-    /// What stands behind the last item.
+    /// Returns the bytes after the last item.
     pub fn tail(&self) -> Vec<u8> {
         let mut out = WireWriter::default();
         envelope::begin(&mut out);
@@ -176,15 +175,15 @@ fn fields_of(object: &Value) -> Result<&Map<String, Value>, Problem> {
     object.as_object().ok_or(Problem::Expected("an object"))
 }
 
-/// One event of a watch: four bytes of length, and a message with the type and the object as [`encode()`]
-/// wrote it.
+/// Encodes one watch event: four bytes of length, and a message with the type and the object as [`encode()`] returned
+/// it.
 pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
     let mut out = WireWriter::default();
     let end = out.written();
     out.bytes_field(1, object);
     out.close(2, end);
     out.bytes_field(1, event_type.as_bytes());
-    // A length of four bytes holds 4 GiB, thousands of times what an object may have.
+    // Four bytes of length allow 4 GiB, thousands of times the maximum size of an object.
     out.raw(&u32::try_from(out.written()).unwrap_or(u32::MAX).to_be_bytes());
     out.finish()
 }
@@ -194,10 +193,10 @@ fn place(path: &str) -> String {
 }
 
 impl ProtobufError {
-    /// What a client is told, with status 400, when `bytes` were to be an object of this kind and version.
+    /// Returns the message for the client, with status 400, if `bytes` should be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), bytes: &[u8]) -> String {
         let why = match self.problem {
-            // Kubernetes does not say where.
+            // Kubernetes omits the path of these.
             Problem::Truncated | Problem::Varint => self.problem.to_string(),
             _ => self.to_string(),
         };
@@ -214,7 +213,7 @@ impl ProtobufError {
         }
     }
 
-    /// The same, seen from the object that has the failing one as `field`.
+    /// Prepends `field` to the path.
     fn within(mut self, field: &str) -> Self {
         if field != "-" {
             self.path =

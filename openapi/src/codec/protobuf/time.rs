@@ -1,16 +1,16 @@
-//! Points in time between text (RFC 3339, as Kubernetes writes it) and seconds since 1970.
+//! Converts times between text (RFC 3339, as Kubernetes writes it) and seconds since 1970.
 //!
-//! Only years of four digits exist on either side: text knows no others.
+//! Both directions accept only years of four digits, because the text has no others.
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Midnight of 1 January of year 1. Go calls this moment zero, and Kubernetes writes it as `null`.
+/// Midnight of 1 January of year 1: Go's zero time, which Kubernetes writes as `null`.
 pub(super) const ZERO: i64 = -62_135_596_800;
 
 const FIRST: i64 = -62_167_219_200; // 0000-01-01T00:00:00Z
 const LAST: i64 = 253_402_300_799; // 9999-12-31T23:59:59Z
 
-/// `2026-11-16T04:23:11Z`; with six decimals if there are `micros`.
+/// Formats as `2026-11-16T04:23:11Z`, with six decimals if `micros` is given.
 pub(super) fn format(seconds: i64, micros: Option<u32>) -> Option<String> {
     if !(FIRST..=LAST).contains(&seconds) {
         return None;
@@ -22,7 +22,7 @@ pub(super) fn format(seconds: i64, micros: Option<u32>) -> Option<String> {
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{decimals}Z"))
 }
 
-/// Seconds and nanoseconds of a text with any offset and any number of decimals.
+/// Parses a time with any offset and any number of decimals to seconds and nanoseconds.
 pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     let bytes = text.as_bytes();
     let (clock, rest) = bytes.split_at_checked(19)?;
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
     let days = days(year, month, day);
-    // A day the calendar does not have, such as 30 February, comes back as another.
+    // A date that the calendar does not have, such as 30 February, does not survive the round trip.
     if date(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     (FIRST..=LAST).contains(&seconds).then_some((seconds, nanos))
 }
 
-/// Nanoseconds, and what follows them. Decimals past the ninth are dropped.
+/// Parses the decimals to nanoseconds and returns the rest of the text. Decimals past the ninth are dropped.
 fn decimals(rest: &[u8]) -> Option<(u32, &[u8])> {
     let Some((b'.', rest)) = rest.split_first() else { return Some((0, rest)) };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -54,7 +54,7 @@ fn decimals(rest: &[u8]) -> Option<(u32, &[u8])> {
     (length > 0).then_some((nanos, rest))
 }
 
-/// Seconds east of Greenwich.
+/// Parses the offset from UTC to seconds, positive in the east.
 fn offset(rest: &[u8]) -> Option<i64> {
     let (sign, rest) = match rest {
         b"Z" => return Some(0),
@@ -76,7 +76,7 @@ fn digits(bytes: &[u8]) -> Option<i64> {
 // The calendar repeats every 400 years, which are 146,097 days. Counted from a first of March, the leap day
 // is the last of its year and the months before it follow one rule: 153 days make five of them.
 
-/// Days since 1970 of a date. The month may be anything from 0 to 99; see the caller.
+/// Returns the days since 1970 of a date. The month may be anything from 0 to 99; see the caller.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -85,10 +85,10 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - DAYS_TO_1970
 }
 
-/// From 1 March of year 0 to 1 January 1970.
+/// Days from 1 March of year 0 to 1 January 1970.
 const DAYS_TO_1970: i64 = 719_468;
 
-/// Year, month and day.
+/// Returns year, month and day of a number of days since 1970.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_1970;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,18 +1,17 @@
-//! Protobuf's wire format, and nothing about Kubernetes.
+//! Protobuf's wire format, without anything specific to Kubernetes.
 //!
-//! [`WireReader`] hands out the fields of one message in the order they were written. [`WireWriter`] works from the
-//! last byte to the first: a length stands in front of what it counts, so a writer that goes backwards knows it
-//! by then.
+//! [`WireReader`] returns the fields of one message in the order they were written. [`WireWriter`] writes from the last
+//! byte to the first: a length precedes the bytes it counts, and is known by then.
 
 use super::Problem;
 
-/// The value of one field, as far as the wire tells.
+/// The value of one field, as far as the wire format determines it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// No field in Kubernetes is one, so its value is never read.
+    /// The value is dropped, because no field of Kubernetes has this type.
     Fixed32,
 }
 
@@ -56,7 +55,7 @@ impl<'a> WireReader<'a> {
         WireReader { rest: message }
     }
 
-    /// The next field and its number; `None` at the end of the message.
+    /// Returns the number and value of the next field; `None` at the end of the message.
     pub(super) fn field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Problem> {
         while !self.rest.is_empty() {
             let (number, wire_type) = self.key()?;
@@ -69,7 +68,7 @@ impl<'a> WireReader<'a> {
         Ok(None)
     }
 
-    /// One of the bare numbers a packed list consists of; `None` at its end.
+    /// Returns the next number of a packed list; `None` at its end.
     pub(super) fn packed_varint(&mut self) -> Result<Option<u64>, Problem> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
@@ -93,8 +92,8 @@ impl<'a> WireReader<'a> {
         })
     }
 
-    /// Goes past a group whose start has been read, and past the groups in it; in a loop, because how deep
-    /// they nest is the sender's choice.
+    /// Skips a group whose start was read, and the groups in it. It loops instead of recursing, because the client
+    /// chooses how deep they nest.
     fn skip_group(&mut self) -> Result<(), Problem> {
         let mut open = 1_u64;
         while open > 0 {
@@ -134,11 +133,10 @@ impl<'a> WireReader<'a> {
     }
 }
 
-/// Everything below goes in front of what has been written so far: fields, and elements of lists, come last
-/// first.
+/// A writer that prepends: fields and list elements are written last to first.
 #[derive(Debug, Default)]
 pub(super) struct WireWriter {
-    /// Filled from its end; `free` bytes at its beginning are not written yet.
+    /// Filled from its end; the first `free` bytes are unused.
     buffer: Vec<u8>,
     free: usize,
 }
@@ -178,12 +176,12 @@ impl WireWriter {
         self.key(number, BYTES);
     }
 
-    /// Makes everything written since `end` was [`WireWriter::written`] the message in field `number`.
+    /// Makes everything that was written since [`WireWriter::written`] returned `end` the message in field `number`.
     pub(super) fn close(&mut self, number: u32, end: usize) {
         self.announce(number, self.written() - end);
     }
 
-    /// Says that the message in field `number` has so many bytes.
+    /// Writes the key and the length of the message in field `number`.
     pub(super) fn announce(&mut self, number: u32, length: usize) {
         self.varint(length as u64);
         self.key(number, BYTES);
@@ -205,7 +203,7 @@ impl WireWriter {
         self.raw(&bytes[..=length]);
     }
 
-    /// Makes room for `needed` more bytes. Doubling keeps the copying linear in what is written.
+    /// Makes room for `needed` more bytes. Doubling keeps the total copying linear in the bytes written.
     fn grow(&mut self, needed: usize) {
         let room = self.buffer.len().max(needed).max(1024);
         let mut larger = vec![0; room + self.written()];

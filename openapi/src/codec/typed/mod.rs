@@ -1,14 +1,14 @@
-//! Reads a value the way Kubernetes reads it into the structs of a built-in kind.
+//! Decodes a value as Kubernetes decodes it into the Go structs of a built-in kind.
 //!
 //! ```text
-//! text or tree ──▶ walk along the schema ──▶ value without what the kind does not have
-//!                                        ├─▶ strict decoding errors: unknown and duplicate fields, in the order met
-//!                                        └─▶ or the first value of a wrong type, in Go's words
+//! text or tree ──▶ decode by the schema ──▶ value without unknown fields
+//!                                       ├─▶ strict decoding errors: unknown and duplicate fields, in order met
+//!                                       └─▶ or the first value of a wrong type, in Go's words
 //! ```
 //!
-//! One walk serves JSON text, where the order is the document's, and trees made from YAML, protobuf or patches, where it
-//! is the alphabet's. Nulls disappear, quantities and times become canonical. Custom kinds are trees, and read as such:
-//! see [`crate::crd`].
+//! The same code decodes JSON text, in the order of the document, and trees made from YAML, protobuf or patches, in
+//! alphabetical order. Nulls are removed, quantities and times become canonical. Objects of custom kinds are always
+//! decoded as trees: see [`crate::crd`].
 
 mod types;
 mod untyped;
@@ -28,19 +28,19 @@ use crate::meta::time;
 use crate::schema::{ObjectSchema, Schema, Shape};
 use api::meta::quantity::{Quantity, QuantityError};
 
-/// No more than this many strict decoding errors are reported for one body, as in Kubernetes.
+/// The maximum number of strict decoding errors for one body, as in Kubernetes.
 const MAX_STRICT_ERRORS: usize = 100;
 
-/// Something odd that is not an error unless the client wants it to be.
+/// An anomaly of a body that is a warning or an error, depending on `fieldValidation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StrictDecodingError {
-    /// The kind has no such field: `spec.containers[0].foo`.
+    /// A field that the kind does not have: `spec.containers[0].foo`.
     UnknownField(String),
-    /// The field was given twice; the last one counts.
+    /// A field that occurs twice; the last value counts.
     DuplicateField(String),
-    /// The same in YAML, where all of them are told in one text.
+    /// Duplicate fields in YAML, all in one text.
     Yaml(String),
-    /// In a step of a JSON patch, not in the object.
+    /// An error in an operation of a JSON patch, not in the object.
     JsonPatch(Box<StrictDecodingError>),
 }
 
@@ -55,19 +55,19 @@ impl fmt::Display for StrictDecodingError {
     }
 }
 
-/// A value that was read.
+/// A decoded value and its strict decoding errors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decoded {
     pub value: Value,
     pub strict_errors: Vec<StrictDecodingError>,
 }
 
-/// A value of a type the field does not have, in Go's words.
+/// A value of the wrong type for its field, in Go's words.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Mismatch(pub String);
 
-/// Reads a tree as what `schema` describes.
+/// Decodes a tree with a schema.
 pub fn decode_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     if schema.is_custom() {
         return unstructured::decode_unstructured(tree, schema);
@@ -75,8 +75,8 @@ pub fn decode_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     decode_source(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
 }
 
-/// The same for what a strategic merge patch made. Kubernetes does not decode that but convert it, which has other words
-/// for what is wrong.
+/// Decodes the result of a strategic merge patch. Kubernetes converts it instead of decoding it, with other error
+/// texts.
 pub fn convert_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     let mut decoder = TypedDecoder { converts: true, ..TypedDecoder::default() };
     let read = Typed { decoder: &mut decoder, schema }.deserialize(tree);
@@ -84,7 +84,7 @@ pub fn convert_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     decoder.finish(value)
 }
 
-/// Reads anything as what `schema` describes. The outer error is the source's.
+/// Decodes any source with a schema. The outer error is the source's.
 pub(crate) fn decode_source<'de, D: Deserializer<'de>>(
     source: D,
     schema: &Schema,
@@ -94,18 +94,18 @@ pub(crate) fn decode_source<'de, D: Deserializer<'de>>(
     Ok(decoder.finish(value))
 }
 
-/// Reads anything as it is, and reports duplicates wherever they are.
+/// Decodes any source without a schema, and reports duplicate fields at any depth.
 pub(crate) fn decode_untyped<'de, D: Deserializer<'de>>(source: D) -> Result<Decoded, D::Error> {
     let mut decoder = TypedDecoder::default();
     let value = Untyped { decoder: &mut decoder, report: true }.deserialize(source)?;
     Ok(Decoded { value, strict_errors: decoder.strict_errors })
 }
 
-/// Where the walk is and what it has met.
+/// The state of a decoding: the current path and the errors so far.
 #[derive(Default)]
 struct TypedDecoder<'s> {
     path: String,
-    /// The struct fields on the way here, and the struct the last one belongs to.
+    /// The struct fields on the current path, and the struct of the last one.
     fields: Vec<&'s str>,
     owner: Option<&'s Schema>,
     strict_errors: Vec<StrictDecodingError>,
@@ -113,7 +113,8 @@ struct TypedDecoder<'s> {
     converts: bool,
 }
 
-/// Go goes on after a wrong type and reports the first in the end; a type that reads itself stops everything.
+/// An error about a type. Go continues after a wrong type and reports the first in the end; an error from a type that
+/// decodes itself ends the decoding.
 enum TypeFault {
     First(String),
     Final(String),
@@ -138,7 +139,7 @@ impl<'s> TypedDecoder<'s> {
         }
     }
 
-    /// Appends to the path; the returned length takes it back.
+    /// Appends a key to the path and returns the previous length, with which the caller removes it again.
     fn enter_key(&mut self, key: &str) -> usize {
         let length = self.path.len();
         if length > 0 {
@@ -164,7 +165,7 @@ impl<'s> TypedDecoder<'s> {
         }
     }
 
-    /// Go's sentence for `found` (`string`, `number 1.5`) where a `wanted` belongs.
+    /// Returns Go's error for `found` (`string`, `number 1.5`) in a field of type `wanted`.
     fn sentence(&self, found: &str, wanted: &str) -> String {
         match self.owner {
             None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
@@ -177,7 +178,7 @@ impl<'s> TypedDecoder<'s> {
         }
     }
 
-    /// A value of another type than the schema's. It is replaced by nothing.
+    /// Records a value of another type than the schema's. The value becomes `null`.
     fn mismatch(&mut self, found: &Value, schema: &Schema) -> Value {
         let text = match self.converts {
             true => conversion_error(found, schema),
@@ -191,7 +192,7 @@ impl<'s> TypedDecoder<'s> {
         Value::Null
     }
 
-    /// A value that is neither list nor object.
+    /// Decodes a value that is neither a list nor an object.
     fn scalar(&mut self, schema: &Schema, value: Value) -> Value {
         if self_decoding(schema) == Some(SelfDecoding::Quantity) {
             return self.quantity(&value);
@@ -214,7 +215,7 @@ impl<'s> TypedDecoder<'s> {
             (Shape::Integer | Shape::IntOrString, Value::Number(number)) => {
                 let narrow =
                     matches!(schema.shape, Shape::IntOrString) || schema.format.as_deref() == Some("int32");
-                // A conversion takes a whole number however it is written; `IntOrString` reads itself.
+                // A conversion accepts 1.0 as an integer; `IntOrString` decodes itself and does not.
                 let whole = number.as_f64().filter(|number| self.converts && number.fract() == 0.0);
                 let whole =
                     whole.filter(|_| matches!(schema.shape, Shape::Integer)).map(|whole| whole as i64);
@@ -239,7 +240,7 @@ impl<'s> TypedDecoder<'s> {
         )
     }
 
-    /// What a type that reads itself makes of a text.
+    /// Returns the text from a type that decodes itself, or records its error.
     fn own(&mut self, read: Result<String, String>) -> Value {
         match read {
             Ok(text) => Value::String(text),
@@ -280,7 +281,7 @@ impl<'s> TypedDecoder<'s> {
             self.path.truncate(length);
             fields.insert(key, value);
         }
-        // Nulls stayed until now so that a field given as null and given again counts as given twice.
+        // Nulls are removed only now, so that a field that occurs as null and again with a value is a duplicate.
         if !object.preserve_unknown {
             fields.retain(|_, value| !value.is_null());
         }
@@ -315,7 +316,7 @@ impl<'s> TypedDecoder<'s> {
     }
 }
 
-/// The way through a value along a schema.
+/// Decodes a value with a schema.
 struct Typed<'a, 's> {
     decoder: &'a mut TypedDecoder<'s>,
     schema: &'s Schema,

@@ -29,7 +29,7 @@ fn unknown_fields_are_told_with_their_path_and_gone() {
     assert_eq!(walked.value, expected);
 }
 
-/// As a real kube-apiserver says it of the same strategic merge patches.
+/// The error texts of a real kube-apiserver for the same strategic merge patches.
 #[test]
 fn what_a_strategic_merge_patch_made_is_converted() {
     for (tree, told) in [

@@ -1,11 +1,11 @@
-//! What Go calls the types of a schema, and which of them read themselves.
+//! Go's names for the types of a schema, and the types that decode themselves.
 
 use serde_json::{Map, Value};
 
 use crate::meta::time::Precision;
 use crate::schema::{Schema, Shape};
 
-/// Types that read themselves, whatever their shape says.
+/// Types that decode themselves, whatever their shape.
 #[derive(PartialEq, Eq)]
 pub(super) enum SelfDecoding {
     Quantity,
@@ -25,7 +25,7 @@ pub(super) fn self_decoding(schema: &Schema) -> Option<SelfDecoding> {
     }
 }
 
-/// `PodSpec` of `io.k8s.api.core.v1.PodSpec`.
+/// Returns `PodSpec` for `io.k8s.api.core.v1.PodSpec`.
 pub(crate) fn struct_name(schema: &Schema) -> &str {
     let name = schema.name.as_deref().unwrap_or_default();
     name.rsplit_once('.').map_or(name, |(_, last)| last)
@@ -53,7 +53,7 @@ pub(super) fn go_type(schema: &Schema) -> String {
     }
 }
 
-/// What was found instead, as Go's JSON says it: a number is told where it might have fitted.
+/// Describes the value found instead, as Go's JSON decoder does: with the number itself if the field is numeric.
 pub(super) fn describe_found(found: &Value, wanted: &Schema) -> String {
     match (found, &wanted.shape) {
         (Value::Number(number), Shape::Integer | Shape::IntOrString) => format!("number {number}"),
@@ -61,7 +61,7 @@ pub(super) fn describe_found(found: &Value, wanted: &Schema) -> String {
     }
 }
 
-/// The same in the words of a conversion. Go converts whole numbers to texts, which is not meant, and no others.
+/// Returns the error of a conversion. Go allows the conversion of a whole number to a string, which is an error here.
 pub(super) fn conversion_error(found: &Value, wanted: &Schema) -> String {
     let (kind, wanted_type) = (go_kind(found), go_type(wanted));
     if matches!(wanted.shape, Shape::IntOrString)
@@ -92,7 +92,7 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// The JSON type of a value.
+/// Returns the JSON type of a value.
 pub(crate) fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -104,7 +104,7 @@ pub(crate) fn json_type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A null in a list or map is there, and is the type's zero.
+/// Replaces a null in a list or map by the zero value of its type.
 pub(super) fn null_to_zero(value: Value, schema: &Schema) -> Value {
     match (&schema.shape, value) {
         (Shape::Any | Shape::Map(_) | Shape::List(_), value) => value,

@@ -1,4 +1,4 @@
-//! Values without a schema: they stay as they are.
+//! Decodes values without a schema.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::{StrictDecodingError, TypedDecoder};
 
-/// The way through a value without a schema. Numbers too large for 64 bits with a sign become floats, as in Go.
+/// Decodes a value without a schema. Integers that do not fit a signed 64-bit number become floats, as in Go.
 pub(super) struct Untyped<'a, 's> {
     pub(super) decoder: &'a mut TypedDecoder<'s>,
-    /// Whether duplicates are strict decoding errors.
+    /// Whether duplicate fields are strict decoding errors.
     pub(super) report: bool,
 }
 

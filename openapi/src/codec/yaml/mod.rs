@@ -1,8 +1,8 @@
-//! YAML to the tree a JSON body would have given.
+//! Parses YAML to the tree that a JSON body would have given.
 //!
-//! Kubernetes reads YAML 1.1 as Go programs do: `yes` and `on` are true, `0777` is octal, dates are strings, and what
-//! JSON cannot say (not-a-number, lists as keys) is an error. Only the first document counts. Aliases are copies, so
-//! they are paid for out of a budget: a few lines of YAML can otherwise ask for more memory than there is.
+//! Kubernetes reads YAML 1.1 as Go programs do: `yes` and `on` are true, `0777` is octal, dates are strings, and values
+//! without an equivalent in JSON (not-a-number, lists as keys) are errors. Only the first document is parsed. Aliases
+//! are copied, and the copies have a limit: otherwise a few lines of YAML could need more memory than the machine has.
 
 mod write;
 
@@ -17,13 +17,13 @@ use crate::meta::go;
 
 pub use write::write;
 
-/// What anchors keep and aliases copy, together: a few times the largest body that is accepted (3 MiB).
+/// The maximum size of all anchors and alias copies: a few times the largest accepted body (3 MiB).
 const MAX_COPIED_BYTES: usize = 8 * 1024 * 1024;
 
-/// What a node costs besides its text: about what it occupies in memory.
+/// The size of a node besides its text: about what it occupies in memory.
 const NODE_BYTES: usize = 32;
 
-/// A document, and the keys it repeats.
+/// A document, and its duplicate keys.
 #[derive(Debug)]
 pub(crate) struct YamlDocument {
     pub(crate) value: Value,
@@ -31,7 +31,7 @@ pub(crate) struct YamlDocument {
 }
 
 impl YamlDocument {
-    /// All repeated keys are one strict decoding error, because they are one error in Kubernetes.
+    /// Returns all duplicate keys as one strict decoding error, as Kubernetes does.
     pub(crate) fn duplicates(&self) -> Vec<StrictDecodingError> {
         if self.repeated.is_empty() {
             return Vec::new();
@@ -78,7 +78,7 @@ pub(crate) fn parse(text: &str) -> Result<YamlDocument, YamlError> {
     Ok(YamlDocument { value, repeated: reader.repeated })
 }
 
-/// Where a last line with something on it ends without a line break, in characters.
+/// Returns the length of the text in characters if its last line is neither blank nor ends in a line break.
 fn unended(text: &str) -> Option<usize> {
     let last = text.rsplit('\n').next().unwrap_or_default();
     (!last.trim_start_matches(' ').is_empty()).then(|| text.chars().count())
@@ -86,7 +86,8 @@ fn unended(text: &str) -> Option<usize> {
 
 struct YamlReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
-    /// A block of text that ends here has no line break at its end either; the parser gives it one.
+    /// The end of a text without a final line break. A block scalar that ends there has none either, but the parser
+    /// adds one.
     unended: Option<usize>,
     anchors: HashMap<usize, YamlNode>,
     copied_bytes: usize,
@@ -96,9 +97,9 @@ struct YamlReader<'t> {
 #[derive(Clone)]
 struct YamlNode {
     value: Value,
-    /// What a copy costs.
+    /// The size that a copy counts as.
     bytes: usize,
-    /// Lists and maps inside each other.
+    /// The nesting of lists and maps in the node.
     height: usize,
 }
 
@@ -113,7 +114,7 @@ impl<'t> YamlReader<'t> {
         }
     }
 
-    /// The node that begins with `event`, `depth` levels down.
+    /// Parses the node that begins with `event`, at depth `depth`.
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<YamlNode, YamlError> {
         let line = span.start.line();
         let (anchor, node) = match event {
@@ -144,7 +145,8 @@ impl<'t> YamlReader<'t> {
         Ok(node)
     }
 
-    /// An anchor is known once its node is complete, so one that contains itself is not.
+    /// Returns a copy of an anchored node. An anchor is known once its node is complete, so a node cannot contain
+    /// itself.
     fn alias(&mut self, id: usize, line: usize, depth: usize) -> Result<YamlNode, YamlError> {
         let node = self.anchors.get(&id).ok_or(YamlError::Cycle(line))?;
         let (bytes, height) = (node.bytes, node.height);
@@ -223,13 +225,13 @@ impl<'t> YamlReader<'t> {
 
 struct YamlKey {
     text: String,
-    /// As Go shows it.
+    /// The key as Go formats it.
     shown: String,
-    /// `<<`: the value's fields are inherited.
+    /// Whether the key is `<<`: the value's fields are inherited.
     merges: bool,
 }
 
-/// Adds what `<<` names; the first to name a field wins.
+/// Adds the fields that `<<` inherits; the first mapping with a field wins.
 fn inherit(inherited: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(fields) => {
@@ -258,7 +260,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, Ya
     }
 }
 
-/// What an unquoted word means.
+/// Parses an unquoted scalar.
 fn plain(text: &str) -> Result<Value, YamlError> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
@@ -282,7 +284,7 @@ fn plain(text: &str) -> Result<Value, YamlError> {
     Ok(integer(&digits).or_else(|| float(&digits)).map_or_else(|| text.into(), Value::Number))
 }
 
-/// Go's rules for a base it has to guess.
+/// Parses an integer by Go's rules for a base that follows from the prefix.
 fn integer(text: &str) -> Option<Number> {
     let (sign, magnitude) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
@@ -301,7 +303,7 @@ fn integer(text: &str) -> Option<Number> {
     }
     match i64::from_str_radix(&format!("{sign}{digits}"), radix) {
         Ok(number) => Some(number.into()),
-        // JSON has such numbers; Go reads them back as floats.
+        // JSON has such numbers; Go reads them as floats.
         Err(_) if sign.is_empty() => {
             u64::from_str_radix(digits, radix).ok().and_then(|number| Number::from_f64(number as f64))
         }

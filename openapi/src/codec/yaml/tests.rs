@@ -73,7 +73,7 @@ fn what_is_refused() {
     assert!(parse("a: [").expect_err("unfinished").to_string().starts_with("yaml: line "));
 }
 
-/// As a real kube-apiserver reads them.
+/// The results of a real kube-apiserver.
 #[test]
 fn a_block_at_the_end_has_the_line_breaks_it_was_given() {
     for (block, expected) in [

@@ -1,4 +1,4 @@
-//! A tree as YAML, in the layout people know from `kubectl get -o yaml`: keys in order, lists not indented.
+//! Writes a tree as YAML, in the layout of `kubectl get -o yaml`: keys in order, lists not indented.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub fn write(value: &Value) -> String {
 
 fn object(out: &mut String, map: &serde_json::Map<String, Value>, depth: usize) {
     for (place, (key, value)) in map.iter().enumerate() {
-        // The first key of an object in a list stands behind the dash.
+        // The first key of an object in a list follows the dash.
         if place > 0 || out.is_empty() || out.ends_with('\n') {
             indent(out, depth);
         }
@@ -66,13 +66,13 @@ fn indent(out: &mut String, depth: usize) {
 fn scalar(out: &mut String, leaf: &Value) {
     match leaf {
         Value::String(string) => text(out, string),
-        // Numbers, truths, null, and what is empty are written as in JSON, which is YAML.
+        // Numbers, booleans, null and empty values are written as in JSON, which is also YAML.
         other => out.push_str(&other.to_string()),
     }
 }
 
-/// Plain where nothing else could be meant, and otherwise in double quotes, as JSON has it. That is more often
-/// than YAML 1.2 needs: a reader of any version of YAML must get the same text back.
+/// Writes a string: plain if it is unambiguous, otherwise in double quotes as in JSON. YAML 1.2 alone would need fewer
+/// quotes, but a reader of any version of YAML must get the same text back.
 fn text(out: &mut String, text: &str) {
     match is_plain(text) {
         true => out.push_str(text),

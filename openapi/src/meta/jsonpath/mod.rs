@@ -1,14 +1,14 @@
-//! JSON paths as the columns of custom kinds write them: `.spec.ports[0].port`,
+//! JSONPath as in the printer columns of custom kinds: `.spec.ports[0].port`,
 //! `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! The language is the one of kubectl's templates, without the braces. A path that does not apply to an object leads
-//! nowhere; it never fails.
+//! The language is that of kubectl's templates, without the braces. A path that does not apply to an object selects
+//! nothing; it never fails.
 
 mod parse;
 
 use serde_json::Value;
 
-/// A path, ready to be followed.
+/// A parsed path.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPath {
     steps: Vec<JsonPathStep>,
@@ -22,7 +22,7 @@ enum JsonPathStep {
     Slice { start: Option<i64>, end: Option<i64>, step: i64, single: bool },
     /// `.*`, `[*]`
     Every,
-    /// `..`: the value and all that is in it.
+    /// `..`: the value and all its descendants.
     Deep,
     /// `[?(@.left == right)]`
     Filter { left: FilterOperand, test: FilterTest, right: FilterOperand },
@@ -50,21 +50,21 @@ enum FilterTest {
     MoreOrEqual,
 }
 
-/// A text that is no path.
+/// The error for a text that is not a JSONPath.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidJsonPath(String);
 
-/// Values a path may have led to on the way. One that is led astray on purpose ends here.
+/// Maximum number of values selected by one step. It bounds paths that are built to select too many.
 const FOUND_MAX: usize = 10_000;
-/// Values looked at on the way. Filters inside filters look at the same ones over and over.
+/// Maximum number of values visited. Nested filters visit the same values repeatedly.
 const STEPS_MAX: usize = 100_000;
 
-/// What is left of the steps a path may take.
+/// The remaining number of values to visit.
 struct StepBudget(usize);
 
 impl StepBudget {
-    /// None if there are not as many left.
+    /// Subtracts `count`. Returns none if fewer remain.
     fn take(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.checked_sub(count)?;
         Some(())
@@ -76,12 +76,12 @@ impl JsonPath {
         parse::path(text)
     }
 
-    /// The first value it leads to.
+    /// Returns the first selected value.
     pub fn first<'v>(&self, object: &'v Value) -> Option<&'v Value> {
         self.follow(object, object, &mut StepBudget(STEPS_MAX))?.first().copied()
     }
 
-    /// Every value it leads to; none if it cannot be followed.
+    /// Returns every selected value; none if the path cannot be evaluated.
     fn follow<'v>(
         &self,
         root: &'v Value,
@@ -155,7 +155,7 @@ fn deep<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
     }
 }
 
-/// None where it reaches beyond the ends of the list.
+/// Returns the selected items; none if the index or the range is invalid.
 fn slice(
     items: &[Value],
     (start, end): (Option<i64>, Option<i64>),
@@ -177,7 +177,8 @@ fn slice(
 }
 
 impl FilterOperand {
-    /// Of several values only one can be compared; none is fine.
+    /// Returns the value to compare; an absent one is allowed. Returns none for several values, which cannot be
+    /// compared.
     fn value<'v>(
         &'v self,
         root: &'v Value,
@@ -196,7 +197,7 @@ impl FilterOperand {
 }
 
 impl FilterTest {
-    /// None where the two cannot be compared.
+    /// Evaluates the comparison. Returns none if the values cannot be compared.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Option<bool> {
         use std::cmp::Ordering::{Equal, Greater, Less};
         if self == FilterTest::Exists {
@@ -262,7 +263,7 @@ mod tests {
         check("..weight", json!(5));
     }
 
-    /// Every filter goes through the whole list for every item of the one around it.
+    /// Each filter visits the whole list for every item of the filter around it.
     #[test]
     fn filters_inside_filters_of_a_custom_column_end() {
         let object = json!({ "a": vec![json!({ "b": 1 }); 30] });

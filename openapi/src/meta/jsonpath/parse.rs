@@ -1,10 +1,10 @@
-//! A path out of its text.
+//! Parses a JSONPath.
 
 use serde_json::Value;
 
 use super::{FilterOperand, FilterTest, InvalidJsonPath, JsonPath, JsonPathStep};
 
-/// Filters and unions inside each other.
+/// Maximum nesting of filters and unions.
 const DEPTH_MAX: usize = 16;
 
 pub(super) fn path(text: &str) -> Result<JsonPath, InvalidJsonPath> {
@@ -13,7 +13,7 @@ pub(super) fn path(text: &str) -> Result<JsonPath, InvalidJsonPath> {
 
 fn nested(text: &str, depth: usize) -> Result<JsonPath, InvalidJsonPath> {
     if depth > DEPTH_MAX {
-        return Err(InvalidJsonPath("too many paths inside each other".to_owned()));
+        return Err(InvalidJsonPath("paths are nested too deeply".to_owned()));
     }
     let mut reader = JsonPathParser { rest: text.trim(), depth };
     let mut steps = Vec::new();
@@ -60,7 +60,7 @@ impl<'t> JsonPathParser<'t> {
         Ok(())
     }
 
-    /// A name, in which a backslash takes what follows as it is.
+    /// Parses a name, in which a backslash escapes the next character.
     fn field(&mut self) -> JsonPathStep {
         let mut name = String::new();
         let mut escaped = false;
@@ -80,13 +80,13 @@ impl<'t> JsonPathParser<'t> {
             }
             name.push(c);
         }
-        // Something has to be taken, or the reader would stand still.
+        // At least one character is consumed, so that the parser always advances.
         let taken = end.max(self.rest.chars().next().map_or(0, char::len_utf8));
         self.rest = &self.rest[taken..];
         if name == "*" { JsonPathStep::Every } else { JsonPathStep::Field(name) }
     }
 
-    /// What is between a bracket and the one that closes it. Quotes hide brackets.
+    /// Returns the text between a bracket and its closing bracket. Brackets in quotes do not count.
     fn bracket(&mut self) -> Result<&'t str, InvalidJsonPath> {
         let unterminated = || InvalidJsonPath("unterminated array".to_owned());
         let end = closing(&self.rest[1..], '[', ']').ok_or_else(unterminated)?;
@@ -162,7 +162,7 @@ fn unquoted(text: &str) -> Option<&str> {
     inner('\'').or_else(|| inner('"'))
 }
 
-/// `1`, `1:`, `:3`, `1:3:2`
+/// Parses `1`, `1:`, `:3`, `1:3:2`.
 fn slice(text: &str) -> Option<JsonPathStep> {
     if text.is_empty() {
         return None;
@@ -183,7 +183,7 @@ fn slice(text: &str) -> Option<JsonPathStep> {
     }
 }
 
-/// Where the bracket is that closes the one before the text.
+/// Returns the position of the bracket that closes the one before the text.
 fn closing(text: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 0_usize;
     for at in positions_outside_quotes(text, |rest| rest.starts_with([open, close])) {

@@ -1,9 +1,9 @@
-//! Selectors on fields: `metadata.name=web,status.phase!=Running`.
+//! Field selectors: `metadata.name=web,status.phase!=Running`.
 
 use super::SelectorError;
 use crate::meta::go;
 
-/// All terms must hold. The empty selector takes everything.
+/// A field selector. All terms must match; the empty selector matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FieldSelector {
     pub terms: Vec<FieldTerm>,
@@ -11,10 +11,10 @@ pub struct FieldSelector {
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FieldTerm {
-    /// `status.phase`. Which fields a kind can be asked for is the caller's knowledge.
+    /// `status.phase`. The caller knows the selectable fields of the kind.
     pub field: String,
     pub value: String,
-    /// Whether the field must have another value.
+    /// Whether the field must not have the value.
     pub negated: bool,
 }
 
@@ -28,7 +28,7 @@ impl FieldSelector {
             })?;
             Ok(FieldTerm { field: field.to_owned(), value: unescape(value)?, negated })
         });
-        // Nothing equals nothing: Kubernetes drops such a term, whichever way round it is.
+        // Like Kubernetes, drops terms in which both sides are empty, with either operator.
         let says_something = |term: &FieldTerm| !(term.field.is_empty() && term.value.is_empty());
         let terms = terms.filter(|term| term.as_ref().map_or(true, says_something));
         Ok(FieldSelector { terms: terms.collect::<Result<_, _>>()? })
@@ -38,18 +38,18 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Asks `lookup` for the value of each field; an absent field has the empty value.
+    /// Reports whether all terms match. `lookup` returns the value of a field; an absent field is empty.
     pub fn matches<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|term| (lookup(&term.field).unwrap_or("") == term.value) != term.negated)
     }
 
-    /// The one value a field must have, if the selector says so.
+    /// Returns the value that a term requires of a field, if any does.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let term = self.terms.iter().find(|term| term.field == field && !term.negated)?;
         Some(&term.value)
     }
 
-    /// The first field that is not one of `known`, as an error.
+    /// Returns an error for the first field that is not in `known`.
     pub fn check(&self, known: &[&str]) -> Result<(), SelectorError> {
         match self.terms.iter().find(|term| !known.contains(&term.field.as_str())) {
             None => Ok(()),
@@ -64,7 +64,7 @@ impl FieldSelector {
     }
 }
 
-/// At commas that are not escaped.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (index, c) in text.char_indices() {
@@ -82,7 +82,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// At the first operator; a field's name cannot contain one.
+/// Splits at the first operator, which cannot be part of a field name.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     term.char_indices().find_map(|(index, _)| {
         let rest = &term[index..];
@@ -110,7 +110,7 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
                     )));
                 }
             },
-            // Kubernetes prints the character's number here.
+            // Kubernetes prints the character's code here.
             ',' | '=' => {
                 let number = u32::from(c);
                 return Err(SelectorError(format!(

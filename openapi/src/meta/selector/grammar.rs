@@ -1,4 +1,4 @@
-//! The grammar of label selectors, and what it says about texts that do not follow it.
+//! The grammar of label selectors and its error texts.
 
 use super::labels::{Operator, Requirement};
 use crate::meta::{go, names};
@@ -9,15 +9,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token<'a> {
-    /// Keys, values, and the words `in` and `notin`, which only matter where an operator is expected.
+    /// A key, a value, or the word `in` or `notin`, which are special only where an operator is expected.
     Word(&'a str),
     Symbol(&'static str),
-    /// Symbols that belong to nothing.
+    /// A symbol that is not part of the grammar.
     Unknown(&'a str),
     End,
 }
 
-/// Longest first among those with the same start.
+/// Of symbols with the same start, the longest comes first.
 const SYMBOLS: [&str; 8] = ["==", "=", "!=", "!", "(", ")", ",", ">"];
 
 impl<'a> Token<'a> {
@@ -42,7 +42,7 @@ impl<'a> Token<'a> {
         let ends_word = |c: char| is_symbol(c) || matches!(c, ' ' | '\t' | '\r' | '\n' | '\0');
         let length = text.find(ends_word).unwrap_or(text.len());
         match length {
-            // A zero byte: Kubernetes's scanner ends there.
+            // A zero byte, at which Kubernetes' scanner ends.
             0 => (Token::Unknown(""), text.len()),
             _ => (Token::Word(&text[..length]), length),
         }
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
         };
         let faults = names::qualified_name(&key);
         if !faults.is_empty() {
-            // The text begins as if a field were named, and none is.
+            // As in Kubernetes, the text has a place for a field, which is empty here.
             return Err(format!("<nil>: Invalid value: {}: {}", go::quote(&key), faults.join("; ")));
         }
         let ends = matches!(self.peek(), Token::End | Token::Symbol(","));
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What follows `=`. Nothing at all is the empty value.
+    /// Parses the value after `=`, which may be empty.
     fn value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),
@@ -159,7 +159,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`. A missing value between commas or parentheses is the empty one.
+    /// Parses `(a,b)`. A missing value between commas or parentheses is the empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             Token::Symbol("(") => {}

@@ -1,4 +1,4 @@
-//! Selectors on labels: `app=web,tier in (front,back),!canary`.
+//! Label selectors: `app=web,tier in (front,back),!canary`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::{SelectorError, grammar};
 use crate::meta::field::FieldError;
 use crate::meta::{field, names};
 
-/// All requirements must hold. The empty selector takes everything.
+/// A label selector. All requirements must match; the empty selector matches everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LabelSelector {
     pub requirements: Vec<Requirement>,
@@ -18,7 +18,8 @@ pub struct LabelSelector {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// Sorted, each once. Exactly one for `Equal`, `NotEqual`, `Above` and `Below`; none for `Exists` and `Absent`.
+    /// Sorted and without duplicates. One value for `Equal`, `NotEqual`, `Above` and `Below`; none for `Exists` and
+    /// `Absent`.
     pub values: Vec<String>,
 }
 
@@ -31,7 +32,7 @@ pub enum Operator {
     NotEqual,
     Exists,
     Absent,
-    /// `>`, between whole numbers.
+    /// `>`, for integers.
     Above,
     Below,
 }
@@ -43,8 +44,8 @@ impl LabelSelector {
         Ok(LabelSelector { requirements })
     }
 
-    /// From a `LabelSelector` inside an object: `matchLabels` and `matchExpressions`. What has another form selects
-    /// nothing here and is left to validation to refuse.
+    /// Converts a `LabelSelector` inside an object: `matchLabels` and `matchExpressions`. Returns none for another
+    /// form, which validation rejects.
     pub fn from_value(value: &Value) -> Option<LabelSelector> {
         let object = value.as_object()?;
         let mut requirements = Vec::new();
@@ -67,7 +68,7 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
-    /// Asks `lookup` for each label.
+    /// Reports whether all requirements match. `lookup` returns the value of a label.
     pub fn matches<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
     }
@@ -109,14 +110,14 @@ impl Requirement {
         }
     }
 
-    /// From an item of `matchExpressions` in a label selector.
+    /// Converts an item of `matchExpressions` in a label selector.
     fn from_value(value: &Value) -> Option<Requirement> {
         let requirement = Requirement::from_node_selector(value)?;
         let is_numeric = matches!(requirement.operator, Operator::Above | Operator::Below);
         (!is_numeric).then_some(requirement)
     }
 
-    /// From a node selector requirement, which also has the operators `Gt` and `Lt`.
+    /// Converts a node selector requirement, which also has the operators `Gt` and `Lt`.
     pub fn from_node_selector(value: &Value) -> Option<Requirement> {
         let operator = match value.get("operator")?.as_str()? {
             "In" => Operator::In,
@@ -138,7 +139,7 @@ impl Requirement {
         Requirement::new(value.get("key")?.as_str()?.to_owned(), operator, listed).ok()
     }
 
-    /// Whether a label with this value, or none, will do.
+    /// Reports whether a label with this value, or an absent label, meets the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let listed = |label: &str| self.values.iter().any(|value| value == label);
         match (self.operator, label) {

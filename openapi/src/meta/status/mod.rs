@@ -1,8 +1,8 @@
-//! What a client is told when something did not work: a Kubernetes `Status`, as data.
+//! [`Status`]: the Kubernetes object that reports an error or a success to the client.
 //!
-//! One constructor per shape; the words are Kubernetes's, because clients compare them. What the log says is another
-//! matter and not found here. `details.kind` is the resource (`pods`) everywhere except in [`Status::invalid`], where
-//! it is the kind (`Pod`).
+//! There is one constructor for each form. The messages are Kubernetes' own, because clients compare them; log messages
+//! are not made here. `details.kind` is the resource (`pods`), except in [`Status::invalid`], where it is the kind
+//! (`Pod`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::meta::field;
 use crate::meta::field::FieldError;
 
-/// The body of an answer that is not the object asked for.
+/// The body of a response that is not the requested object.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Status {
     kind: &'static str,
@@ -26,12 +26,12 @@ pub struct Status {
     pub reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
-    /// The HTTP status, repeated, unless it is the usual one.
+    /// The HTTP status; omitted if it is 200.
     #[serde(skip_serializing_if = "is_ok")]
     pub code: u16,
 }
 
-/// Only an expired list says anything here: how to go on.
+/// Metadata of a Status. Only an expired list has any: the token to continue with.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Metadata {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub enum Outcome {
     Failure,
 }
 
-/// Why, for programs. The names are what goes over the wire.
+/// The machine-readable reason. Its names are those in the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Reason {
     BadRequest,
@@ -115,7 +115,7 @@ impl fmt::Display for GroupResource<'_> {
     }
 }
 
-/// A field of another manager that a server-side apply conflicts with.
+/// A field of another manager with which a server-side apply conflicts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedField {
     /// `.spec.replicas`.
@@ -150,7 +150,7 @@ impl Status {
         self.details.get_or_insert_default()
     }
 
-    /// Says when to come back.
+    /// Sets after how many seconds the client should retry.
     pub fn retry_after(mut self, seconds: u32) -> Status {
         self.details_mut().retry_after_seconds = seconds;
         self
@@ -162,7 +162,7 @@ impl Status {
         self
     }
 
-    /// An object is gone, as asked.
+    /// An object was deleted.
     pub fn deleted(resource: GroupResource<'_>, name: &str, uid: &str) -> Status {
         let mut status = Status::failure(200, Reason::NotFound, "").about(resource, name);
         status.status = Outcome::Success;
@@ -171,14 +171,14 @@ impl Status {
         status
     }
 
-    /// Something was done, and there is no object to show for it.
+    /// A request succeeded that has no object to return.
     pub fn done(code: u16) -> Status {
         let mut status = Status::failure(code, Reason::NotFound, "");
         (status.status, status.reason) = (Outcome::Success, None);
         status
     }
 
-    /// Something is wrong, and Kubernetes gives no reason that programs could read.
+    /// An error for which Kubernetes gives no machine-readable reason.
     pub fn failed(message: impl Into<String>) -> Status {
         let mut status = Status::failure(500, Reason::InternalError, message);
         status.reason = None;
@@ -212,7 +212,7 @@ impl Status {
             .about(resource, name)
     }
 
-    /// Nothing is served at this path.
+    /// No resource is served at this path.
     pub fn unknown_path() -> Status {
         let mut status =
             Status::failure(404, Reason::NotFound, "the server could not find the requested resource");
@@ -225,7 +225,7 @@ impl Status {
         Status::failure(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// The path leads somewhere, but not with this method.
+    /// The path is served, but not with this method.
     pub fn wrong_method() -> Status {
         let message = "the server does not allow this method on the requested resource";
         let mut status = Status::failure(405, Reason::MethodNotAllowed, message);
@@ -233,7 +233,7 @@ impl Status {
         status
     }
 
-    /// Nothing a client accepts is anything we know.
+    /// The server supports none of the media types in the `Accept` header.
     pub fn unknown_accept(available: &[&str]) -> Status {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         let mut status = Status::failure(406, Reason::NotAcceptable, message);
@@ -241,7 +241,7 @@ impl Status {
         status
     }
 
-    /// No patch is written in such a way.
+    /// The content type of a patch is unknown.
     pub fn unknown_patch_type() -> Status {
         let mut status = Status::failure(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
         status.details_mut();
@@ -258,14 +258,14 @@ impl Status {
             .about(resource, name)
     }
 
-    /// The name is taken by an object that is on its way out: it is worth trying again.
+    /// The name belongs to an object that is being deleted; the client may retry.
     pub fn still_exists(resource: GroupResource<'_>, name: &str) -> Status {
         let mut status = Status::already_exists(resource, name);
         status.message.insert_str(0, "object is being deleted: ");
         status
     }
 
-    /// Every name made from a `generateName` was taken.
+    /// Every name generated from a `generateName` was taken.
     pub fn no_free_name(resource: GroupResource<'_>, name: &str) -> Status {
         let message = format!(
             "{resource} \"{name}\" already exists, the server was not able to generate a unique name for the object"
@@ -278,14 +278,14 @@ impl Status {
         Status::failure(409, Reason::Conflict, message).about(resource, name)
     }
 
-    /// The write was made from an older version of the object.
+    /// The resource version of the write is not the current one.
     pub fn modified(resource: GroupResource<'_>, name: &str) -> Status {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Status::conflict(resource, name, why)
     }
 
-    /// A server-side apply meets fields of others: so many, and of them these are told.
+    /// A server-side apply conflicts with `count` fields of other managers, of which `fields` are listed.
     pub fn apply_conflict(fields: &[OwnedField], count: usize) -> Status {
         let causes = fields.iter().map(|owned| Cause {
             reason: "FieldManagerConflict".to_owned(),
@@ -301,7 +301,7 @@ impl Status {
         Status::failure(410, Reason::Gone, message)
     }
 
-    /// The requested version of the past is no longer there.
+    /// The requested resource version was compacted.
     pub fn expired(message: impl Into<String>) -> Status {
         Status::failure(410, Reason::Expired, message)
     }
@@ -333,14 +333,14 @@ impl Status {
         status
     }
 
-    /// Well formed, and still nothing that can be done.
+    /// The request is well formed but cannot be carried out.
     pub fn unprocessable(message: impl Into<String>) -> Status {
         let mut status = Status::failure(422, Reason::Invalid, message);
         status.details_mut();
         status
     }
 
-    /// A patch that is well formed and does not fit the object. Kubernetes says no more than this.
+    /// The patch is well formed but does not apply to the object. Kubernetes gives no more detail.
     pub fn patch_does_not_apply() -> Status {
         Status::unprocessable("the server rejected our request due to an error in our request")
     }
@@ -349,7 +349,7 @@ impl Status {
         Status::failure(429, Reason::TooManyRequests, message).retry_after(retry_after_seconds)
     }
 
-    /// A new object that claims to have a version. Kubernetes calls this an error of its own.
+    /// A create contains a resource version, for which Kubernetes has an error of its own.
     pub fn version_on_create() -> Status {
         Status::bad_request("resourceVersion should not be set on objects to be created")
     }
@@ -363,7 +363,7 @@ impl Status {
         let message = format!(
             "The {verb} operation against {resource} could not be completed at this time, please try again."
         );
-        // The verb where a name belongs is upstream's choice, and clients print it.
+        // The verb in place of the name is Kubernetes' choice, and clients print it.
         Status::failure(500, Reason::ServerTimeout, message)
             .about(resource, verb)
             .retry_after(retry_after_seconds)
@@ -377,7 +377,7 @@ impl Status {
         Status::failure(504, Reason::Timeout, format!("Timeout: {message}")).retry_after(retry_after_seconds)
     }
 
-    /// A reader asks for a version that has not happened yet. Informers look for this very cause.
+    /// The requested resource version is in the future. Informers check for exactly this cause.
     pub fn version_too_large(asked: u64, current: u64) -> Status {
         Status::timeout(&format!("Too large resource version: {asked}, current: {current}"), 1).because(
             Cause {
@@ -389,7 +389,7 @@ impl Status {
     }
 }
 
-/// One line for one field; a list grouped by owner for several.
+/// Formats one conflict in one line; several as a list grouped by owner.
 fn apply_conflict_message(fields: &[OwnedField], count: usize) -> String {
     if let ([only], 1) = (fields, count) {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.owner, only.path);

@@ -1,7 +1,7 @@
-//! The fields an object mentions.
+//! The set of fields that an object contains.
 //!
-//! The applier of an object owns these: values, what is shared only as a whole, the items of lists, and the entries of
-//! maps. A field that only leads to others has no owner, unless it is empty.
+//! The manager that applies the object owns these: scalars, atomic values, items of lists and entries of maps. A field
+//! that only leads to other fields has no owner, unless it is empty.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use super::field_set::FieldSet;
 use super::path_element::PathElement;
 use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 
-/// Everything an object of this type mentions.
+/// Returns the fields that an object of this type contains.
 pub(super) fn fields<'a>(value: &'a Value, kind: SchemaType<'a>) -> FieldSet<'a> {
     let mut set = FieldSet::default();
     visit(value, kind, &mut set);
     set
 }
 
-/// Collects what is below a value; says whether the value is a field of its own.
+/// Collects the fields below a value. Returns whether the value itself is a leaf.
 fn visit<'a>(value: &'a Value, kind: SchemaType<'a>, below: &mut FieldSet<'a>) -> bool {
     match (kind.atom(value), value) {
         (SchemaAtom::Scalar, _) => return true,
@@ -41,7 +41,7 @@ fn entry<'a>(fields: Fields<'a>, name: &'a str, value: &'a Value, set: &mut Fiel
     set.push(PathElement::Field(name), leaf || hollow || !named, below);
 }
 
-/// Of items that cannot be told apart, only that they are there is said.
+/// Collects the items of a list. Items with the same key are one member, without the fields below them.
 fn each<'a>(items: Items<'a>, list: &'a [Value], set: &mut FieldSet<'a>) {
     let mut found: Vec<(PathElement<'a>, &'a Value)> =
         list.iter().filter_map(|item| Some((items.element(item).ok()?, item))).collect();
@@ -60,8 +60,8 @@ fn each<'a>(items: Items<'a>, list: &'a [Value], set: &mut FieldSet<'a>) {
     }
 }
 
-/// The same set, with the fields on the way to a member as members too, if the schema names them. The owner of a field
-/// keeps what leads to it from being removed.
+/// Adds the fields on the path to each member as members, if the schema names them. So the owner of a field also keeps
+/// the fields that lead to it from being pruned.
 pub(super) fn with_ways<'a>(mut set: FieldSet<'a>, kind: SchemaType<'_>) -> FieldSet<'a> {
     mark_ways(&mut set, kind);
     set
@@ -82,7 +82,7 @@ fn mark_ways(set: &mut FieldSet<'_>, kind: SchemaType<'_>) {
     }
 }
 
-/// What a type says without a value.
+/// Returns the structure of a type regardless of a value.
 fn named_atom(kind: SchemaType<'_>) -> SchemaAtom<'_> {
     kind.atom(&Value::Null)
 }

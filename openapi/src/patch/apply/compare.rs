@@ -1,4 +1,4 @@
-//! What a new version of an object adds, changes and removes.
+//! Compares two versions of an object: which fields were added, modified and removed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::field_set::FieldSet;
 use super::path_element::{PathElement, same};
 use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 
-/// No field is in two of these.
+/// The differences of two versions. The three sets are disjoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes<'a> {
     pub(super) added: FieldSet<'a>,
@@ -21,14 +21,14 @@ impl<'a> Changes<'a> {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// The same, of what a filter leaves.
+    /// Applies a filter to all three sets.
     pub(super) fn filtered(self, keep: impl Fn(FieldSet<'a>) -> FieldSet<'a>) -> Changes<'a> {
         Changes { added: keep(self.added), modified: keep(self.modified), removed: keep(self.removed) }
     }
 
-    /// Adds what happened to one field, and below it.
+    /// Adds the changes of one field and of those below it.
     fn push(&mut self, element: PathElement<'a>, own: Own, below: Changes<'a>) {
-        // Most fields did not change, and cost nothing here.
+        // Most fields did not change and cost nothing here.
         for (all, below, member) in [
             (&mut self.added, below.added, own == Own::Added),
             (&mut self.modified, below.modified, own == Own::Modified),
@@ -47,7 +47,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// What happened to a value as such, apart from what is in it.
+/// The change of a value itself, apart from the fields in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     Same,
@@ -79,7 +79,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// For what is looked at as a whole.
+    /// Returns the change of a value that is compared as a whole.
     fn whole(self) -> Own {
         match self {
             Pair::Both(old, new) if same(old, new) => Own::Same,
@@ -88,7 +88,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// For what is looked at part by part.
+    /// Returns the change of a value that is compared field by field.
     fn presence(self) -> Own {
         match self {
             Pair::Old(_) => Own::Removed,
@@ -98,7 +98,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// What `new` changes of `old`, both of this type.
+/// Returns the changes from `old` to `new`, both of this type.
 pub(super) fn changes<'a>(old: &'a Value, new: &'a Value, kind: SchemaType<'a>) -> Changes<'a> {
     let mut changes = Changes::default();
     visit(Pair::Both(old, new), kind, &mut changes);
@@ -109,7 +109,7 @@ fn visit<'a>(pair: Pair<'a>, kind: SchemaType<'a>, below: &mut Changes<'a>) -> O
     let atom = match pair {
         Pair::Old(value) | Pair::New(value) => kind.atom(value),
         Pair::Both(old, new) => match (kind.atom(old), kind.atom(new)) {
-            // What was one thing and is another: both are looked at, each by itself.
+            // The value changed between list, map and scalar: each version is visited on its own.
             (before, after) if std::mem::discriminant(&before) != std::mem::discriminant(&after) => {
                 let own = parts(pair, before, below);
                 let own_after = parts(pair, after, below);
@@ -122,7 +122,7 @@ fn visit<'a>(pair: Pair<'a>, kind: SchemaType<'a>, below: &mut Changes<'a>) -> O
     parts(pair, atom, below)
 }
 
-/// An empty object or list is a value like any other, so that it can be told from one that is missing.
+/// Compares two values part by part. An empty object or list is a member, to distinguish it from an absent one.
 fn parts<'a>(pair: Pair<'a>, atom: SchemaAtom<'a>, below: &mut Changes<'a>) -> Own {
     match atom {
         SchemaAtom::Map(fields) if !fields.atomic => {
@@ -149,7 +149,7 @@ fn parts<'a>(pair: Pair<'a>, atom: SchemaAtom<'a>, below: &mut Changes<'a>) -> O
     pair.whole()
 }
 
-/// Both are in the order of their names.
+/// Compares two objects. Both iterate in the order of their keys.
 fn objects<'a>(
     fields: Fields<'a>,
     old: Option<&'a Map<String, Value>>,
@@ -171,7 +171,7 @@ fn objects<'a>(
             (None, Some((name, new))) => (name, Pair::New(new)),
             (None, None) => return,
         };
-        // Most of an object does not change, and need not be looked up in the schema.
+        // Most fields of an object do not change and need no lookup in the schema.
         if let Pair::Both(old, new) = pair
             && old == new
         {
@@ -200,7 +200,7 @@ fn lists<'a>(items: Items<'a>, old: &'a [Value], new: &'a [Value], changes: &mut
     for (element, [old, new]) in found {
         let mut below = Changes::default();
         let mut visit = |pair| visit(pair, items.items, &mut below);
-        // Items that cannot be told apart are one field together.
+        // Items with the same key are one field together.
         let own = match (&old[..], &new[..]) {
             ([old], [new]) => visit(Pair::Both(old, new)),
             ([old], []) => visit(Pair::Old(old)),

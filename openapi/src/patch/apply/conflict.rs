@@ -1,7 +1,7 @@
-//! Applied fields that other managers own.
+//! Conflicts: applied fields that other managers own.
 //!
-//! Whether there is a conflict, and with whom, is decided on whole sets of fields. Only what is told about it has an
-//! end: each field is told with the way to it and its owner, which is a lot of text for a deep object of many owners.
+//! Conflicts are computed on complete field sets. Only the message is limited: it repeats path and owner for each
+//! field, which is a lot of text for a deep object with many owners.
 
 use std::ops::ControlFlow;
 
@@ -10,16 +10,16 @@ use super::managed_fields::{ManagedFields, ManagedFieldsEntry, Operation};
 use crate::meta::go;
 use crate::meta::status::{OwnedField, Status};
 
-/// So many fields are told one by one; all of them are counted.
+/// Maximum number of fields in the message; all of them are counted.
 const TOLD_MAX: usize = 1000;
-/// And so much text, give or take one field.
+/// Maximum size of the message, exceeded by one field at most.
 const TOLD_BYTES_MAX: usize = 64 << 10;
 
-/// Owners, as messages show them, and what of theirs is applied by another.
+/// The conflicts per owner, which is formatted for the message.
 pub(super) struct Conflicts<'a>(Vec<(String, FieldSet<'a>)>);
 
 impl<'a> Conflicts<'a> {
-    /// The wanted fields that these managers own.
+    /// Returns the fields in `wanted` that these managers own.
     pub(super) fn of(managers: &ManagedFields<'a>, wanted: &FieldSet<'_>) -> Conflicts<'a> {
         let met = managers.0.iter().map(|manager| (manager, manager.set.intersection(wanted)));
         let met = met.filter(|(_, fields)| !fields.is_empty());
@@ -30,13 +30,13 @@ impl<'a> Conflicts<'a> {
         self.0.is_empty()
     }
 
-    /// All but those about these fields.
+    /// Returns the conflicts outside of `fields`.
     pub(super) fn without(self, fields: &FieldSet<'_>) -> Conflicts<'a> {
         let left = self.0.into_iter().map(|(owner, owned)| (owner, owned.difference(fields)));
         Conflicts(left.filter(|(_, owned)| !owned.is_empty()).collect())
     }
 
-    /// What the client is told.
+    /// Returns the Status for the client.
     pub(super) fn status(&self) -> Status {
         let count = self.0.iter().map(|(_, fields)| fields.count()).sum();
         Status::apply_conflict(&self.told(), count)

@@ -1,12 +1,12 @@
-//! A set of fields, as a tree: the fields of one object, each with those below it.
+//! A set of fields as a tree: the fields of one object, each with those below it.
 //!
 //! ```text
 //! spec ──┬── replicas ●                    ● in the set
 //!        └── template ── spec ── containers ── [name="web"] ● ── image ●
 //! ```
 //!
-//! What is on the way to a member is not one itself. Nodes are kept in the order of their elements, so two sets are
-//! combined in one pass; and no node is there for nothing, so an empty set has none.
+//! A field on the path to a member need not be a member itself. Nodes are sorted by their elements, so two sets are
+//! combined in one pass. A node without members at or below it does not exist, so an empty set has no nodes.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -33,7 +33,7 @@ impl FieldSetNode<'_> {
 }
 
 impl<'a> FieldSet<'a> {
-    /// The set of these ways through objects.
+    /// Returns the set of these paths of field names.
     pub(super) fn of_fields(paths: &[&[&'a str]]) -> FieldSet<'a> {
         let mut set = FieldSet::default();
         for path in paths {
@@ -66,7 +66,7 @@ impl<'a> FieldSet<'a> {
         &self.nodes
     }
 
-    /// The caller leaves them in order, and none of them empty.
+    /// Returns the nodes for changes that keep their order and leave none without members.
     pub(super) fn nodes_mut(&mut self) -> &mut [FieldSetNode<'a>] {
         &mut self.nodes
     }
@@ -75,14 +75,14 @@ impl<'a> FieldSet<'a> {
         self.nodes
     }
 
-    /// Adds a node at the end, unless it would be there for nothing. A caller that adds out of order calls [`FieldSet::sort`].
+    /// Appends a node, unless it has no members. A caller that does not append in order calls [`FieldSet::sort`].
     pub(super) fn push(&mut self, element: PathElement<'a>, member: bool, below: FieldSet<'a>) {
         if member || !below.is_empty() {
             self.nodes.push(FieldSetNode { element, member, below });
         }
     }
 
-    /// Puts nodes in order, and those of the same element together.
+    /// Sorts the nodes and merges those with the same element.
     pub(super) fn sort(&mut self) {
         if self.nodes.windows(2).all(|pair| pair[0].element < pair[1].element) {
             return;
@@ -115,7 +115,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// What is in one of the two.
+    /// Returns the members of either set.
     pub(super) fn union(self, other: FieldSet<'a>) -> FieldSet<'a> {
         if self.is_empty() || other.is_empty() {
             return if self.is_empty() { other } else { self };
@@ -139,7 +139,8 @@ impl<'a> FieldSet<'a> {
         FieldSet { nodes }
     }
 
-    /// What is in one of many: two by two, so that what is found early is not gone through for each that follows.
+    /// Returns the members of any of the sets. Sets are merged in pairs, so that early members are not visited again
+    /// for each later set.
     pub(super) fn union_all(sets: impl IntoIterator<Item = FieldSet<'a>>) -> FieldSet<'a> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         while sets.len() > 1 {
@@ -153,7 +154,7 @@ impl<'a> FieldSet<'a> {
         sets.pop().unwrap_or_default()
     }
 
-    /// What is in both.
+    /// Returns the members of both sets.
     pub(super) fn intersection(&self, other: &FieldSet<'_>) -> FieldSet<'a> {
         let mut both = FieldSet::default();
         each_pair(&self.nodes, &other.nodes, |one, other| {
@@ -166,7 +167,7 @@ impl<'a> FieldSet<'a> {
         both
     }
 
-    /// Takes away what is in `other`.
+    /// Removes the members of `other`.
     pub(super) fn difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
         self.without(other, &|node, gone| {
             node.member &= !gone.member;
@@ -174,7 +175,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Takes away what is in `other`, and everything below it.
+    /// Removes the members of `other` and everything below them.
     pub(super) fn recursive_difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
         self.without(other, &|node, gone| {
             node.member &= !gone.member;
@@ -207,7 +208,8 @@ impl<'a> FieldSet<'a> {
         self
     }
 
-    /// What one of the patterns leads to, with everything below. A pattern is a way through objects; `*` is any step.
+    /// Returns the members at or below the paths that match a pattern. A pattern is a path of field names; `*` is any
+    /// element.
     pub(super) fn matching(self, patterns: &[&[&str]]) -> FieldSet<'a> {
         if patterns.iter().any(|pattern| pattern.is_empty()) {
             return self;
@@ -224,7 +226,7 @@ impl<'a> FieldSet<'a> {
         kept
     }
 
-    /// Whether everything in it is in `other` too.
+    /// Reports whether `other` contains all members.
     pub(super) fn is_within(&self, other: &FieldSet<'_>) -> bool {
         self.nodes.iter().all(|node| {
             other
@@ -233,13 +235,13 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     pub(super) fn count(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.member) + node.below.count()).sum()
     }
 
-    /// Every member as messages show it, those of a level before those below, until enough was told. Together they may
-    /// be far longer than the objects they come from.
+    /// Calls `tell` with the path of every member as messages show it, parents before children, until it breaks. All
+    /// paths together may be far longer than the object they come from.
     pub(super) fn each_path(&self, tell: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
         self.each_path_below(&mut String::new(), tell)
     }
@@ -266,13 +268,13 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-/// Elements borrowed from different objects.
+/// Compares elements that borrow from different objects.
 fn compare(one: &PathElement<'_>, other: &PathElement<'_>) -> Ordering {
     one.cmp(other)
 }
 
-/// The nodes that do not come before an element. Looks ahead in growing steps: an object may have very many owners of
-/// few fields each, and none of them is worth a walk along all that changed.
+/// Returns the nodes from `element` on. It searches in growing steps: an object may have very many owners of few fields
+/// each, and a scan of all changes for each owner would be too slow.
 fn from<'x, 'a>(nodes: &'x [FieldSetNode<'a>], element: &PathElement<'_>) -> &'x [FieldSetNode<'a>] {
     let before = |node: &FieldSetNode<'_>| compare(&node.element, element).is_lt();
     let mut end = 1;

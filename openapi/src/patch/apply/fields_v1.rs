@@ -1,11 +1,11 @@
-//! Sets of fields as objects carry them: `FieldsV1`.
+//! Field sets in `FieldsV1`, the format of managedFields.
 //!
 //! ```text
 //! {"f:spec": {"f:replicas": {}, "f:ports": {"k:{\"port\":80}": {".": {}, "f:name": {}}}}}
 //! ```
 //!
-//! Each step is a key. Where nothing follows, the way ends in a member; where something does, a `.` says that there is
-//! a member here too.
+//! Each path element is a key. An empty object marks a member without members below it; a `.` beside other keys marks a
+//! member that has some.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ use super::path_element::{InvalidPathElement, PathElement};
 
 const SELF: &str = ".";
 
-/// Reads a set. Steps of a kind that is not known are left out.
+/// Decodes a set. Path elements of an unknown type are ignored.
 pub(super) fn decode(fields: &Value) -> Result<FieldSet<'_>, InvalidPathElement> {
     match fields {
         Value::Null => Ok(FieldSet::default()),

@@ -1,8 +1,9 @@
 //! Migration from client-side to server-side apply.
 //!
-//! `kubectl apply` used to keep what it applied in an annotation, and owned its fields as one who updates. A client that moves
-//! back as `kubectl` and applies on the server does not conflict with themselves: fields the annotation mentions, and
-//! are unchanged since, become its own. The annotation is kept up to date for those who go back.
+//! Client-side `kubectl apply` stores what it applied in an annotation and owns its fields as an updater. When
+//! `kubectl` then applies the same object server-side, it must not conflict with itself: it takes over the fields that
+//! the annotation contains and that are unchanged since. The annotation is kept up to date, so that a user can go back
+//! to client-side apply.
 
 use serde_json::{Map, Value};
 
@@ -14,17 +15,17 @@ use super::verify;
 
 pub(super) const KUBECTL: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// All annotations of an object together. As for Kubernetes.
+/// Maximum size of all annotations of an object, as in Kubernetes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// What the annotation says, if it says anything.
+/// Returns the object in the annotation, if there is a valid one.
 pub(super) fn config(live: &Value, api_version: &str) -> Option<Value> {
     let text = live["metadata"]["annotations"][ANNOTATION].as_str()?;
     let config: Value = serde_json::from_str(text).ok()?;
     (config["apiVersion"] == api_version && config["kind"].is_string()).then_some(config)
 }
 
-/// The fields that were applied and are unchanged since.
+/// Returns the fields that were applied and are unchanged since.
 pub(super) fn unchanged<'a>(
     config: &'a Value,
     live: &'a Value,
@@ -38,7 +39,7 @@ pub(super) fn unchanged<'a>(
     Some(set.difference(&changes.added).difference(&changes.removed))
 }
 
-/// Keeps the annotation up to date, where there is one and room for it.
+/// Updates the annotation if the object has it. If the annotations become too large, removes it.
 pub(super) fn update(object: &mut Value, config: &Value) {
     let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     let Some(annotations) = annotations else { return };

@@ -1,4 +1,4 @@
-//! Who owns what of an object: `metadata.managedFields`, read and written.
+//! Field managers and the fields they own: `metadata.managedFields`, decoded and encoded.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::field_set::FieldSet;
 use super::fields_v1;
 
-/// So many of those that update are remembered one by one. As for Kubernetes.
+/// Maximum number of separate entries for updaters, as in Kubernetes.
 const UPDATERS_MAX: usize = 10;
-/// Under this name the older ones are remembered together.
+/// The manager name of the entry into which older updaters are merged.
 const ANCIENT: &str = "ancient-changes";
 const FIELDS_TYPE: &str = "FieldsV1";
 
@@ -30,26 +30,26 @@ impl Operation {
     }
 }
 
-/// One who owns fields.
+/// An entry of managedFields: a manager and the fields it owns.
 #[derive(Clone, Debug)]
 pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) operation: Operation,
     pub(super) api_version: Cow<'a, str>,
     pub(super) subresource: Cow<'a, str>,
-    /// Absent times are empty, and so come first.
+    /// Empty if absent, and so sorted first.
     pub(super) time: Cow<'a, str>,
     pub(super) set: FieldSet<'a>,
 }
 
 impl ManagedFieldsEntry<'_> {
-    /// What tells one from another. Who applies is the same in whichever version that is done.
+    /// Returns what identifies an entry. For an applier the API version is not part of it.
     fn identity(&self) -> (&str, Operation, &str, Option<&str>) {
         let version = (self.operation == Operation::Update).then_some(&*self.api_version);
         (&self.name, self.operation, &self.subresource, version)
     }
 
-    /// Order in the object.
+    /// Compares by the order of entries in the object.
     fn compare(&self, other: &ManagedFieldsEntry<'_>) -> Ordering {
         let key = |manager: &ManagedFieldsEntry<'_>| manager.operation;
         key(self)
@@ -78,17 +78,17 @@ impl ManagedFieldsEntry<'_> {
     }
 }
 
-/// All who own fields of one object.
+/// All managers of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 
 impl<'a> ManagedFields<'a> {
-    /// Reads what an object carries. An error says why it cannot be that.
+    /// Decodes the managedFields of an object, or returns why they are invalid.
     pub(super) fn decode(entries: Option<&'a Value>) -> Result<ManagedFields<'a>, String> {
         let entries = entries.and_then(Value::as_array).into_iter().flatten().enumerate();
         let mut managers =
             entries.map(|(place, entry)| manager(place, entry)).collect::<Result<Vec<_>, _>>()?;
-        // Of two that say the same of themselves the last one counts.
+        // Of entries with the same identity, the last one counts.
         let mut later = HashSet::with_capacity(managers.len());
         let mut counts: Vec<bool> =
             managers.iter().rev().map(|manager| later.insert(manager.identity())).collect();
@@ -100,7 +100,7 @@ impl<'a> ManagedFields<'a> {
         self.0.is_empty()
     }
 
-    /// The value of `metadata.managedFields`; none if there are no entries.
+    /// Returns the value of `metadata.managedFields`; none if there are no entries.
     pub(super) fn encode(mut self) -> Option<Value> {
         self.0.sort_by(ManagedFieldsEntry::compare);
         (!self.is_empty()).then(|| Value::Array(self.0.iter().map(ManagedFieldsEntry::encode).collect()))
@@ -110,7 +110,7 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().position(|manager| manager.identity() == who.identity())
     }
 
-    /// Forgets those who wrote in a version that is no longer there.
+    /// Removes entries whose API version does not exist any more.
     pub(super) fn forget(&mut self, knows: &dyn Fn(&str) -> bool) {
         self.0.retain(|manager| knows(&manager.api_version));
     }
@@ -119,7 +119,7 @@ impl<'a> ManagedFields<'a> {
         self.0.retain(|manager| !manager.set.is_empty());
     }
 
-    /// Puts the oldest of too many updaters together, those of one version each.
+    /// Merges the oldest entries of updaters if there are too many, separately for each API version.
     pub(super) fn cap(&mut self) {
         let updates = |manager: &ManagedFieldsEntry<'_>| manager.operation == Operation::Update;
         let mut count = self.0.iter().filter(|manager| updates(manager)).count();
@@ -131,7 +131,7 @@ impl<'a> ManagedFields<'a> {
             order.then_with(|| one.compare(other))
         });
         let mut kept: Vec<ManagedFieldsEntry<'a>> = Vec::with_capacity(self.0.len());
-        // Of each version the place of its oldest updater, and the fields of those that are put together with it.
+        // For each API version, the index of its oldest updater and the sets to merge into that entry.
         let mut oldest: HashMap<Cow<'a, str>, (usize, Vec<FieldSet<'a>>)> = HashMap::new();
         for manager in std::mem::take(&mut self.0) {
             if !updates(&manager) {

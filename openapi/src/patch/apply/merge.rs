@@ -1,7 +1,7 @@
-//! An applied object on top of the one that is there.
+//! Merges an applied object into the live object.
 //!
-//! Nothing disappears by this: what is applied is set, and everything else stays. Items of a shared list come in the
-//! order of those that apply them, with the others between them where they were.
+//! The merge removes nothing: it sets the applied fields and keeps all others. Items of an associative list or a set
+//! take the order of the applied list; items that are only in the live list keep their place between them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::path_element::PathElement;
 use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 
-/// Sets in `live` what `config` says.
+/// Sets the fields of `config` in `live`.
 pub(super) fn merge(live: &mut Value, config: &Value, kind: SchemaType<'_>) {
     match (kind.atom(config), config) {
         (SchemaAtom::Map(fields), _) if !fields.atomic => objects(live, config, fields),
@@ -19,7 +19,7 @@ pub(super) fn merge(live: &mut Value, config: &Value, kind: SchemaType<'_>) {
     }
 }
 
-/// No fields at all, even if it is said with a null, change nothing about fields that are there.
+/// Merges an object. An empty object or a null leaves live fields unchanged.
 fn objects(live: &mut Value, config: &Value, fields: Fields<'_>) {
     let Value::Object(there) = live else {
         *live = config.clone();
@@ -55,15 +55,15 @@ fn lists(live: &mut Value, config: &Value, items: Items<'_>) {
     *live = Value::Array(order.merge(items, there, said));
 }
 
-/// Which item that is there is which one that is applied.
+/// How live items and applied items correspond.
 struct Order {
-    /// For each item that is there, the applied one like it.
+    /// For each live item, the index of the applied item with the same key.
     applied: Vec<Option<usize>>,
-    /// For each that is applied, the first like it that is there.
+    /// For each applied item, the index of the first live item with the same key.
     live: Vec<Option<usize>>,
-    /// Items that are there several times cannot be merged with, only replaced.
+    /// For each applied item, whether several live items have its key. Such items are replaced, not merged.
     repeated: Vec<bool>,
-    /// The applied ones that are there too, those still to come, last one first.
+    /// The applied items that are also live and not yet placed, in reverse order.
     shared: Vec<usize>,
 }
 
@@ -99,7 +99,7 @@ impl Order {
         let (mut left, mut right) = (0, 0);
         while left < there.len() || right < said.len() {
             if let (Some(applied), true) = (self.applied.get(left).copied().flatten(), right < said.len()) {
-                // Of those both have, the one that is applied next comes next.
+                // Of the items in both lists, those follow in the applied order.
                 if applied != right && self.shared.last().is_some_and(|next| *next != applied) {
                     left += 1;
                     continue;
@@ -146,7 +146,8 @@ mod tests {
         Schema { shape: Shape::List(ListSchema { items, kind: ListType::Set }), ..Schema::default() }
     }
 
-    /// The order Kubernetes documents with its tests: that of the applied list, others after the neighbour they had.
+    /// Kubernetes' order, as its tests document it: that of the applied list, with other items after their live
+    /// neighbour.
     #[test]
     fn items_come_in_the_order_of_who_applies_them() {
         let schema = set_of_strings();

@@ -1,13 +1,13 @@
-//! Server-side apply: an object many people write, each of whom owns what they said.
+//! Server-side apply: several managers write one object, and each owns the fields it set.
 //!
 //! ```text
-//!   Update   old, new ──▶ compare ──▶ who changed a field owns it; who owned one that is gone does not
-//!   Apply    live, config ──▶ verify ──▶ merge ──▶ prune what is no longer applied ──▶ compare ──▶ conflicts, owners
+//!   Update   old, new ──▶ compare ──▶ the manager owns changed fields; removed fields lose their owners
+//!   Apply    live, config ──▶ verify ──▶ merge ──▶ prune fields no longer applied ──▶ compare ──▶ conflicts, owners
 //! ```
 //!
-//! Owners are written down in `metadata.managedFields`. Everything here is pure and knows schemas, never kinds: what
-//! may be shared field by field ([`schema_type`]), which fields an object has ([`applied_fields`]), what two of them differ
-//! in ([`compare`]), and sets of fields ([`field_set`]) made of path elements ([`path_element`]).
+//! Owners are recorded in `metadata.managedFields`. Everything here is pure and knows schemas, never kinds: which
+//! values can be shared field by field ([`schema_type`]), which fields an object has ([`applied_fields`]), how two
+//! objects differ ([`compare`]), and sets of fields ([`field_set`]) that consist of path elements ([`path_element`]).
 
 mod applied_fields;
 mod compare;
@@ -43,12 +43,12 @@ use self::schema_type::SchemaType;
 use crate::meta::status::Status;
 use crate::schema::Schema;
 
-/// The manager of everything an object without managed fields had when it is first applied.
+/// The manager of all fields that an object without managed fields had before its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Who does not even say who they are.
+/// The manager of a request without a manager name.
 const UNKNOWN: &str = "unknown";
 
-/// Fields without owners: they cannot be changed, or they identify the object.
+/// Fields without owners: they cannot change, or they identify the object.
 static UNOWNED_FIELDS: LazyLock<FieldSet<'static>> = LazyLock::new(|| {
     FieldSet::of_fields(&[
         &["apiVersion"],
@@ -66,19 +66,19 @@ static UNOWNED_FIELDS: LazyLock<FieldSet<'static>> = LazyLock::new(|| {
     ])
 });
 
-/// Who writes, and how.
+/// The manager of a write, and the facts about the object that managed fields depend on.
 pub struct FieldManager<'a> {
     pub manager: &'a str,
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     pub schema: &'a Schema,
-    /// An object of the kind about which nothing has been said, as [`fill::blank`](crate::defaulting::empty_object) makes it.
+    /// An object of the kind without any field set, from [`defaulting::empty_object`](crate::defaulting::empty_object).
     pub blank: &'a Value,
     pub reset: ResetFields,
-    /// As objects write it.
+    /// The current time in the format of objects.
     pub now: &'a str,
-    /// Whether there is such a version of the kind.
+    /// Reports whether the kind has this API version.
     pub knows: &'a dyn Fn(&str) -> bool,
 }
 
@@ -91,18 +91,18 @@ impl std::fmt::Debug for FieldManager<'_> {
 /// Why an object cannot be applied.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It is not for this.
+    /// The applied object must not contain this field.
     #[error("{0}")]
     InvalidPathElement(String),
-    /// It cannot be shared. Kubernetes answers 500 with these words, as if it were the server's fault.
+    /// The applied object does not fit the schema. Kubernetes answers 500 with this text, as if the server had failed.
     #[error("{0}")]
     Unfit(String),
-    #[error("others own what is applied")]
+    #[error("apply conflicts with other field managers")]
     Conflict(Box<Status>),
 }
 
 impl ApplyError {
-    /// What the client is told.
+    /// Returns the Status for the client.
     pub fn status(self) -> Status {
         match self {
             ApplyError::InvalidPathElement(why) => Status::bad_request(why),
@@ -112,19 +112,19 @@ impl ApplyError {
     }
 }
 
-/// What an apply comes to.
+/// The result of an apply.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Applied {
-    /// Without its managedFields. The client's words are still as they were sent: a quantity may be written in another
-    /// way than ours, and a null may stand for nothing.
+    /// The object without its managedFields. Values of the client are as it sent them: quantities are not canonical,
+    /// and nulls are kept.
     pub object: Value,
     pub managed_fields: Option<Value>,
 }
 
 impl<'a> FieldManager<'a> {
-    /// The managedFields of `new`, which replaces `old`; neither has been cut down to what the request may change.
-    /// `sent` is what the client says about them: a client that understands them may change them, and any client may clear
-    /// them. An object without managed fields stays one, unless it is being created: then `old` has no uid.
+    /// Returns the managedFields of `new`, which replaces `old`; both still contain fields that the request cannot
+    /// change. `sent` are the managedFields in the request: a client may change or clear them. An existing object
+    /// without managedFields stays without; only for a new object, whose `old` has no uid, they are created.
     pub fn updated(&self, old: &Value, new: &Value, sent: Option<&Value>) -> Option<Value> {
         let live = old["metadata"].get("managedFields");
         let changes = self.changes(old, new);
@@ -140,7 +140,7 @@ impl<'a> FieldManager<'a> {
         managers.encode()
     }
 
-    /// What is written down about owners, unless the client has something better to say.
+    /// Returns the existing managers: those in the request if it has valid ones, otherwise those of the live object.
     fn known<'v>(&self, live: Option<&'v Value>, sent: Option<&'v Value>) -> ManagedFields<'v> {
         let live = || ManagedFields::decode(live).unwrap_or_default();
         match sent.and_then(Value::as_array).map(Vec::as_slice) {
@@ -155,7 +155,7 @@ impl<'a> FieldManager<'a> {
         }
     }
 
-    /// What a request changes, of what it may.
+    /// Returns the changes of a request, without the fields that it cannot change.
     fn changes<'v>(&self, old: &'v Value, new: &'v Value) -> Changes<'v>
     where
         'a: 'v,
@@ -211,7 +211,7 @@ impl<'a> FieldManager<'a> {
         }
     }
 
-    /// What `live` becomes when `config` is applied to it. An object that is not there yet is empty, and has no uid.
+    /// Applies `config` to `live`. For a create, `live` is empty and has no uid.
     pub fn applied(&self, live: &Value, config: &Value, force: bool) -> Result<Applied, ApplyError> {
         self.check(config)?;
         let recorded = ManagedFields::decode(live["metadata"].get("managedFields"))
@@ -231,7 +231,7 @@ impl<'a> FieldManager<'a> {
         Ok(applied)
     }
 
-    /// Whether it can be applied at all.
+    /// Checks whether the object can be applied at all.
     fn check(&self, config: &Value) -> Result<(), ApplyError> {
         if config["metadata"].get("managedFields").is_some_and(|entries| !entries.is_null()) {
             return Err(ApplyError::InvalidPathElement("metadata.managedFields must be nil".to_owned()));
@@ -288,7 +288,8 @@ impl<'a> FieldManager<'a> {
         Ok(Applied { managed_fields: managers.encode(), object })
     }
 
-    /// Takes from others what the new object changes, if it may. Whether it changes anything.
+    /// Removes changed fields from the sets of other managers, or returns the conflicts. Returns whether the object
+    /// changed.
     fn take<'v>(
         &self,
         live: &Value,
@@ -315,7 +316,7 @@ impl<'a> FieldManager<'a> {
         Ok(differs)
     }
 
-    /// Applies in spite of conflicts, if they are with what the same client applied before from its own side.
+    /// Applies in spite of conflicts if they all are with fields that kubectl itself applied client-side.
     fn taken_over(
         &self,
         live: &Value,

@@ -1,13 +1,14 @@
-//! One step of the way to a field: into a field of an object, or to an item of a list.
+//! A path element: one step into a field of an object or to an item of a list.
 //!
-//! | in managedFields | in a message | what it leads to |
+//! | in managedFields | in a message | selects |
 //! |---|---|---|
 //! | `f:spec` | `.spec` | a field |
 //! | `k:{"name":"web"}` | `[name="web"]` | the item with these values in its key fields |
 //! | `v:"x"` | `[="x"]` | the item that is this value |
-//! | `i:0` | `[0]` | the item at this place |
+//! | `v:"x"` | `[="x"]` | the item with this value |
+//! | `i:0` | `[0]` | the item at this index |
 //!
-//! Steps borrow from the objects they lead through: most of them live no longer than the request that looks at them.
+//! Elements borrow from the objects they belong to: most live no longer than one request.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -20,18 +21,18 @@ use crate::meta::go;
 #[derive(Clone, Debug)]
 pub(super) enum PathElement<'a> {
     Field(&'a str),
-    /// In the order of the names of the key fields.
+    /// Sorted by the names of the key fields.
     Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
     Value(Cow<'a, Value>),
     Index(i64),
 }
 
-/// Not a path element, nor one of a future kind.
+/// The error for a text that is not a path element and cannot become one in a future version.
 #[derive(Debug)]
 pub(super) struct InvalidPathElement;
 
 impl<'a> PathElement<'a> {
-    /// Reads a step as managedFields write it. None if it is of a kind we do not know.
+    /// Parses an element of managedFields. Returns none for one of an unknown type.
     pub(super) fn parse(text: &'a str) -> Result<Option<PathElement<'a>>, InvalidPathElement> {
         let json = |text: &str| serde_json::from_str::<Value>(text).map_err(|_| InvalidPathElement);
         let Some((kind, rest)) = text.split_at_checked(2).filter(|(kind, _)| kind.ends_with(':')) else {
@@ -52,7 +53,7 @@ impl<'a> PathElement<'a> {
         }))
     }
 
-    /// As managedFields write it.
+    /// Returns the element as written in managedFields.
     pub(super) fn encode(&self) -> String {
         match self {
             PathElement::Field(name) => ["f:", name].concat(),
@@ -82,7 +83,7 @@ impl<'a> PathElement<'a> {
     }
 }
 
-/// As Go writes JSON inside JSON: fit for a web page. Two servers must not call one item by two names.
+/// Encodes JSON as Go does, with characters escaped for HTML. So all servers write the same key for an item.
 fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     let text = serde_json::to_string(value).expect("values have a JSON form");
     match text.contains(['&', '<', '>', '\u{2028}', '\u{2029}']) {
@@ -127,7 +128,7 @@ impl PartialEq for PathElement<'_> {
 
 impl Eq for PathElement<'_> {}
 
-/// Numbers, strings, booleans, lists, objects, null; each by itself, and numbers by what they are worth.
+/// Compares values of any type: numbers before strings, booleans, lists, objects, null. Numbers compare by value.
 fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::String(one), Value::String(other)) => one.cmp(other),
@@ -149,13 +150,13 @@ fn compare(one: &Value, other: &Value) -> Ordering {
     }
 }
 
-/// What a number is worth, exactly: the nearest float, and how much more it is. Many integers have one nearest float, so
-/// that alone would make them equal to it and not to each other, which is no order to sort by.
+/// Returns the exact value of a number: the nearest float and the difference to it. Many integers have the same nearest
+/// float; without the difference they would equal that float but not each other, which is not an order.
 fn worth(number: &Number) -> (f64, i128) {
     let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     match integer {
         Some(integer) => (integer as f64, integer - (integer as f64) as i128),
-        // Zero is zero, whatever its sign.
+        // Zero and negative zero are equal.
         None => (number.as_f64().unwrap_or_default() + 0.0, 0),
     }
 }
@@ -171,7 +172,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// Whether two values are equal: numbers compare by value, however they are written.
+/// Reports whether two values are equal. Numbers compare by value, not by notation.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(_), Value::Number(_)) => compare(one, other).is_eq(),
@@ -186,7 +187,7 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// As messages show it.
+/// Formats the element as messages show it.
 impl fmt::Display for PathElement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

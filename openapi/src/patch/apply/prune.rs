@@ -1,8 +1,8 @@
 //! Removes fields that an applier no longer applies.
 //!
-//! A field is removed if the applier applied it before, does not any more, and no other manager owns it. With an item of a
-//! list or an entry of a map goes everything in it that has no owner; with a field that only leads to others go
-//! those, unless they have an owner or never had one.
+//! A field is removed if the applier applied it before, no longer does, and no other manager owns it. Together with a
+//! list item or a map entry, everything in it that has no owner is removed. Together with a field that only leads to
+//! others, those are removed, unless they have an owner or never had one.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use super::field_set::FieldSet;
 use super::remove::remove;
 use super::schema_type::SchemaType;
 
-/// `merged` without what was in `before`, and is neither in what its owner applies now nor in what others own: both
-/// are in `owned`. None if all of it stays.
+/// Removes from `merged` the fields in `before` that are not in `owned`: the fields its owner applies now and those of
+/// other managers. Returns none if nothing is removed.
 pub(super) fn prune(
     merged: &Value,
     before: &FieldSet<'_>,
@@ -29,7 +29,7 @@ pub(super) fn prune(
         remove(&mut object, gone, kind);
         object
     };
-    // First without anything applied before; then with fields that have owners; then with fields that never had one.
+    // First without all fields applied before; then with the owned ones; then with those that never had an owner.
     let bare = without(&before);
     let kept = with_ways(fields(&bare, kind), kind).union(with_ways(owned, kind));
     let shared = without(&all.clone().difference(&kept));

@@ -1,7 +1,7 @@
-//! Owners under a schema that has changed since.
+//! Adapts owned fields to a schema that has changed since.
 //!
-//! A manager may own single fields of a value that has become atomic in the meantime, because a definition says now that a
-//! list or an object is owned as a whole. They own the whole then. The other way round nothing has to be done.
+//! A manager may own single fields of a value that a changed definition has made atomic, so that only the whole value
+//! can be owned. The manager then owns the whole. A value that is no longer atomic needs no adaptation.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! An object without some of its fields.
+//! Removes fields from an object.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::field_set::{FieldSet, FieldSetNode};
 use super::path_element::PathElement;
 use super::schema_type::{SchemaAtom, SchemaType};
 
-/// Removes the members of a set. A value that consisted only of them becomes null.
+/// Removes the members of a set. A value that consisted only of members becomes null.
 pub(super) fn remove(value: &mut Value, gone: &FieldSet<'_>, kind: SchemaType<'_>) {
     let keeps = match (kind.atom(value), &mut *value) {
         (SchemaAtom::Scalar, _) => true,

@@ -1,21 +1,21 @@
-//! The fields a request cannot change; it does not become their owner.
+//! The fields that a request cannot change, and therefore does not become the owner of.
 
 use super::field_set::FieldSet;
 use crate::catalog::resource_info::ResourceInfo;
 
 type Path = &'static [&'static str];
 
-/// What of an object a request cannot change.
+/// The fields of an object that a request cannot change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResetFields {
-    /// All of these, with everything below.
+    /// These fields, with everything below them.
     These(&'static [Path]),
-    /// Everything but these. `*` is any item.
+    /// Everything but these fields. `*` is any element.
     AllBut(&'static [Path]),
 }
 
 impl ResetFields {
-    /// For a request to a resource, or to a part of it.
+    /// Returns the reset fields of a request to a resource or to a subresource.
     pub fn of(resource: &ResourceInfo, part: Option<&str>) -> ResetFields {
         let kind = resource.qualified();
         let said = TABLE.iter().find(|(name, of, _)| *name == kind && *of == part.unwrap_or_default());
@@ -28,7 +28,7 @@ impl ResetFields {
         }
     }
 
-    /// Whether nothing at the end of this way can be changed.
+    /// Reports whether nothing at or below this path can be changed.
     pub fn covers(self, way: &[&str]) -> bool {
         match self {
             ResetFields::These(paths) => paths.iter().any(|path| way.starts_with(path)),
@@ -51,7 +51,7 @@ const STATUS: ResetFields = ResetFields::These(&[&["status"]]);
 const SPEC: ResetFields = ResetFields::These(&[&["spec"]]);
 const METADATA_AND_SPEC: ResetFields = ResetFields::These(&[&["metadata"], &["spec"]]);
 
-/// Resource, subresource, and what a request to it does not change; where it is not what one would expect.
+/// Resource, subresource and reset fields, where they differ from the default.
 const TABLE: &[(&str, &str, ResetFields)] = &[
     ("apiservices.apiregistration.k8s.io", "status", METADATA_AND_SPEC),
     ("certificatesigningrequests.certificates.k8s.io", "", ResetFields::These(&[&["spec"], &["status"]])),

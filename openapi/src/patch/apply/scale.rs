@@ -1,7 +1,7 @@
-//! Owners of how many there are of something, seen through its scale and back.
+//! Converts managed fields between an object and its scale.
 //!
-//! A scale has one field that can be owned. Who owns the field of the object it stands for owns that one, and the other
-//! way round. Which field of the object that is says its path.
+//! A scale has one field that can be owned: its replicas. The owner of the corresponding field of the object owns it,
+//! and vice versa. The path of the object's field depends on the kind.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::managed_fields::ManagedFields;
 const SCALE_VERSION: &str = "autoscaling/v1";
 const REPLICAS: &[&str] = &["spec", "replicas"];
 
-/// The managedFields of the scale of an object that has these.
+/// Returns the managedFields of an object's scale, from those of the object.
 pub fn to_scale(entries: Option<&Value>, replicas: &[&str], knows: &dyn Fn(&str) -> bool) -> Option<Value> {
     let mut managers = ManagedFields::decode(entries).ok()?;
     managers.0.retain(|manager| knows(&manager.api_version) && manager.set.has_fields(replicas));
@@ -22,7 +22,8 @@ pub fn to_scale(entries: Option<&Value>, replicas: &[&str], knows: &dyn Fn(&str)
     managers.encode()
 }
 
-/// The managedFields of an object that has `entries`, when its scale has come to have `scaled`.
+/// Returns the managedFields of an object after a write of its scale: `entries` are those of the object before,
+/// `scaled` those of the scale after.
 pub fn from_scale(
     entries: Option<&Value>,
     scaled: Option<&Value>,
@@ -34,7 +35,7 @@ pub fn from_scale(
     let mut scaled = ManagedFields::decode(scaled).ok()?;
     managers.forget(knows);
     for manager in managers.0.iter_mut().filter(|manager| manager.set.has_fields(replicas)) {
-        // In a scale, every entry has the API version of scales.
+        // Entries of a scale have the API version of scales.
         let still = scaled.0.iter().position(|owner| {
             owner.name == manager.name
                 && owner.operation == manager.operation
@@ -49,7 +50,7 @@ pub fn from_scale(
     }
     managers.drop_empty();
     for mut owner in scaled.0.into_iter().filter(|owner| owner.set.has_fields(REPLICAS)) {
-        // Kubernetes does not say since when.
+        // As in Kubernetes, the entry has no time.
         (owner.api_version, owner.time) = (api_version.into(), "".into());
         owner.set = FieldSet::of_fields(&[replicas]);
         managers.0.push(owner);

@@ -1,7 +1,7 @@
-//! How a schema wants a value to be shared: as a whole, field by field, or item by item.
+//! How managers can share a value according to its schema: as a whole, field by field, or item by item.
 //!
-//! What the schema leaves open is deduced from the value: objects are shared field by field, lists as a whole. The one
-//! exception is what Kubernetes calls a raw extension, which belongs to one owner.
+//! Without a schema, this is deduced from the value: objects are shared field by field, lists are atomic. The exception
+//! is a RawExtension, which is atomic.
 
 use std::borrow::Cow;
 
@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 use super::path_element::PathElement;
 use crate::schema::{ListSchema, ListType, ObjectSchema, Schema, Shape};
 
-/// Types of built-in kinds whose key may be left out, and is empty then.
+/// Built-in types whose merge key may be absent, and is then empty.
 const KEYLESS: &[&str] = &["io.k8s.api.core.v1.LocalObjectReference"];
 const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
-/// What is known about a place before looking at the value there.
+/// What is known about a field without its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchemaType<'s> {
-    /// Described. Below an object that preserves unknown fields, no object has unknown fields.
+    /// The field has a schema. Inside an object that preserves unknown fields, every object does.
     Known { schema: &'s Schema, open: bool },
-    /// Nothing is known.
+    /// The field has no schema.
     Deduced,
-    /// Nothing is known, and it is one thing whatever it is.
+    /// The field has no schema, and its value is atomic.
     Whole,
 }
 
-/// What a value is to those who share it.
+/// The structure of a value as its managers see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchemaAtom<'s> {
     Scalar,
@@ -42,7 +42,7 @@ pub(super) struct Items<'s> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'s> {
     object: Option<&'s ObjectSchema>,
-    /// The type of fields without a name in the schema; none if there cannot be any.
+    /// The type of fields that the schema does not name; none if it allows no such fields.
     values: Option<SchemaType<'s>>,
     open: bool,
     pub(super) atomic: bool,
@@ -84,7 +84,7 @@ impl<'s> SchemaType<'s> {
     }
 }
 
-/// Null may be anything, and is taken for an object.
+/// Deduces the structure of a value without a schema. Null counts as an object.
 fn deduced<'s>(value: &Value, values: SchemaType<'s>, atomic: bool) -> SchemaAtom<'s> {
     match value {
         Value::Array(_) => SchemaAtom::List(Items { kind: &ListType::Atomic, items: SchemaType::Whole }),
@@ -96,7 +96,7 @@ fn deduced<'s>(value: &Value, values: SchemaType<'s>, atomic: bool) -> SchemaAto
 }
 
 impl<'s> Fields<'s> {
-    /// The type of a field, and whether the schema names it. None if there is no such field.
+    /// Returns the type of a field, and whether the schema names it. Returns none if the object cannot have the field.
     pub(super) fn field(self, name: &str) -> Option<(SchemaType<'s>, bool)> {
         match self.object.and_then(|object| object.fields.get(name)) {
             Some(field) => Some((SchemaType::below(&field.schema, self.open), true)),
@@ -110,7 +110,7 @@ impl<'s> Items<'s> {
         *self.kind == ListType::Atomic
     }
 
-    /// How an item is found in a list whose items have owners of their own. An error says what is wrong with it.
+    /// Returns the path element that identifies an item of a list that is not atomic, or why the item is invalid.
     pub(super) fn element<'a>(self, item: &'a Value) -> Result<PathElement<'a>, String>
     where
         's: 'a,
@@ -159,8 +159,8 @@ impl<'s> Items<'s> {
         Ok(PathElement::Key(key))
     }
 
-    /// The value of an absent key field. A field of a built-in type that must be there is no pointer in Go, so it
-    /// is zero or empty even if it is absent.
+    /// Returns the value of an absent key field. A required field of a built-in type is not a pointer in Go, so it is
+    /// zero or empty even if it is absent.
     fn default(self, key: &str) -> Option<Cow<'s, Value>> {
         let SchemaType::Known { schema, .. } = self.items else { return None };
         let Shape::Object(object) = &schema.shape else { return None };

@@ -1,7 +1,7 @@
-//! Whether an applied object is one that can be shared: known fields, of their types, and items that can be told apart.
+//! Verifies an applied object against its schema: known fields, right types, and unique keys of items.
 //!
-//! Other bodies are read into the structs of their kind, which forgives and forgets. An applied one is not: each of its
-//! fields gets an owner, so each must be one.
+//! Other bodies are decoded into the structs of their kind, which ignores some errors. In an applied object every field
+//! gets an owner, so every field must be valid.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,13 +13,13 @@ use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
 use crate::meta::go;
 use crate::schema::{Schema, Shape};
 
-/// No more than this many faults are told, as of any body.
+/// Maximum number of errors in the message, as for any body.
 const FAULTS_MAX: usize = 100;
-/// Nor more than this much text, give or take one fault: each repeats the way to it, and that is as long as the client
-/// wants it to be.
+/// Maximum size of the message, exceeded by one error at most. Each error repeats its path, whose length the client
+/// chooses.
 const FAULTS_BYTES_MAX: usize = 64 << 10;
 
-/// What is wrong with an object, in the words of Kubernetes; none if nothing is.
+/// Returns the errors of an object in Kubernetes' words; none if it is valid.
 pub(super) fn fault(value: &Value, kind: SchemaType<'_>) -> Option<String> {
     let mut faults = Faults::default();
     visit(value, kind, None, &mut faults);
@@ -29,7 +29,7 @@ pub(super) fn fault(value: &Value, kind: SchemaType<'_>) -> Option<String> {
     }
 }
 
-/// The faults found so far.
+/// The errors found so far.
 #[derive(Default)]
 struct Faults {
     told: Vec<String>,
@@ -37,7 +37,7 @@ struct Faults {
 }
 
 impl Faults {
-    /// There is no need to look for more.
+    /// Reports whether the message is full.
     fn enough(&self) -> bool {
         self.told.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
     }
@@ -51,7 +51,7 @@ impl Faults {
     }
 }
 
-/// The way to a value, written out only for those who are told about it.
+/// The path to a value, formatted only for an error.
 struct PathBreadcrumb<'w> {
     up: Option<&'w PathBreadcrumb<'w>>,
     element: &'w PathElement<'w>,
@@ -144,7 +144,7 @@ fn scalar(value: &Value, kind: SchemaType<'_>) -> Option<String> {
     }
 }
 
-/// `%T`
+/// Formats with `%T`.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -156,7 +156,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// `%#v`
+/// Formats with `%#v`.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

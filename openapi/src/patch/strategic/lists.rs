@@ -1,4 +1,4 @@
-//! Merging one list into another: values as a set, objects by their key.
+//! Merges lists: scalars as a set, objects by their merge key.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
@@ -20,7 +20,7 @@ pub(super) fn merge_list(
         return Ok(live);
     };
     match (example.is_object(), merging.key) {
-        // Whatever a list of objects is asked to delete, it merges: only plain values can be named by themselves.
+        // A list of objects is merged even if the directive deletes: only scalars can be deleted by their values.
         (true, Some(key)) => merge_keyed(live, change, key, merging.items()),
         (true, None) => unfit("cannot merge lists without merge key for struct"),
         (false, _) if merging.deletes => {
@@ -35,7 +35,7 @@ pub(super) fn merge_list(
     }
 }
 
-/// An example of what the items are; none if there are no items.
+/// Returns an example of the items; none if there are no items. All items must be of the same kind.
 fn same_kind<'v>(live: &'v [Value], change: &'v [Value]) -> Result<Option<&'v Value>, PatchError> {
     let mut items = live.iter().chain(change);
     let Some(first) = items.next() else {
@@ -88,7 +88,7 @@ fn merge_keyed(
     }
 }
 
-/// Each item into the one of the same key, or after all others if there is none.
+/// Merges each item into the one with the same key, or appends it if there is none.
 fn merge_items(
     live: &[Value],
     change: &[Value],

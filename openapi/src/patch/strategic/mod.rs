@@ -1,22 +1,22 @@
-//! Strategic merge patch: a merge patch that knows which lists are sets and which of their fields is the key.
+//! Strategic merge patch: a merge patch in which lists can be merged, as sets or by a key.
 //!
-//! The schema says it field by field; a list without a strategy is replaced. Besides plain values a patch may carry
-//! directives, which are fields whose names start with a dollar sign:
+//! The schema determines the strategy of each field; a list without one is replaced. Besides plain values a patch may
+//! contain directives, which are fields whose names start with a dollar sign:
 //!
-//! | directive | where | what |
+//! | directive | where | effect |
 //! |---|---|---|
 //! | `$patch: replace` | in an object | the object becomes exactly this |
 //! | `$patch: replace` | as an item of a list | the list becomes exactly the other items |
 //! | `$patch: delete` | in an object | the object becomes empty |
-//! | `$patch: delete` | in an item of a list | the items with this key go away |
-//! | `$retainKeys: [a, b]` | in an object | all other fields go away first |
-//! | `$setElementOrder/<list>` | beside a list | the order of the items that are named |
-//! | `$deleteFromPrimitiveList/<list>` | beside a list of plain values | these values go away |
+//! | `$patch: delete` | in an item of a list | the items with this key are deleted |
+//! | `$retainKeys: [a, b]` | in an object | all other fields are deleted first |
+//! | `$setElementOrder/<list>` | beside a list | the order of the named items |
+//! | `$deleteFromPrimitiveList/<list>` | beside a list of scalars | these values are deleted |
 //!
-//! A null deletes a field. Kubernetes knows `$patch: merge` as a word and refuses it; so do we, here and wherever a
-//! directive makes no sense, in its words.
+//! A null deletes a field. Kubernetes defines `$patch: merge` but rejects it. Holon does the same, with Kubernetes'
+//! error texts, here and wherever a directive makes no sense.
 //!
-//! [`lists`] merges lists and [`order`] puts them in order.
+//! [`lists`] merges lists and [`order`] orders them.
 
 mod lists;
 mod order;
@@ -41,7 +41,7 @@ const DELETE_VALUES: &str = "$deleteFromPrimitiveList";
 
 type Fields = Map<String, Value>;
 
-/// A patch that was read.
+/// A parsed patch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StrategicPatch(Fields);
 
@@ -59,13 +59,13 @@ impl StrategicPatch {
         Err(PatchError::Malformed(format!("json: cannot unmarshal {found} into {into}")))
     }
 
-    /// As Go prints it, for [`super::unreadable`].
+    /// Returns the patch as Go prints it, for [`super::unreadable`].
     pub fn shown(&self) -> String {
         go::print(&Value::Object(self.0.clone()))
     }
 
-    /// What `object`, which `schema` describes, becomes. Directives that stand where there is nothing to direct are left
-    /// in the result; typed decoding reports it.
+    /// Applies the patch to `object`, which has the schema `schema`. Directives in places where they mean nothing stay
+    /// in the result, and typed decoding reports them.
     pub fn apply(self, object: Value, schema: &Schema) -> Result<Value, PatchError> {
         let fields = match object {
             Value::Object(fields) => fields,
@@ -88,17 +88,17 @@ fn unknown_directive(word: &Value, place: &Fields) -> PatchError {
     PatchError::Unfit(format!("unknown patch type: {word} in map: {place}"))
 }
 
-/// How the schema wants a field to be merged. Nothing is known below a field without a schema.
+/// The strategy for a field. Below a field without a schema, the defaults apply.
 #[derive(Clone, Copy, Default)]
 struct Merging<'s> {
-    /// Of the value.
+    /// The schema of the value.
     schema: Option<&'s Schema>,
-    /// A list is merged rather than replaced, by this key if its items are objects.
+    /// Whether a list is merged instead of replaced, by `key` if its items are objects.
     merges: bool,
     key: Option<&'s str>,
-    /// An object is replaced rather than merged.
+    /// Whether an object is replaced instead of merged.
     replaces: bool,
-    /// What a list would take away, and not what it would add.
+    /// Whether the values of a list are deleted instead of added.
     deletes: bool,
 }
 
@@ -120,7 +120,7 @@ impl<'s> Merging<'s> {
         }
     }
 
-    /// The same for a field that a directive names, which must exist.
+    /// Returns the strategy for a field that a directive names, which must exist.
     fn of_known(schema: Option<&'s Schema>, name: &str) -> Result<Merging<'s>, PatchError> {
         match schema.map(|schema| (&schema.shape, schema)) {
             Some((Shape::Object(object), schema)) if !object.fields.contains_key(name) => {
@@ -134,7 +134,7 @@ impl<'s> Merging<'s> {
         }
     }
 
-    /// Of the items, if the value is a list.
+    /// Returns the schema of the items, if the value is a list.
     fn items(self) -> Option<&'s Schema> {
         match self.schema.map(|schema| &schema.shape) {
             Some(Shape::List(list)) => Some(&list.items),
@@ -191,7 +191,7 @@ fn merge_field(
             Some(Value::Array(merge_list(target, change, merging)?))
         }
         (Some(Value::Array(_)), change @ Value::Array(_)) => Some(change),
-        // There is nothing of the kind to take away.
+        // A list that does not exist has no values to delete.
         (None, _) if merging.deletes => None,
         (Some(target), change) if merging.deletes && discriminant(&target) != discriminant(&change) => {
             Some(target)
@@ -205,7 +205,7 @@ fn merge_field(
     Ok(())
 }
 
-/// What remains of a value that is merged into nothing: no directives, and none of what they stand in.
+/// Returns a new value without directives and without the objects that contain them.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(PATCH) => None,
@@ -221,7 +221,7 @@ fn without_directives(value: Value) -> Option<Value> {
 
 // --- Directives ---
 
-/// `ports` of `$setElementOrder/ports`.
+/// Returns `ports` for `$setElementOrder/ports`.
 fn directed_field<'n>(name: &'n str, directive: &str) -> Result<&'n str, PatchError> {
     let what = if directive == SET_ORDER { "setElementOrder list" } else { "primitive list" };
     name.strip_prefix(directive).and_then(|rest| rest.strip_prefix('/')).ok_or_else(|| malformed(what))
@@ -244,7 +244,7 @@ fn retain_keys(target: &mut Fields, patch: &mut Fields) -> Result<(), PatchError
     Ok(())
 }
 
-/// Merges the list that `$setElementOrder/<list>` names and puts it in order, so that nothing of it is left to do.
+/// Merges the list that `$setElementOrder/<list>` names, orders it, and removes both from the patch.
 fn merge_in_order(
     target: &mut Fields,
     patch: &mut Fields,

@@ -1,7 +1,7 @@
 //! The order of a merged list.
 //!
-//! Items the patch names come in the patch's order, the others in the order they had. The two rows are then merged so
-//! that an item the patch does not name stays before the named items it was before.
+//! Items that the patch names take the patch's order, the others keep theirs. Both sequences are then merged so that an
+//! item that the patch does not name stays before the named items it was before.
 //!
 //! ```text
 //! live  a b c d      patch names  c a      result  b c a d    (b was before c; d was before neither)
@@ -15,7 +15,7 @@ use super::super::PatchError;
 use super::{PATCH, unfit};
 use crate::meta::go;
 
-/// What tells an item from the others: the value of its key, or itself.
+/// Returns what identifies an item: the value of its key, or the item itself.
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
     match key {
         None => Ok(item),
@@ -33,7 +33,7 @@ pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Val
     }
 }
 
-/// Puts `merged` in order: `wanted` for what it names, `live` for the rest.
+/// Orders `merged`: items in `wanted` in that order, the others as in `live`.
 pub(super) fn arrange(
     merged: Vec<Value>,
     wanted: &[Value],
@@ -55,13 +55,13 @@ pub(super) fn arrange(
         }
     }
     named.sort_by_key(|(position, _, _)| *position);
-    // What is new and not named, because no order was, comes last.
+    // New items that are not in `wanted` come last.
     others.sort_by_key(|(place, _)| (place.is_none(), *place));
 
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, place, item) in named {
-        // A new item has no place, and nothing waits for it.
+        // A new item has no position in the live list, so no other item must precede it.
         while let Some((_, other)) =
             others.next_if(|(other, _)| other.is_some() && place.is_some() && *other < place)
         {
@@ -73,7 +73,7 @@ pub(super) fn arrange(
     Ok(arranged)
 }
 
-/// Where each identity is first found.
+/// Returns the index of the first item with each identity.
 fn positions<'v>(items: &'v [Value], key: Option<&str>) -> Result<HashMap<&'v Value, usize>, PatchError> {
     let mut positions = HashMap::with_capacity(items.len());
     for (position, item) in items.iter().enumerate() {
@@ -82,7 +82,7 @@ fn positions<'v>(items: &'v [Value], key: Option<&str>) -> Result<HashMap<&'v Va
     Ok(positions)
 }
 
-/// The items of a patch must all be in the order it sets, and in that order.
+/// Checks that the order contains all items of a patch, and in the same order.
 pub(super) fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
     if change.is_empty() || order.is_empty() {
         return Ok(());

@@ -1,18 +1,18 @@
-//! Definitions of custom types as OpenAPI v2 can express them.
+//! Converts definitions of custom types to OpenAPI v2.
 //!
-//! kubectl's reader of version 2 fails on some of what version 3 allows, so here a schema is cut back.
+//! kubectl's parser of version 2 fails on parts of what version 3 allows, so the schema is reduced.
 
 use serde_json::{Map, Value};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
-/// A definition in OpenAPI v2. The caller rewrites references and defaults.
+/// Returns a definition for OpenAPI v2. The caller rewrites references and defaults.
 pub(crate) fn in_v2(json: Value) -> Value {
     const KIND: [&str; 2] = ["x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields"];
     match json {
         Value::Object(entries) if entries.get(PRESERVE) == Some(&Value::Bool(true)) => {
-            // Any field named here would make kubectl refuse all others.
+            // With any property listed here, kubectl would reject all others.
             let mut kept: Map<String, Value> =
                 entries.into_iter().filter(|(key, _)| KIND.contains(&key.as_str())).collect();
             kept.insert("type".to_owned(), "object".into());

@@ -1,9 +1,10 @@
-//! OpenAPI v2 as protobuf, in the messages gnostic defines for it. The messages are a table; the encoder walks a
-//! document and the table together. What the table does not know is an extension (`x-…`) or is left out.
+//! OpenAPI v2 as protobuf, in the messages that gnostic defines. The messages are a table; the encoder traverses a
+//! document and the table together. A field that the table does not contain is encoded if it is an extension (`x-…`)
+//! and otherwise omitted.
 
 use serde_json::Value;
 
-/// A message: JSON fields, their numbers and types, and where extensions go.
+/// A message: its JSON fields with numbers and types, and the field number of extensions.
 struct GnosticMessage {
     fields: &'static [(&'static str, u32, GnosticKind)],
     extensions: Option<u32>,
@@ -20,15 +21,15 @@ enum GnosticKind {
     Anys,
     One(&'static GnosticMessage),
     Many(&'static GnosticMessage),
-    /// The value inside a message that has only this field: how the proto says `oneof`, and how it wraps lists.
+    /// A value wrapped in a message with only this field, which is how the proto file expresses `oneof` and lists.
     Inside(u32, &'static GnosticKind),
-    /// A map: a message with a repeated field of this number that holds names and values.
+    /// A map: a message with a repeated field of this number that holds pairs of name and value.
     Named(u32, &'static GnosticKind),
-    /// A parameter, whose message depends on where it is; or a reference to one.
+    /// A parameter, whose message depends on its location, or a reference to one.
     Parameters,
     /// `false` or a type.
     TypeOrTruth,
-    /// Names with lists of texts.
+    /// A map from names to lists of strings.
     Requirements,
 }
 use GnosticKind::*;
@@ -152,7 +153,7 @@ static A_SCHEMA: GnosticKind = Inside(1, &One(&SCHEMA));
 static IN_PATH: GnosticKind = Inside(4, &One(&PATH_PARAMETER));
 static IN_QUERY: GnosticKind = Inside(3, &One(&QUERY_PARAMETER));
 
-/// The whole document.
+/// Encodes the whole document.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     message(&DOCUMENT, document)
 }
@@ -183,7 +184,7 @@ fn put(out: &mut Vec<u8>, number: u32, kind: &GnosticKind, value: &Value) {
         }
         Integer => {
             put_tag(out, number, 0);
-            // A negative number is its two's complement, as protobuf has it.
+            // Protobuf encodes a negative number as its two's complement.
             put_varint(out, value.as_i64().unwrap_or_default() as u64);
         }
         Double => {
@@ -220,7 +221,7 @@ fn put(out: &mut Vec<u8>, number: u32, kind: &GnosticKind, value: &Value) {
     }
 }
 
-/// A name and its value.
+/// Encodes a pair of name and value.
 fn named(name: &str, kind: &GnosticKind, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, name.as_bytes());
@@ -228,7 +229,7 @@ fn named(name: &str, kind: &GnosticKind, value: &Value) -> Vec<u8> {
     out
 }
 
-/// A parameter or a reference to one.
+/// Encodes a parameter or a reference to one.
 fn parameter_item(json: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     match json.get("$ref") {
@@ -285,7 +286,7 @@ mod tests {
             json!({ "definitions": { "A": { "type": "string" } } }),
             b"\x4a\x12\x0a\x10\x0a\x01A\x12\x0b\xb2\x01\x08\x0a\x06string",
         );
-        // An extension is a name and YAML.
+        // An extension is a pair of name and YAML.
         check(
             json!({ "definitions": { "A": { "x-a": 1 } } }),
             b"\x4a\x15\x0a\x13\x0a\x01A\x12\x0e\xfa\x01\x0b\x0a\x03x-a\x12\x04\x12\x021\n",

@@ -1,12 +1,12 @@
-//! OpenAPI documents: what kubectl validates with, explains from, and reads to choose how to patch.
+//! OpenAPI documents, with which kubectl validates, explains and chooses patch types.
 //!
 //! ```text
-//! rows ──► paths ──┬──► v3, one document per group and version      definitions: built in (text), custom (text)
-//!                  └──► v2, one for all: JSON, gnostic protobuf
+//! resources ──► paths ──┬──► v3, one document per group and version    definitions: built-in (text), custom (text)
+//!                       └──► v2, one for all: JSON, gnostic protobuf
 //! ```
 //!
-//! A document contains the definitions its paths refer to and all that those refer to, and so never a reference that
-//! leads nowhere. OpenApiDefinitions stay texts and are copied; only v2 reads them, because there they look different.
+//! A document contains the definitions to which its paths refer, directly or through other definitions, so all
+//! references resolve. Definitions stay texts and are copied; only v2 parses them, because it has to convert them.
 
 mod custom;
 mod gnostic;
@@ -37,7 +37,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 #[derive(Clone, PartialEq, Debug)]
 pub struct OpenApiDocument {
     pub body: String,
-    /// Of the body: for entity tags and for the addresses in the [`index`].
+    /// The hash of the body, for entity tags and for the URLs in the [`index`].
     pub hash: String,
 }
 
@@ -47,8 +47,9 @@ impl OpenApiDocument {
     }
 }
 
-/// What `/openapi/v3` says: where each document is. `documents` are pairs of a path such as `apis/apps/v1` and a hash.
-/// Addresses are the same in every logical cluster: a client puts its own prefix before them.
+/// Returns the document at `/openapi/v3`, which lists the others. `documents` are pairs of a path such as
+/// `apis/apps/v1` and a hash. The URLs are the same in every logical cluster: a client adds the prefix of its logical
+/// cluster.
 pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value {
     let paths: serde_json::Map<String, Value> = documents
         .into_iter()
@@ -59,7 +60,7 @@ pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Val
     json!({ "paths": paths })
 }
 
-/// The path of a group and version in the [`index`]: `api/v1`, `apis/apps/v1`.
+/// Returns the path of a group and version in the [`index`]: `api/v1`, `apis/apps/v1`.
 pub fn path(group: &str, version: &str) -> String {
     match group {
         "" => format!("api/{version}"),
@@ -67,7 +68,7 @@ pub fn path(group: &str, version: &str) -> String {
     }
 }
 
-/// The OpenAPI v3 document of one group and version, if rows name it.
+/// Returns the OpenAPI v3 document of one group and version, if `rows` contain it.
 pub fn v3(
     rows: &[Arc<ResourceInfo>],
     custom: &OpenApiDefinitions,
@@ -100,7 +101,7 @@ pub fn v3(
     Some(OpenApiDocument::of(body))
 }
 
-/// A reference to what a watch sends, which no path mentions; nothing where nothing can be watched.
+/// Returns a reference to the type of watch events, which no path contains; empty if no resource can be watched.
 fn watch_event(rows: &[&ResourceInfo]) -> &'static str {
     match rows.iter().any(|resource| resource.allows(Verb::Watch)) {
         true => r##""$ref":"#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent""##,
@@ -116,7 +117,7 @@ fn bearer_token() -> Value {
     json!({ "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication" })
 }
 
-/// The definitions a text refers to, and all that those refer to.
+/// Returns the definitions to which a text refers, directly or through other definitions.
 fn closure(text: &str, custom: &OpenApiDefinitions) -> BTreeMap<Arc<str>, Arc<str>> {
     let mut found: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
     let mut open: Vec<Arc<str>> = references(text).into_iter().map(Arc::from).collect();
@@ -124,7 +125,7 @@ fn closure(text: &str, custom: &OpenApiDefinitions) -> BTreeMap<Arc<str>, Arc<st
         if found.contains_key(&name) {
             continue;
         }
-        // A type without a description may contain anything; but there is something to find.
+        // A type without a definition may contain anything, but the reference must resolve.
         let definition = match custom.get(&name) {
             Some(definition) => definition.clone(),
             None => builtin::definition(&name).unwrap_or(r#"{"type":"object"}"#).into(),
@@ -135,14 +136,14 @@ fn closure(text: &str, custom: &OpenApiDefinitions) -> BTreeMap<Arc<str>, Arc<st
     found
 }
 
-/// The names a compact JSON text refers to. Inside a string the quotes would be escaped, so no prose is mistaken for a
-/// reference.
+/// Returns the names of the types to which a compact JSON text refers. In a string the quotes would be escaped, so a
+/// description is never mistaken for a reference.
 fn references(text: &str) -> BTreeSet<&str> {
     const MARK: &str = "\"$ref\":\"#/components/schemas/";
     text.match_indices(MARK).filter_map(|(at, _)| text[at + MARK.len()..].split('"').next()).collect()
 }
 
-/// Two types are known in every group and version; their definition says in which.
+/// Adds the groups and versions to the definition of a type that all of them have.
 fn with_kinds(name: &str, definition: &str, of: &[(&str, &str)]) -> String {
     let Some(kind) = name.strip_prefix(META).and_then(|name| name.strip_prefix('.')) else {
         return definition.to_owned();

@@ -1,4 +1,4 @@
-//! What a request may carry beside its body.
+//! Parameters of requests: path segments and query.
 
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ const STDOUT: Parameter = query("stdout", "boolean", "Pass the container's stand
 const TTY: Parameter = query("tty", "boolean", "Give the container a terminal.");
 const PATH: &[Parameter] = &[query("path", "string", "The path to ask for at the other side.")];
 
-/// Parameters of subresources that are conversations rather than objects.
+/// Parameters of subresources that are streams instead of objects.
 const CONNECT: &[(&str, &[Parameter])] = &[
     ("attach", &[CONTAINER, STDERR, STDIN, STDOUT, TTY]),
     (

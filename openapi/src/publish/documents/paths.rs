@@ -1,4 +1,4 @@
-//! The addresses rows are served at and what can be done there, before it is written down in either version.
+//! The paths of resources and their operations, independent of the OpenAPI version.
 
 use serde_json::{Map, Value, json};
 
@@ -16,17 +16,17 @@ pub(super) const PATCHES: [&str; 4] = [
 ];
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// One address.
+/// A path of a document.
 pub(super) struct DocumentPath {
     pub(super) path: String,
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<DocumentOperation>,
 }
 
-/// One thing that can be done there.
+/// An operation of a path.
 pub(super) struct DocumentOperation {
     pub(super) method: &'static str,
-    /// `x-kubernetes-action`; none for what is not about objects.
+    /// `x-kubernetes-action`; none for operations that are not about objects.
     pub(super) action: Option<&'static str>,
     pub(super) id: String,
     pub(super) tag: String,
@@ -34,22 +34,22 @@ pub(super) struct DocumentOperation {
     pub(super) parameters: &'static [Parameter],
     pub(super) body: OperationBody,
     pub(super) produces: Vec<&'static str>,
-    /// Codes and the type each answers with.
+    /// The responses: status codes and types.
     pub(super) answers: Vec<(&'static str, BodyType)>,
-    /// Group, version and kind it is about.
+    /// Group, version and kind of the objects.
     pub(super) kind: Option<[String; 3]>,
 }
 
 pub(super) enum OperationBody {
     None,
-    /// Needed, and of this type.
+    /// A required body of this type.
     Object(BodyType),
-    /// Not needed.
+    /// An optional body.
     DeleteOptions,
     Patch(Vec<&'static str>),
 }
 
-/// The type of a body or an answer.
+/// The type of a body or a response.
 #[derive(Clone)]
 pub(super) enum BodyType {
     Named(String),
@@ -69,7 +69,7 @@ impl BodyType {
     }
 }
 
-/// Every address of one group and version.
+/// Returns the paths of one group and version.
 pub(super) fn of_version(rows: &[&ResourceInfo], group: &str, version: &str) -> Vec<DocumentPath> {
     let mut paths = vec![discovery(group, version)];
     for resource in rows {
@@ -78,7 +78,7 @@ pub(super) fn of_version(rows: &[&ResourceInfo], group: &str, version: &str) -> 
     paths
 }
 
-/// Where the group and version says what it has.
+/// Returns the path of the discovery document of a group and version.
 fn discovery(group: &str, version: &str) -> DocumentPath {
     let operation = DocumentOperation {
         method: "get",
@@ -99,7 +99,7 @@ fn discovery(group: &str, version: &str) -> DocumentPath {
     }
 }
 
-/// Writes the paths of one resource.
+/// Builds the paths of one resource.
 struct PathBuilder<'a> {
     resource: &'a ResourceInfo,
     root: String,
@@ -132,7 +132,7 @@ impl<'a> PathBuilder<'a> {
         };
         let mut add = |path: String, more: &[Parameter], operations: Vec<DocumentOperation>| {
             let mut parameters = [more, &*scope].concat();
-            // Bytes are passed on as they are.
+            // Streams of bytes cannot be indented.
             if operations.iter().any(|operation| operation.action != Some("connect")) {
                 parameters.push(parameters::PRETTY);
             }
@@ -227,13 +227,13 @@ impl<'a> PathBuilder<'a> {
         operations
     }
 
-    /// A subresource that is a stream of bytes and not an object.
+    /// Changes an operation to that of a subresource that is a stream of bytes.
     fn converse(&self, operation: &mut DocumentOperation, subresource: &Subresource, suffix: &str) {
         let name = capitalised(&subresource.name);
         operation.parameters = parameters::connect(&subresource.name);
         operation.body = OperationBody::None;
         operation.answers = vec![("200", BodyType::Text)];
-        // A log is read like an object, only that it is none.
+        // Like in Kubernetes, a log is not a connect operation.
         if subresource.kind != self.resource.kind {
             operation.action = Some("connect");
             operation.produces = vec!["*/*"];
@@ -249,7 +249,7 @@ impl<'a> PathBuilder<'a> {
         }
     }
 
-    /// What all operations with this verb have in common.
+    /// Returns the operation of a verb, with everything that does not depend on the path.
     fn operation(&self, verb: Verb, subresource: &str, kind: [String; 3]) -> DocumentOperation {
         use parameters::{DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
         let origin = self.resource.origin;
@@ -308,13 +308,13 @@ fn patches(origin: Origin) -> Vec<&'static str> {
     PATCHES.into_iter().filter(|patch| has_merge_keys || !patch.contains("strategic")).collect()
 }
 
-/// `rbac.authorization.k8s.io` and `v1` as `RbacAuthorizationV1`.
+/// Returns `RbacAuthorizationV1` for `rbac.authorization.k8s.io` and `v1`.
 fn camel(group: &str, version: &str) -> String {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     group.split(['.', '-']).map(capitalised).collect::<String>() + &capitalised(version)
 }
 
-/// `rbacAuthorization_v1`
+/// Returns `rbacAuthorization_v1`.
 fn tag(group: &str, version: &str) -> String {
     let mut camel = camel(group, "");
     if let Some(first) = camel.get_mut(..1) {
@@ -332,7 +332,7 @@ fn capitalised(word: &str) -> String {
 }
 
 impl DocumentPath {
-    /// As a path item of OpenAPI v3.
+    /// Returns the path item for OpenAPI v3.
     pub(super) fn v3(self) -> (String, Value) {
         let mut item: Map<String, Value> =
             self.operations.iter().map(|operation| (operation.method.to_owned(), operation.v3())).collect();
@@ -376,7 +376,7 @@ impl DocumentOperation {
         json
     }
 
-    /// What both versions say in the same way.
+    /// Returns the part of an operation that is the same in both OpenAPI versions.
     pub(super) fn common(&self) -> Value {
         let mut json = json!({
             "tags": [self.tag],

@@ -1,4 +1,4 @@
-//! OpenAPI v2: one document for everything a logical cluster serves. Old clients and Argo CD read it.
+//! OpenAPI v2: one document for everything a logical cluster serves. Old clients and Argo CD use it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::schema::OpenApiDefinitions;
 
 const DEFINITIONS: &str = "#/definitions/";
 
-/// kubectl looks for these in the operation itself and does not follow references to them.
+/// Parameters that kubectl expects in the operation itself. It does not follow references to them.
 const INLINE: [&str; 2] = ["dryRun", "fieldValidation"];
 
-/// The document as JSON.
+/// Returns the document as JSON.
 pub fn v2(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> OpenApiDocument {
     OpenApiDocument::of(tree(rows, custom).to_string())
 }
 
-/// The document in the protobuf form that gnostic defined.
+/// Returns the document in gnostic's protobuf encoding.
 pub fn v2_protobuf(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> Vec<u8> {
     gnostic::encode(&tree(rows, custom))
 }
@@ -42,7 +42,7 @@ fn tree(rows: &[Arc<ResourceInfo>], custom: &OpenApiDefinitions) -> Value {
         referred += watch_event(&of);
         for path in paths::of_version(&of, group, version) {
             let item = path_item(&path, &mut shared);
-            // The same names lead to definitions in both versions; only the way there differs.
+            // References to definitions have the same names in both versions, with another prefix.
             referred += &item.to_string().replace(DEFINITIONS, PREFIX);
             items.insert(path.path, item);
         }
@@ -115,7 +115,7 @@ fn body(of: &BodyType, required: bool) -> Value {
     json
 }
 
-/// A reference to the parameter among the shared ones, where it is put if it is new.
+/// Returns a reference to a shared parameter, which is added if it is new.
 fn parameter(parameter: &Parameter, shared: &mut Map<String, Value>) -> Value {
     if INLINE.contains(&parameter.name) {
         return parameter.v2();
@@ -128,7 +128,7 @@ fn parameter(parameter: &Parameter, shared: &mut Map<String, Value>) -> Value {
     json!({ "$ref": format!("#/parameters/{key}") })
 }
 
-/// A definition of v3 as v2 can say it.
+/// Converts a definition of v3 to v2.
 fn definition(text: &str) -> Value {
     simplified(serde_json::from_str(text).unwrap_or_default())
 }
@@ -139,7 +139,7 @@ fn simplified(json: Value) -> Value {
     for absent_in_v2 in ["default", "anyOf", "not", "nullable"] {
         entries.remove(absent_in_v2);
     }
-    // What may be a number or a text is, in v2, a text.
+    // Int-or-string is a string in v2.
     let is_text =
         choices.iter().flat_map(|choices| choices.as_array()).flatten().any(|one| one["type"] == "string");
     if is_text {
@@ -195,7 +195,7 @@ mod tests {
             json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] }),
             json!({ "format": "int-or-string", "type": "string" }),
         );
-        // A field may be called like a keyword.
+        // A field may have the name of a keyword.
         check(
             json!({ "properties": { "default": { "$ref": "#/components/schemas/J" }, "oneOf": { "type": "array" } } }),
             json!({ "properties": { "default": { "$ref": "#/definitions/J" }, "oneOf": { "type": "array" } } }),

@@ -1,8 +1,8 @@
-//! What a value must fulfil beyond being of its type, as custom resource definitions say it.
+//! Constraints on values beyond their types, as custom resource definitions declare them.
 //!
-//! Constraints are read from a definition once ([`Constraints::read`]) and then only looked at. The ones inside `allOf`, `anyOf`,
-//! `oneOf` and `not` are conditions: they have fields and items of their own, and hardly ever types. Validation
-//! against them is in [`crate::validation`].
+//! Constraints are parsed from a definition once ([`Constraints::read`]). Those inside `allOf`, `anyOf`, `oneOf` and
+//! `not` are conditions: they have fields and items of their own, and hardly ever types. Validation against them is in
+//! [`crate::validation`].
 
 mod pattern;
 
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 pub use pattern::{InvalidPattern, Pattern};
 
-/// All constraints a definition puts on one value. Absent constraints are empty.
+/// All constraints of a definition on one value. Absent constraints are empty.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Constraints {
-    /// Of a schema without a type, whose values are of any type, whatever its shape says.
+    /// The schema has no type, so its values are of any type, whatever its shape is.
     pub untyped: bool,
-    /// Nothing in the value is unknown, whatever type it has.
+    /// All unknown fields of the value are preserved, whatever its type.
     pub preserve: bool,
-    /// No field may be there that has no name (`additionalProperties: false`).
+    /// Fields that the schema does not name are invalid (`additionalProperties: false`).
     pub closed: bool,
-    /// What the metadata of an embedded object must fulfil.
+    /// The constraints on the metadata of an embedded object.
     pub metadata: Option<crate::schema::SchemaRef>,
     /// `enum`.
     pub choices: Vec<Value>,
@@ -40,7 +40,7 @@ pub struct Constraints {
     pub any_of: Vec<Constraints>,
     pub one_of: Vec<Constraints>,
     pub not: Option<Box<Constraints>>,
-    /// The rest is for conditions; a schema says it with its shape.
+    /// The fields from here on are for conditions; a schema has them in its shape.
     pub types: Vec<JsonType>,
     pub format: Option<Arc<str>>,
     pub required: Vec<Arc<str>>,
@@ -85,7 +85,7 @@ impl JsonType {
         [Array, Boolean, Integer, Null, Number, Object, String].into_iter().find(|one| one.as_str() == word)
     }
 
-    /// The type of a value; a number without a fraction is an integer if it is written as one.
+    /// Returns the type of a value. A number is an integer if it is written without a fraction.
     pub fn of(value: &Value) -> JsonType {
         match value {
             Value::Null => JsonType::Null,
@@ -100,7 +100,8 @@ impl JsonType {
 }
 
 impl Constraints {
-    /// What a schema asks of its own value; none if it asks nothing. Fields, items and the type are its shape's.
+    /// Parses the constraints of a schema on its own value; none if there are none. The schema's shape has the fields,
+    /// items and type.
     pub fn read(json: &Value) -> Option<Box<Constraints>> {
         let mut rules = Constraints::value(json);
         let has_type = json["type"].as_str().is_some_and(|word| !word.is_empty());
@@ -110,7 +111,7 @@ impl Constraints {
         (rules != Constraints::default()).then(|| Box::new(rules))
     }
 
-    /// A condition, with all that is in it.
+    /// Parses a condition with all conditions inside it.
     fn condition(json: &Value) -> Constraints {
         let fields = json["properties"].as_object().into_iter().flatten();
         Constraints {
@@ -157,7 +158,7 @@ impl Constraints {
     }
 }
 
-/// Formats of texts that are checked. Others are prose.
+/// The string formats that are validated. Others are only documentation.
 const FORMATS: &[&str] = &[
     "bsonobjectid",
     "byte",
@@ -187,7 +188,7 @@ const FORMATS: &[&str] = &[
     "uuid5",
 ];
 
-/// The format of a schema, if it is one that its type can have and that is checked.
+/// Returns the format of a schema if its type can have it and it is validated.
 pub fn supported_format(json: &Value) -> Option<&str> {
     let format = json["format"].as_str().filter(|format| !format.is_empty())?;
     let is_int_or_string = json["x-kubernetes-int-or-string"] == true;

@@ -1,39 +1,39 @@
-//! Regular expressions as Go reads them.
+//! Regular expressions with the syntax of Go.
 //!
-//! Go's and Rust's are siblings: both run in time linear in the text, and nearly every expression means the same in both.
-//! Where they part ways the expression is rewritten:
+//! Go's and Rust's regular expressions are related: both run in time linear in the text, and nearly every expression
+//! means the same in both. An expression that differs is rewritten:
 //!
-//! | in Go | here |
+//! | in Go | in Rust |
 //! |---|---|
-//! | `\d`, `\s`, `\w`, `\b` know ASCII only | all of Unicode, unless told otherwise |
-//! | `[a[b]`, `[a&&b]` are lists of characters | sets inside sets, and intersections |
-//! | `\Q…\E` takes a text as it is | there is none |
+//! | `\d`, `\s`, `\w`, `\b` match ASCII only | match Unicode by default |
+//! | `[a[b]`, `[a&&b]` are lists of characters | are nested sets and intersections |
+//! | `\Q…\E` quotes a text | does not exist |
 //! | `\z`, `\pN`, `(?P<name>…)` | the same |
 //!
-//! An expression may be written in a few bytes and take megabytes once it is compiled, so its cost is bounded before.
+//! A few bytes of an expression can compile to megabytes, so its cost is bounded before it is compiled.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use regex::{Regex, RegexBuilder};
 
-/// Compiled, one expression takes no more than this. `^.{1,1000}$`, the longest repetition Go allows, is within it.
+/// Maximum size of one compiled expression. `^.{1,1000}$`, the longest repetition Go allows, is below it.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
-/// An expression is no longer than this. Those that are were not written by hand.
+/// Maximum length of an expression. Longer ones are not written by hand.
 const SOURCE_BYTES_MAX: usize = 4 << 10;
-/// The most times Go repeats anything.
+/// Go's maximum repeat count.
 const REPEAT_MAX: u32 = 1000;
-/// Groups inside each other, as in Go.
+/// Maximum nesting of groups, as in Go.
 const NEST_MAX: u32 = 1000;
 
-/// A regular expression of a definition. It is compiled when it is first needed.
+/// A regular expression of a definition. It is compiled on first use.
 #[derive(Clone)]
 pub struct Pattern {
     source: Arc<str>,
     compiled: Arc<OnceLock<Option<Regex>>>,
 }
 
-/// Why a text is no regular expression, in Go's words.
+/// Why a text is not a regular expression, in Go's words.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("error parsing regexp: {0}")]
 pub struct InvalidPattern(String);
@@ -47,13 +47,13 @@ impl Pattern {
         &self.source
     }
 
-    /// Whether the expression is found in a text. One that cannot be compiled is found in none.
+    /// Reports whether a text contains a match. An expression that cannot be compiled matches nothing.
     pub fn is_in(&self, text: &str) -> bool {
         let compiled = self.compiled.get_or_init(|| compile(&self.source).ok());
         compiled.as_ref().is_some_and(|regex| regex.is_match(text))
     }
 
-    /// What it costs to compile, as far as that can be said without doing it; or why it cannot be.
+    /// Estimates the cost of compiling an expression without compiling it, or returns why it is invalid.
     pub fn cost(source: &str) -> Result<u64, InvalidPattern> {
         if source.len() > SOURCE_BYTES_MAX {
             return Err(InvalidPattern(format!("expression is longer than {SOURCE_BYTES_MAX} bytes")));
@@ -83,7 +83,7 @@ fn compile(source: &str) -> Result<Regex, InvalidPattern> {
     built.map_err(|_| InvalidPattern(format!("expression too large: `{source}`")))
 }
 
-/// About how many states the expression has.
+/// Returns the approximate number of states of the expression.
 fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
     use regex_syntax::hir::HirKind;
     match hir.kind() {
@@ -102,7 +102,7 @@ fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
     }
 }
 
-/// The same expression for Rust.
+/// Rewrites an expression for Rust.
 fn rewrite(source: &str) -> Result<String, InvalidPattern> {
     let mut rewriter = Rewriter {
         rest: source,
@@ -143,9 +143,9 @@ enum CharClassPosition {
 struct Rewriter<'s> {
     rest: &'s str,
     out: String,
-    /// What was left where the repetition before this one began, if that is all there is between.
+    /// The input from the start of the preceding repetition on, if that repetition ends right here.
     repeated: Option<&'s str>,
-    /// No `[:name:]` ends from here on, so it need not be looked for again.
+    /// Whether the rest contains no `:]`, so that it need not be searched again.
     no_names: bool,
 }
 
@@ -156,7 +156,7 @@ impl<'s> Rewriter<'s> {
         Some(c)
     }
 
-    /// What follows a backslash.
+    /// Rewrites the character after a backslash.
     fn escape(&mut self, place: CharClassPosition) -> Result<(), InvalidPattern> {
         let Some(c) = self.next() else {
             return Err(InvalidPattern("trailing backslash at end of expression: ``".to_owned()));
@@ -187,7 +187,7 @@ impl<'s> Rewriter<'s> {
         Ok(())
     }
 
-    /// As it is, until `\E` or the end.
+    /// Quotes the text up to `\E` or the end.
     fn quoted(&mut self) -> Result<(), InvalidPattern> {
         let (text, rest) = self.rest.split_once(r"\E").unwrap_or((self.rest, ""));
         self.out.push_str(&regex::escape(text));
@@ -195,7 +195,7 @@ impl<'s> Rewriter<'s> {
         Ok(())
     }
 
-    /// A list of characters, in which only `]`, `-`, `\` and `[:name:]` are special.
+    /// Rewrites a character class, in which only `]`, `-`, `\` and `[:name:]` are special.
     fn class(&mut self) -> Result<(), InvalidPattern> {
         let start = self.rest;
         self.out.push('[');
@@ -219,7 +219,7 @@ impl<'s> Rewriter<'s> {
                     self.out.push('\\');
                     self.out.push(c);
                 }
-                // Two of them would be a difference of sets.
+                // In Rust, two dashes are a difference of sets.
                 '-' if self.rest.starts_with('-') => self.out.push_str(r"\-"),
                 _ => self.out.push(c),
             }
@@ -227,7 +227,7 @@ impl<'s> Rewriter<'s> {
         }
     }
 
-    /// `[:name:]` in a list. Says whether it is one.
+    /// Copies `[:name:]` in a character class. Returns whether there was one.
     fn named(&mut self) -> bool {
         if self.no_names || !self.rest.starts_with(':') {
             return false;
@@ -243,7 +243,7 @@ impl<'s> Rewriter<'s> {
         true
     }
 
-    /// `(?` and what may follow it in Go.
+    /// Checks that `(?` is followed by something Go supports.
     fn group(&mut self) -> Result<(), InvalidPattern> {
         let flags = |text: &str| {
             let end = text.find([':', ')'])?;
@@ -260,7 +260,7 @@ impl<'s> Rewriter<'s> {
         Err(InvalidPattern(format!("invalid or unsupported Perl syntax: `(?{shown}`")))
     }
 
-    /// A repetition, lazy or not, of something that is none itself.
+    /// Copies a repetition operator, lazy or not. It must not repeat another repetition.
     fn repeat(&mut self, before: &'s str) -> Result<(), InvalidPattern> {
         if let Some(rest) = self.rest.strip_prefix('?') {
             self.rest = rest;
@@ -275,7 +275,8 @@ impl<'s> Rewriter<'s> {
         }
     }
 
-    /// A brace that repeats nothing is a brace; one that repeats does so a thousand times at most. Says which it is.
+    /// Copies a repeat count of at most 1000, or escapes a brace that is not one. Returns whether it was a repeat
+    /// count.
     fn count(&mut self) -> Result<bool, InvalidPattern> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit() && c != ',');
         let inner = end.filter(|end| self.rest[*end..].starts_with('}')).map_or("", |end| &self.rest[..end]);
@@ -297,7 +298,7 @@ impl<'s> Rewriter<'s> {
     }
 }
 
-/// Go's words for what is wrong.
+/// Returns the error in Go's words.
 fn words(source: &str, error: &regex_syntax::Error) -> String {
     use regex_syntax::ast::ErrorKind;
     let regex_syntax::Error::Parse(error) = error else { return format!("invalid expression: `{source}`") };
@@ -394,7 +395,7 @@ mod tests {
         let cost = |source| Pattern::cost(source).expect("an expression");
         assert!(cost("^[a-z]([-a-z0-9]*[a-z0-9])?$") < 100);
         assert!(cost("(((a{100}){100}){100}){100}") > 1_000_000);
-        // Too large to compile: it is in nothing, and costs no more to find out.
+        // Too large to compile: it matches nothing, and deciding that is cheap.
         assert!(!Pattern::new("(((a{100}){100}){100}){100}").is_in("a"));
     }
 }

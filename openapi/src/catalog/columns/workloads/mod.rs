@@ -1,4 +1,4 @@
-//! Pods and what makes them.
+//! Columns of pods and of the kinds that create pods.
 
 mod pods;
 
@@ -124,7 +124,7 @@ pub(super) const COLUMNS: &[Columns] = &[
     ),
 ];
 
-/// The owner that controls it, as `statefulset.apps/web`.
+/// Returns the controller owner, as `statefulset.apps/web`.
 fn controller(object: &Value, _: Timestamp) -> Value {
     let Some(owner) = items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)
     else {

@@ -1,7 +1,7 @@
-//! A pod in one line: how many of its containers are ready, what it is doing, how often it was restarted.
+//! Columns of pods: ready containers, status, restarts.
 //!
-//! The three columns are one reading of the container statuses: init containers in order up to the first that is not
-//! done, and if none holds the pod up, the containers, of which the first with something to say wins.
+//! All three columns come from one pass over the container statuses: init containers in order up to the first that has
+//! not completed; then, if all have, the containers. The first container with a reason determines the status.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ impl Summary {
         summary
     }
 
-    /// Restarts of all of them, restarts of sidecars, and whether one holds the pod up.
+    /// Returns the restarts of all init containers, the restarts of sidecars, and whether one blocks the pod's start.
     fn read_init_containers(&mut self, pod: &Value, sidecars: &[&Value]) -> (Restarts, Restarts, bool) {
         let (mut all, mut of_sidecars) = (Restarts::default(), Restarts::default());
         let total = items(pod, "/spec/initContainers").count();
@@ -116,7 +116,7 @@ impl Summary {
         let statuses: Vec<&Value> = items(pod, "/status/containerStatuses").collect();
         let mut is_running = false;
         let mut failure = None;
-        // From the last to the first, so that the first one's reason is what remains.
+        // From last to first, so that the reason of the first container remains.
         for container in statuses.into_iter().rev() {
             self.restarts.add(container);
             let state = &container["state"];
@@ -133,7 +133,7 @@ impl Summary {
                 self.ready += 1;
             }
         }
-        // Some are done while others run: the pod is not.
+        // A pod of which only some containers have completed is not completed.
         if self.reason == "Completed" {
             let is_ready = is_true(pod, "/status/conditions", "Ready");
             match (is_running, failure) {
@@ -146,7 +146,7 @@ impl Summary {
     }
 }
 
-/// An init container that stays beside the others.
+/// Reports whether an init container keeps running beside the others.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
@@ -161,7 +161,7 @@ fn phase(pod: &Value) -> String {
     }
 }
 
-/// Why a container ended.
+/// Returns why a container terminated.
 fn ending(terminated: &Value) -> String {
     let number = |field: &str| terminated[field].as_i64().unwrap_or(0);
     match text(terminated, "/reason") {

@@ -1,11 +1,11 @@
-//! What is told about very many fields, or about fields with very long names, has an end; what is decided has not.
+//! Error messages about very many fields or very long field names are limited; the decisions are not.
 
 use serde_json::{Map, Value, json};
 
 use super::{Story, config_map, nothing};
 use crate::meta::status::{Cause, Status};
 
-/// So many keys, each so long, with the same value.
+/// Returns `count` keys of this length, all with the same value.
 fn data(count: usize, length: usize, value: Value) -> Value {
     (0..count).map(|n| (format!("{n:0length$}"), value.clone())).collect::<Map<_, _>>().into()
 }

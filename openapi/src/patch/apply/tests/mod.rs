@@ -1,4 +1,4 @@
-//! Stories of objects that several people write.
+//! Stories of objects with several managers.
 
 mod amounts;
 mod properties;
@@ -10,7 +10,7 @@ use crate::catalog::resource_info::ResourceInfo;
 use crate::schema::builtin;
 use crate::{catalog, defaulting};
 
-/// An object of a built-in kind, and those who write it.
+/// An object of a built-in kind, and the writes of its managers.
 pub(super) struct Story {
     resource: &'static ResourceInfo,
     blank: Value,
@@ -65,7 +65,7 @@ impl Story {
         self.settle(new, managed);
     }
 
-    /// Changes one value of what is there.
+    /// Changes one value of the live object.
     pub(super) fn set(&mut self, manager: &str, pointer: &str, value: Value) {
         let mut new = self.live.clone();
         *new.pointer_mut(pointer).expect("something is there") = value;
@@ -91,7 +91,7 @@ impl Story {
         self.try_apply(manager, config, false).expect_err("it is refused").status().message
     }
 
-    /// What somebody owns.
+    /// Returns the fields that a manager owns.
     pub(super) fn owned(&self, manager: &str) -> Value {
         let entries = self.live["metadata"]["managedFields"].as_array().into_iter().flatten();
         let mut found = entries.filter(|entry| entry["manager"] == manager);
@@ -126,7 +126,7 @@ fn who_creates_an_object_owns_what_they_said_and_what_was_filled_in() {
         },
         "status": { "replicas": 7 },
     }));
-    // As kube-apiserver 1.36 has it.
+    // The result of kube-apiserver 1.36.
     let expected = json!({
         "f:metadata": { "f:labels": { ".": {}, "f:a": {} } },
         "f:spec": {
@@ -341,13 +341,13 @@ fn who_applied_from_the_client_goes_on_on_the_server() {
     let kept: Value =
         serde_json::from_str(story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap()).unwrap();
     assert_eq!(kept["data"], json!({ "x": "2" }));
-    // What kubectl left where the annotation was is not cleaned up.
+    // The stored config keeps its annotations, even if they are empty without this annotation.
     let mut sent = config_map(json!({ "x": "2" }));
     sent["metadata"]["annotations"] = json!({ ANNOTATION: "{}" });
     story.try_apply("kubectl", &sent, true).unwrap();
     let kept = story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
     assert!(kept.contains("\"annotations\":{}"), "{kept}");
-    // What somebody else changed since is theirs.
+    // Fields that another manager changed since belong to that manager.
     story.set("editor", "/data/y", "9".into());
     let told = story.refusal("kubectl", &config_map(json!({ "x": "2", "y": "3" })));
     assert_eq!(told, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.y");

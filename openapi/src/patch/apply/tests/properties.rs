@@ -1,7 +1,7 @@
-//! What holds whatever is applied.
+//! Properties of every apply.
 //!
-//! The kind used has everything that can be shared: entries of a map, items by one key and by two, values in a list,
-//! lists and objects that are owned as a whole, and parts nobody described.
+//! The kind in these tests has everything that can be shared: entries of a map, items with one and with two key fields,
+//! values of a set, atomic lists and objects, and fields without a schema.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn schema() -> Schema {
     parse::schema(&kind, Origin::Custom, &mut |_| Arc::new(Schema::default()))
 }
 
-/// An object under its owners.
+/// An object with several managers.
 struct Object {
     schema: Schema,
     live: Value,
@@ -81,7 +81,7 @@ impl Object {
         true
     }
 
-    /// Without times and the order of items, which say who came first.
+    /// Returns the object without times and without the order of items, both of which depend on the order of applies.
     fn settled(&self) -> Value {
         fn sort(value: &mut Value) {
             match value {
@@ -109,7 +109,7 @@ fn word() -> impl Strategy<Value = String> {
 fn items() -> impl Strategy<Value = Value> {
     let tags = proptest::collection::btree_set(word(), 1..3);
     let item = (proptest::option::of(80..82u8), proptest::option::of(word()), proptest::option::of(tags));
-    // By name, so that no two items have the same key.
+    // A map by name, so that no two items have the same key.
     proptest::collection::btree_map(word(), item, 1..4).prop_map(|items| {
         let items = items.into_iter().map(|(name, (port, value, tags))| {
             let mut item = json!({ "name": name });
@@ -153,7 +153,7 @@ fn spec() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same, with every name of an entry or an item another than in any [`spec`].
+/// Returns the value with names of entries and items that no [`spec`] has.
 fn elsewhere(value: &Value, field: &str) -> Value {
     let other = |text: &str| format!("{text}{text}");
     match (field, value) {
@@ -203,7 +203,7 @@ proptest! {
         prop_assert_eq!(both([("one", &one), ("two", &two)]), both([("two", &two), ("one", &one)]));
     }
 
-    /// What is left of an object is what those who stay have applied, and nothing else.
+    /// The object contains exactly what the remaining managers apply.
     #[test]
     fn a_field_goes_if_and_only_if_nobody_else_owns_it(one in spec(), two in spec()) {
         let mut alone = Object::new();

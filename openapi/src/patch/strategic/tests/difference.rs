@@ -1,4 +1,4 @@
-//! A difference leads to its target: two objects, what kubectl would send to get from one to the other, and the other.
+//! Applying the difference of two objects, as kubectl would compute it, to the first gives the second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{apply, schema};
 use crate::schema::SchemaRef;
 use crate::schema::builtin;
 
-/// What turns `from` into `to`, as kubectl would write it.
+/// Returns the patch that turns `from` into `to`, as kubectl would write it.
 fn difference(from: &Fields, to: &Fields, schema: Option<&Schema>) -> Fields {
     let mut patch = Fields::new();
     for name in from.keys().filter(|name| !to.contains_key(*name)) {
@@ -23,7 +23,7 @@ fn difference(from: &Fields, to: &Fields, schema: Option<&Schema>) -> Fields {
             (Some(found), wanted) if found == wanted => {}
             (Some(Value::Object(from)), Value::Object(to)) if !merging.replaces => {
                 let mut change = difference(from, to, merging.schema);
-                // Where one of several fields is meant, the others have to be named to go.
+                // In a union, the fields to keep are listed, so that all others are deleted.
                 if retains_keys(schema, name) {
                     let kept: Vec<_> = to.keys().cloned().map(Value::from).collect();
                     change.insert(RETAIN_KEYS.to_owned(), kept.into());
@@ -133,11 +133,11 @@ proptest! {
     }
 }
 
-// --- The same for built-in kinds, whose schemas Kubernetes has written ---
+// --- The same for built-in kinds ---
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Values that a schema allows. Lists that merge have each key once; everything else is as it comes.
+/// Values that fit a schema. Lists that are merged have each key once; everything else is arbitrary.
 fn values(schema: &SchemaRef, depth: usize) -> BoxedStrategy<Value> {
     match &schema.shape {
         Shape::Boolean => any::<bool>().prop_map(Value::from).boxed(),
@@ -163,7 +163,7 @@ fn fields(schema: &SchemaRef, depth: usize) -> BoxedStrategy<Fields> {
     if depth == 0 {
         return Just(Fields::new()).boxed();
     }
-    // Few of the many fields at a time, always another few.
+    // A few of the many fields, different ones in each case.
     let names: Vec<_> = object.fields.keys().cloned().collect();
     let schema = schema.clone();
     prop::sample::subsequence(names.clone(), 0..=names.len().min(4))
@@ -191,7 +191,7 @@ fn field_schema<'s>(schema: &'s SchemaRef, name: &str) -> &'s SchemaRef {
     &object.fields[name].schema
 }
 
-/// A list of objects, none with the key of another.
+/// A list of objects with distinct keys.
 fn keyed(merging: Merging<'_>, key: &str, depth: usize) -> BoxedStrategy<Value> {
     let Some(Shape::List(list)) = merging.schema.map(|schema| &schema.shape) else {
         unreachable!("only lists have a merge key")
@@ -212,7 +212,7 @@ fn keyed(merging: Merging<'_>, key: &str, depth: usize) -> BoxedStrategy<Value> 
     .boxed()
 }
 
-/// Two objects of the same kind, one of those that are patched most.
+/// Two objects of the same kind, for kinds that are patched often.
 fn pairs() -> impl Strategy<Value = (SchemaRef, Fields, Fields)> {
     let kinds: BTreeMap<_, _> = [("apps", "Deployment"), ("", "Service"), ("", "Pod"), ("", "ConfigMap")]
         .map(|(group, kind)| {

@@ -10,7 +10,7 @@ fn apply(object: Value, patch: Value, schema: &Schema) -> Result<Value, PatchErr
     StrategicPatch::parse(patch)?.apply(object, schema)
 }
 
-/// Objects in which every kind of list occurs.
+/// A schema with every kind of list.
 fn schema() -> SchemaRef {
     let inner = struct_of([
         ("k", plain(string())),
@@ -261,7 +261,7 @@ fn a_deletion_takes_away_what_it_can_name() {
         live.as_object_mut().unwrap().remove("set");
         live
     });
-    // In Kubernetes the directive only changes how lists of plain values merge.
+    // In Kubernetes the directive only affects how lists of scalars merge.
     let mut merged = live.clone();
     merged["items"][0]["v"] = json!(2);
     check(live.clone(), json!({"$deleteFromPrimitiveList/items": [{"k": "a", "v": 2}]}), merged);
@@ -285,7 +285,7 @@ fn an_empty_order_keeps_the_one_there_is() {
     );
 }
 
-/// What `kubectl set image` and `kubectl apply` send.
+/// The patches of `kubectl set image` and `kubectl apply`.
 #[test]
 fn a_deployment_gets_a_new_image_and_another_strategy() {
     let live = json!({
