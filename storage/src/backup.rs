@@ -8,9 +8,9 @@
 //!   last payload:   3 | entries: u64 | checksum over all frame checksums: u64
 //! ```
 //!
-//! Exporting reads any store through its contract, page by page at one revision, while writers go on.
-//! Importing makes a new embedded store. Entries keep their revisions; the store goes on far beyond them, so
-//! that clients which still hold a revision of the old store get `Compacted` and list again.
+//! An export reads any store through its contract, page by page at one revision, while writes continue. An import
+//! creates a new embedded store. Entries keep their revisions. New writes get revisions far beyond them, so that
+//! clients with a revision of the old store get `Compacted` and list again.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -32,7 +32,7 @@ const END: u8 = 3;
 /// The result of an export or import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Of an export: the revision it was read at. Of an import: the one the new store goes on after.
+    /// Of an export: the revision of the copy. Of an import: the revision after which the new store continues.
     pub revision: Revision,
     pub entries: u64,
 }
@@ -45,11 +45,11 @@ pub enum BackupError {
     Io(#[from] io::Error),
     #[error("the backup is damaged or incomplete: {0}")]
     Damaged(&'static str),
-    #[error("cannot make the store: {0}")]
+    #[error("cannot create the store: {0}")]
     Open(#[from] OpenError),
 }
 
-/// Writes everything in the store, as it is at one revision.
+/// Writes all entries of the store at one revision.
 pub async fn export(store: &dyn Store, out: &mut (dyn Write + Send)) -> Result<Summary, BackupError> {
     out.write_all(MAGIC)?;
     let mut frames = FrameWriter { out, digest: Xxh3::new() };
@@ -94,12 +94,12 @@ impl FrameWriter<'_> {
     }
 }
 
-/// Makes a store in `dir`, which must hold none, from a backup.
+/// Creates a store from a backup in `dir`, which must not contain one.
 pub fn import(dir: &Path, input: &mut dyn Read) -> Result<Summary, BackupError> {
     let mut magic = [0; MAGIC.len()];
     input.read_exact(&mut magic).map_err(|_| BackupError::Damaged("it is too short"))?;
     if magic != MAGIC {
-        return Err(BackupError::Damaged("it is not a backup, or one of another version"));
+        return Err(BackupError::Damaged("not a backup of this version"));
     }
     let mut frames = FrameReader {
         input,
@@ -118,7 +118,7 @@ pub fn import(dir: &Path, input: &mut dyn Read) -> Result<Summary, BackupError> 
     };
     let revision = frames.revision;
     let mut entries = 0;
-    // The store goes on later than the backup was made: its clients may hold revisions from in between.
+    // The store continues later than the revision of the backup: its clients may have revisions from in between.
     let revision = embedded::create(dir, revision, frames.inspect(|_| entries += 1))??;
     Ok(Summary { revision, entries })
 }
@@ -128,14 +128,14 @@ struct FrameReader<'a> {
     digest: Xxh3,
     entries: u64,
     revision: Revision,
-    /// Keys are written in order, each once.
+    /// The last key that was read. Keys are sorted and unique.
     last: Option<Key>,
     ended: bool,
 }
 
 impl FrameReader<'_> {
     fn frame(&mut self) -> Result<Vec<u8>, BackupError> {
-        let cut = |_| BackupError::Damaged("it ends in the middle");
+        let cut = |_| BackupError::Damaged("the file is truncated");
         let mut len = [0; 4];
         self.input.read_exact(&mut len).map_err(cut)?;
         let len = u32::from_le_bytes(len) as usize;
@@ -155,7 +155,7 @@ impl FrameReader<'_> {
         Ok(payload)
     }
 
-    /// The next entry; none after a proper end.
+    /// Returns the next entry; none after a proper end.
     fn entry(&mut self) -> Result<Option<Entry>, BackupError> {
         let malformed = || BackupError::Damaged("an entry is malformed");
         let payload = self.frame()?;

@@ -1,10 +1,9 @@
-//! One suite for every engine.
+//! A conformance suite for every engine.
 //!
 //! ```text
 //!   suite      the contract, one case per promise       each case on its own keys
 //!   history    a recorded concurrent run, then checked  real time, expectations, reads, watches
-//!   ops        random operations on two stores          every answer must be the same
-//! ```
+//!   ops        random operations on two stores          both must return the same
 //!
 //! An engine's test file is three lines per part:
 //!
@@ -16,11 +15,10 @@
 //! # }
 //! ```
 //!
-//! The cases assume nothing about revisions but that they grow: a store may start at any revision, and others
-//! may write to it meanwhile, so revisions may have gaps. `HOLON_CASE=part-of-a-name` runs only some cases.
+//! The cases only assume that revisions increase: a store may start at any revision, and other clients may write to it
+//! meanwhile, so revisions may have gaps. `HOLON_CASE=part-of-a-name` runs only some cases.
 //!
-//! Where a case is about one of etcd's watch guarantees, it carries its name: Ordered, Unique, Reliable,
-//! Resumable, Bookmarkable.
+//! A case about one of etcd's watch guarantees has its name: Ordered, Unique, Reliable, Resumable, Bookmarkable.
 
 mod commits;
 mod compaction;
@@ -37,10 +35,10 @@ use std::time::{Duration, Instant};
 use crate::store::{Boxed, Store};
 use key_space::KeySpace;
 
-/// A case takes a second or two on a slow disk; one that takes so long hangs.
+/// A case takes a second or two on a slow disk; one that takes this long hangs.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// One promise of the contract, as a story that panics if it is broken.
+/// A test of one promise of the contract, which panics if the promise is broken.
 #[derive(Debug)]
 pub struct Case {
     pub name: &'static str,
@@ -53,7 +51,7 @@ macro_rules! cases {
     };
 }
 
-/// Every case, simple promises first.
+/// Returns every case, simple promises first.
 pub fn suite() -> &'static [Case] {
     cases! {
         commits {
@@ -103,8 +101,8 @@ pub fn suite() -> &'static [Case] {
     }
 }
 
-/// Runs the suite, each case on what `open` returns: a fresh store, or always the same one. Prints each case
-/// with its time, and panics at the end with the names of those that failed.
+/// Runs the suite. `open` returns a store for each case: a new one, or always the same one. Prints each case with its
+/// time, and panics at the end with the names of those that failed.
 pub async fn run(open: impl AsyncFn() -> Arc<dyn Store>) {
     let wanted = std::env::var("HOLON_CASE").unwrap_or_default();
     let mut failed = Vec::new();
@@ -120,9 +118,9 @@ pub async fn run(open: impl AsyncFn() -> Arc<dyn Store>) {
 }
 
 impl Case {
-    /// Runs this case alone. The error says what was seen.
+    /// Runs this case alone. The error is the panic's message.
     pub async fn run(&self, store: Arc<dyn Store>) -> Result<(), String> {
-        // A task of its own turns a panic into an answer, and a hang can be left behind.
+        // A separate task turns a panic into an error, and a task that hangs can be aborted.
         let task = tokio::spawn((self.story)(KeySpace::new(store)));
         let aborter = task.abort_handle();
         match tokio::time::timeout(CASE_LIMIT, task).await {

@@ -1,15 +1,15 @@
-//! The default engine: one process, one directory, an acknowledged write survives anything but the disk.
+//! The default engine: one process, one directory. An acknowledged write survives everything but the loss of the disk.
 //!
 //! ```text
-//!   commit ─► queue ─► writer thread: check ─► append to log ─► sync ─► MARK ─► View ─► answer ─► wake
-//!                      (takes all that wait)   └─────── one durable batch ──────┘
+//!   commit ─► queue ─► writer thread: check ─► append to log ─► sync ─► MARK ─► View ─► result ─► wake
+//!                      (all waiting commits)   └─────── one durable batch ──────┘
 //! ```
 //!
-//! There is one writer thread. It takes every commit that waits, checks each against the state the ones
-//! before it leave, makes all of them durable with one sync, publishes them to the View and only then
-//! answers. Reads never come here: they are the View's.
+//! There is one writer thread. It takes all waiting commits, checks each against the state after the commits before it,
+//! makes all of them durable with one sync, publishes them to the View and only then returns their results. Reads do
+//! not involve the engine: the View serves them.
 //!
-//! When the disk is full or fails, writes are refused with the reason and reads go on.
+//! When the disk is full or fails, writes are refused with the reason, and reads continue.
 
 mod disk_space;
 mod files;
@@ -43,21 +43,21 @@ pub use recover::{Recovery, recover};
 use replay::ReplayError;
 use writer::{Queue, Writer};
 
-/// How a store is opened. `Options::default()` is right for production.
+/// The options of a store. `Options::default()` is right for production.
 #[derive(Clone)]
 pub struct Options {
     /// History younger than this is kept, whatever its size, unless `history_bytes` is exceeded.
     pub history_age: Duration,
-    /// History beyond this many bytes is compacted even if young.
+    /// History beyond this many bytes is compacted even if it is young.
     pub history_bytes: u64,
     /// With fewer free bytes on the file system, only deletions are accepted.
     pub free_bytes_min: u64,
     /// Called with the progress of start-up, about twice a second. By default it is logged.
     pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
-    /// Events in memory. `None` for the default; small in tests.
+    /// Maximum number of events in memory. `None` for the default; small in tests.
     #[doc(hidden)]
     pub tail_events: Option<usize>,
-    /// Called by the writer at each named step, for tests that look at the disk in between.
+    /// Called by the writer at each named step, for tests that examine the disk in between.
     #[doc(hidden)]
     pub probe: Option<Probe>,
 }
@@ -71,7 +71,7 @@ impl Default for Options {
             // Kubernetes clients expect to resume a watch after minutes, not after hours.
             history_age: Duration::from_secs(300),
             history_bytes: 1 << 30,
-            // One journal being filled and one table being written, twice over.
+            // A journal being filled and a table being written, twice each.
             free_bytes_min: 256 << 20,
             progress: Arc::new(|progress| tracing::info!("reading the store: {progress}")),
             tail_events: None,
@@ -94,7 +94,7 @@ impl fmt::Debug for Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     pub records: usize,
-    /// An estimate.
+    /// The estimated total.
     pub of: usize,
 }
 
@@ -118,14 +118,22 @@ pub enum Health {
     },
 }
 
-/// Why a store does not open. Nothing it holds was removed.
+/// Why a store cannot be opened. Nothing in it was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("the store in {} is in use by process {holder}; stop that process or choose another directory", dir.display())]
     InUse { dir: PathBuf, holder: String },
-    #[error("{} holds no store this version can read (found: {found}); choose another directory", dir.display())]
+    #[error(
+        "{} contains a store in an unknown format (found {found}); choose another directory",
+        dir.display()
+    )]
     Format { dir: PathBuf, found: String },
-    #[error("the store in {} is damaged: {damage}. Nothing was removed. To keep what is readable and accept the loss of the rest, run: holon store recover --data-dir {} --accept-loss", dir.display(), dir.display())]
+    #[error(
+        "the store in {} is damaged: {damage}. Nothing was removed. To recover the readable records and lose \
+         the others, run: holon store recover --data-dir {} --accept-loss",
+        dir.display(),
+        dir.display()
+    )]
     Damaged { dir: PathBuf, damage: Damage },
     #[error("cannot {act} {}: {source}", path.display())]
     Io { act: &'static str, path: PathBuf, source: io::Error },
@@ -141,7 +149,7 @@ impl OpenError {
     }
 }
 
-/// Damage of a store, in a sentence.
+/// Damage of a store, described in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Damage {
@@ -154,12 +162,12 @@ impl Damage {
     }
 }
 
-/// A store in a directory of this machine.
+/// A store in a local directory.
 pub struct Embedded {
     view: Arc<View>,
     queue: Queue,
     health: watch::Receiver<Health>,
-    /// Ends when the queue closes; joined so that the directory is free again when drop returns.
+    /// Ends when the queue is closed. Joined, so that the directory is unlocked when drop returns.
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -170,8 +178,8 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in `dir`, or makes one there. Reads everything into memory, which takes about a
-    /// second per 300,000 entries of 2 KB; call it outside of async code.
+    /// Opens or creates the store in `dir`. Reads everything into memory, which takes about a second per 300,000
+    /// entries of 2 KB; call it outside of async code.
     pub fn open(dir: &Path, options: Options) -> Result<Embedded, OpenError> {
         files::create_dir(dir).map_err(|source| OpenError::io("create", dir, source))?;
         let lock = Lock::take(dir)?;
@@ -190,10 +198,10 @@ impl Embedded {
             let damage = format!("the log is gone; revisions up to {marked} were acknowledged");
             return Err(trouble(Damage::new(damage).into()));
         } else {
-            // Made elsewhere and renamed: a crash in the middle of making one leaves nothing behind.
+            // Created elsewhere and renamed, so that a crash leaves no half-created log.
             rebuild::empty(dir)?;
         }
-        // First only to read it: a store that turns out to be damaged is left as it is.
+        // Opened only for reading first: a damaged store is left as it is.
         let log = Log::check(&path).map_err(|error| trouble(error.into()))?;
         let replayed = replay::replay(&log, marked, &*options.progress).map_err(trouble)?;
         drop(log);
@@ -210,7 +218,7 @@ impl Embedded {
         Ok(Embedded { view, queue, health, thread: Some(thread) })
     }
 
-    /// Whether writes are taken; changes can be awaited.
+    /// Returns a receiver that reports whether the store accepts writes.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.clone()
     }
@@ -249,9 +257,9 @@ impl Store for Embedded {
     }
 }
 
-/// Events older than the tail: read from the log, off the async threads.
+/// Events older than the tail, read from the log outside the async threads.
 struct OnDisk {
-    /// Empty while the log is being re-opened after the disk was full.
+    /// Empty while the log is re-opened after the disk was full.
     log: Arc<ArcSwapOption<Log>>,
 }
 

@@ -6,13 +6,13 @@
 //!                                   └── which revision? ───────────┘   (before a get or a list)
 //! ```
 //!
-//! etcd orders and keeps the writes; each server keeps all current entries in memory and reads from there.
-//! A read is consistent because it first asks etcd for its revision, with one request for all waiting readers,
-//! and waits until the View has reached it. When etcd has no quorum, reads and writes fail; nothing is
-//! ever answered from a View that may be behind.
+//! etcd orders and stores the writes; each server keeps all current entries in memory and reads from there. A read is
+//! consistent because it first requests etcd's revision, with one request for all waiting readers, and waits until the
+//! View has reached it. When etcd has no quorum, reads and writes fail; no read is ever served from a View that may be
+//! behind.
 //!
-//! etcd's own leases, locks and multi-key transactions are not used: a lease would delete behind the store's
-//! back, and writes that share a transaction would share a revision.
+//! etcd's own leases, locks and multi-key transactions are not used: a lease would delete entries without the store's
+//! knowledge, and writes that share a transaction would share a revision.
 
 mod commit;
 mod compaction;
@@ -68,13 +68,13 @@ pub enum ConnectError {
     Format { prefix: String, found: String },
 }
 
-/// Where get and list read.
+/// Where gets and lists read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// In memory, after asking etcd for its revision.
+    /// In memory, after requesting etcd's revision.
     View,
-    /// In etcd itself, because its version has watches that cannot be trusted. Slower, and just as right.
-    /// Watches, which there is no other way to serve, are as good as that version's.
+    /// In etcd itself, because its version has faulty watches. Slower, but equally correct. Watches have no
+    /// alternative, and are as good as those of that version.
     Direct,
 }
 
@@ -107,7 +107,7 @@ struct Remote {
 }
 
 impl Etcd {
-    /// Connects, checks the format, and loads everything. Then run the feed.
+    /// Connects, checks the format, and loads everything. The caller then runs the feed.
     pub async fn connect(options: Options) -> Result<(Etcd, Feed), ConnectError> {
         options.check()?;
         let remote = Arc::new(Remote::new(options));
@@ -182,7 +182,7 @@ impl Shared {
 
     async fn list(&self, range: Range, page: Page) -> Result<At<Listing>, ReadError> {
         match page.at {
-            // A past revision does not change, so etcd is not asked.
+            // A past revision does not change, so no request to etcd is needed.
             Some(revision) => self.reach(revision).await?,
             None if self.remote.is_direct() => {}
             None => self.refresh().await?,
@@ -193,7 +193,7 @@ impl Shared {
         }
     }
 
-    /// Makes the View reach `revision`, unless etcd has not.
+    /// Waits until the View has reached `revision`, or returns an error if etcd has not.
     async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
         if revision <= self.view.head() {
             return Ok(());
@@ -218,7 +218,7 @@ impl Remote {
         Remote { members: Members::new(options), layout, direct, barrier: Notify::new() }
     }
 
-    /// When a read or a commit that begins now must be over.
+    /// Returns the time by which a read or a commit that begins now must have ended.
     fn deadline(&self) -> Instant {
         Instant::now() + self.members.options.timeouts.overall
     }
@@ -227,7 +227,7 @@ impl Remote {
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// Switches to direct reads for good, because the View may lack changes.
+    /// Switches permanently to direct reads, because the View may lack changes.
     fn switch_to_direct(&self, endpoint: &str, version: &str) {
         if !self.direct.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -253,16 +253,16 @@ impl Remote {
                     self.switch_to_direct(&endpoint, &version);
                 }
                 Ok(Ok((version, member))) => tracing::debug!(%member, version, "an etcd member"),
-                // The feed asks again before it relies on this member.
+                // The feed requests the version again before it relies on this member.
                 Ok(Err(error)) => tracing::warn!(index, %error, "cannot get the version of an etcd member"),
                 Err(reason) => tracing::warn!(index, reason, "cannot get the version of an etcd member"),
             }
         }
     }
 
-    /// Writes the format into an empty store, and refuses any store in another one.
+    /// Writes the format into an empty store, and refuses a store in another format.
     async fn claim_format(&self) -> Result<(), ConnectError> {
-        // Read first, so that a store can be opened whose etcd takes no writes.
+        // Read first, so that a store can be opened even if etcd accepts no writes.
         let read = self.members.read(&self.layout.format(), &GetOptions::new(), self.deadline()).await;
         if let Some(found) = read.map_err(unavailable)?.0.kvs.pop() {
             return self.check_format(&found.value);
@@ -296,7 +296,7 @@ fn unavailable(error: EtcdReadError) -> ConnectError {
     ConnectError::Unavailable { reason: error.reason() }
 }
 
-/// The revision etcd answers at.
+/// Returns etcd's revision from the header of a response.
 fn head_of(header: Option<&PbResponseHeader>) -> Result<Revision, EtcdReadError> {
     let header = header.ok_or_else(|| EtcdReadError::Failed("etcd's answer has no header".into()))?;
     Ok(layout::revision(header.revision))

@@ -6,15 +6,15 @@
 //!                          └─────► watch            (a cursor over one log: tail, then history)
 //! ```
 //!
-//! Every write gets the next revision; every read says at which revision it is true; a watch sees every
-//! change after a revision, once and in order. Three engines keep this contract ([`Store`]):
+//! Every write gets the next revision; every read returns the revision at which it is true; a watch delivers every
+//! change after a revision, once and in order. Three engines implement this contract ([`Store`]):
 //!
 //! * [`embedded`]: one process, a log on local disk. An acknowledged write survives `kill -9` and power loss.
 //! * `etcd` (feature `etcd`): several equal servers share one etcd.
-//! * [`memory`]: the model the others are measured against.
+//! * [`memory`]: the model with which the others are compared.
 //!
-//! Nothing here knows what the bytes mean: not Kubernetes, not objects, not logical clusters. Keys are
-//! compared as bytes, values are never looked into.
+//! Nothing here knows the meaning of the bytes: neither Kubernetes nor objects nor logical clusters. Keys are compared
+//! as bytes, values are opaque.
 
 pub mod backup;
 #[cfg(feature = "conformance")]

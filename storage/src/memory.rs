@@ -1,8 +1,8 @@
-//! The model: the contract in its plainest form.
+//! The model: the simplest implementation of the contract.
 //!
-//! One lock, one list of all events, one ordered map. It shares no code with the [`View`](crate::view) on
-//! purpose: the other engines are compared with it, and a model that shared their code would share their
-//! mistakes. It is also a fine store for a test that wants nothing on disk.
+//! It has one lock, one list of all events, one ordered map. It deliberately shares no code with the
+//! [`View`](crate::view): the other engines are compared with it, and a model that shared their code would share their
+//! bugs. It is also a good store for tests that need nothing on disk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::store::{
     check_size,
 };
 
-/// Events one call of a watch returns at most.
+/// Maximum number of events in one batch of a watch.
 const BATCH_EVENTS: usize = 512;
-/// Beyond twice so many events the older half is forgotten.
+/// With twice this many events, the older half is compacted.
 const HISTORY_EVENTS: usize = 100_000;
 
 #[derive(Clone)]
@@ -150,7 +150,7 @@ impl Store for Memory {
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
         Box::pin(async move {
             let event = self.0.state.lock().commit(key, expect, change)?;
-            // Two commits may get here in either order; the head only moves forward.
+            // Two commits may arrive here in either order; the head only moves forward.
             self.0.head.send_if_modified(|head| {
                 let newer = event.revision > *head;
                 *head = event.revision.max(*head);
@@ -229,7 +229,7 @@ impl Follow for Cursor {
 
     fn through(&mut self) -> Revision {
         let state = self.shared.state.lock();
-        // Behind compaction there may have been something of ours; `next` will say so.
+        // There may have been matching events in the compacted part; `next` will return `Compacted`.
         let unread = state.compacted > self.seen
             || state.events_after(self.seen).iter().any(|event| self.range.contains(event.key.as_bytes()));
         if !unread {

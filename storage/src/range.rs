@@ -68,7 +68,7 @@ impl Range {
         Self::prefix("")
     }
 
-    /// Exactly one key.
+    /// Returns the range of one key.
     pub fn key(key: impl Into<Key>) -> Self {
         let start = key.into();
         let end = [start.as_bytes(), &[0]].concat().into();
@@ -76,7 +76,7 @@ impl Range {
         Range { start, end: Some(end), stem_len }
     }
 
-    /// Every key that begins with `prefix`.
+    /// Returns the range of all keys that begin with `prefix`.
     pub fn prefix(prefix: impl Into<Key>) -> Self {
         let start = prefix.into();
         let stem_len = start.as_bytes().len();
@@ -84,7 +84,7 @@ impl Range {
         Range { start, end, stem_len }
     }
 
-    /// Keys from `start` up to, not including, `end`.
+    /// Returns the range from `start` up to, but not including, `end`.
     pub fn between(start: impl Into<Key>, end: impl Into<Key>) -> Self {
         let (start, end) = (start.into(), end.into());
         let stem_len =
@@ -104,13 +104,13 @@ impl Range {
         self.end.as_ref()
     }
 
-    /// The bytes that begin every key of this range.
+    /// Returns the bytes with which every key of this range begins.
     pub(crate) fn stem(&self) -> &[u8] {
         &self.start.as_bytes()[..self.stem_len]
     }
 }
 
-/// The smallest key greater than every key that begins with `prefix`; none if there is no such key.
+/// Returns the smallest key greater than every key that begins with `prefix`; none if there is no such key.
 fn successor(prefix: &[u8]) -> Option<Key> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();

@@ -1,4 +1,4 @@
-//! The contract: what every engine promises, and nothing more.
+//! The contract of all engines.
 //!
 //! ```text
 //!     get(key) -> At<Option<Entry>>              list(range, page) -> At<Listing>
@@ -8,8 +8,8 @@
 //!
 //! * Revisions are one strictly increasing sequence for the whole store; each commit gets its own.
 //! * Nothing is readable before it is durable.
-//! * A conflict carries the current entry, so a retry needs no read.
-//! * There is one write verb. It names the revision it expects, so lost updates are impossible.
+//! * A conflict contains the current entry, so a retry needs no read.
+//! * There is one write method. It names the expected revision, so lost updates are impossible.
 
 pub(crate) mod watch;
 
@@ -24,30 +24,30 @@ use bytes::Bytes;
 use crate::range::{Key, Range};
 use watch::Watch;
 
-/// Larger keys are refused. Ten times the longest key a Kubernetes name can make.
+/// Maximum size of a key, ten times the longest key that results from a Kubernetes name.
 pub const KEY_BYTES_MAX: usize = 8 * 1024;
 /// Larger values are refused. Kubernetes stops at 1.5 MiB per object; etcd at 1.5 MiB per request by default.
 pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The five verbs. Dropping a returned future never leaves half a write: a commit that was handed over
-/// happens whole or not at all, whether or not the caller still waits for its result.
+/// A store. Dropping a returned future never leaves half a write: a commit that was handed over happens completely or
+/// not at all, whether or not the caller still waits for its result.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The entry under `key` now: at least as new as every write acknowledged before the call.
+    /// Returns the current entry of `key`: at least as new as every write acknowledged before the call.
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>>;
 
-    /// The entries of `range` in key order, all at one revision.
+    /// Returns the entries of `range` in key order, all at one revision.
     fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>>;
 
-    /// Applies `change` to `key` if it is as expected. Acknowledged means durable.
+    /// Applies `change` to `key` if the key is as expected. An acknowledged change is durable.
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>>;
 
-    /// Every change to `range` after the revision `after`, once and in order.
+    /// Watches every change to `range` after the revision `after`, once and in order.
     fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>>;
 
-    /// Removes history: changes at or before `through` can no longer be watched or listed. Current entries
-    /// stay. `through` beyond the newest revision means "all of it".
+    /// Compacts history: changes at or before `through` can no longer be watched or listed. Current entries stay. If
+    /// `through` is newer than the newest revision, all history is compacted.
     fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>>;
 }
 
@@ -82,7 +82,7 @@ pub struct At<T> {
     pub value: T,
 }
 
-/// One key's value and the revision that wrote it. A handle to shared bytes: cloning copies nothing.
+/// A key, its value and the revision of its write. A handle to shared bytes: cloning copies nothing.
 #[derive(Clone)]
 pub struct Entry(Arc<Stored>);
 
@@ -105,7 +105,7 @@ impl Entry {
         &self.0.value
     }
 
-    /// The revision of the write that made this value.
+    /// Returns the revision of the write of this value.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
@@ -129,14 +129,14 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// One change: what a key was, and what it became.
+/// One change of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     pub revision: Revision,
     pub key: Key,
-    /// `None`: deleted.
+    /// `None` if the key was deleted.
     pub current: Option<Entry>,
-    /// `None`: created.
+    /// `None` if the key was created.
     pub previous: Option<Entry>,
 }
 
@@ -159,34 +159,34 @@ impl Expect {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(Bytes),
-    /// Deleting what is absent is never expected, so `Expect::Absent` with `Delete` always conflicts.
+    /// Deleting an absent key is never expected, so `Expect::Absent` with `Delete` always conflicts.
     Delete,
 }
 
 /// The requested part of a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
-    /// Only keys greater than this one: the last key of the page before.
+    /// Only keys greater than this one: the last key of the previous page.
     pub after: Option<Key>,
-    /// At most so many entries; `None` for all.
+    /// Maximum number of entries; `None` for all.
     pub limit: Option<usize>,
-    /// The state at exactly this revision, for later pages; `None` for now.
+    /// Exactly this revision, for later pages; `None` for the current one.
     pub at: Option<Revision>,
-    /// Whether to count what comes after this page. Counting walks the rest of the range.
+    /// Whether to count the entries after this page. Counting iterates over the rest of the range.
     pub count: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// Whether the range goes on after the last entry.
+    /// Whether the range has entries after the last one.
     pub more: bool,
-    /// How many entries come after the last one, if the page asked for the count.
+    /// The number of entries after the last one, if the page requested the count.
     pub remaining: Option<usize>,
 }
 
 impl Listing {
-    /// Takes one page out of an ordered walk that already starts after `page.after`.
+    /// Takes one page from an ordered iteration that already starts after `page.after`.
     pub(crate) fn take<'a>(mut walk: impl Iterator<Item = &'a Entry>, page: &Page) -> Listing {
         let limit = page.limit.unwrap_or(usize::MAX);
         let entries: Vec<_> = walk.by_ref().take(limit).cloned().collect();
@@ -201,7 +201,7 @@ impl Listing {
     }
 }
 
-/// Why a read, a list or a watch cannot be answered.
+/// Why a get, a list or a watch fails.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The requested revision is compacted. List again, and watch from there.
@@ -210,7 +210,7 @@ pub enum ReadError {
     /// The requested revision is newer than the newest one.
     #[error("revision {requested} is in the future; the newest one is {newest}")]
     Future { requested: Revision, newest: Revision },
-    /// The store cannot answer now; a retry may work.
+    /// The store cannot read now; a retry may succeed.
     #[error("the store is unavailable: {reason}")]
     Unavailable { reason: String },
 }
@@ -218,19 +218,19 @@ pub enum ReadError {
 /// Why a commit was not acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Another write was first. This is normal; decide again from `current`.
+    /// Another write was first. This is normal; decide again with `current`.
     #[error("the key is not as expected; it is now {:?}", current.value)]
     Conflict { current: At<Option<Entry>> },
-    /// Not written, and the same commit would be refused again: too large a key or value.
+    /// Not written, and the same commit would be refused again: the key or value is too large.
     #[error("refused: {reason}")]
     Refused { reason: String },
-    /// Not written: the store takes no writes at the moment. Reads go on.
-    #[error("the store takes no writes: {reason}")]
+    /// Not written: the store does not accept writes at the moment. Reads continue.
+    #[error("the store is read-only: {reason}")]
     ReadOnly { reason: String },
     /// Not written: the store cannot be reached.
     #[error("the store is unavailable: {reason}")]
     Unavailable { reason: String },
-    /// Perhaps written. Only a read can tell; the engine tried and could not.
+    /// Perhaps written. The engine could not determine the outcome; only a read can.
     #[error("the outcome of the write is unknown: {reason}")]
     Unknown { reason: String },
 }
@@ -239,19 +239,19 @@ pub enum CommitError {
 pub(crate) fn check_size(key: &Key, change: &Change) -> Result<(), CommitError> {
     let key_bytes = key.as_bytes().len();
     if key_bytes > KEY_BYTES_MAX {
-        let reason = format!("the key has {key_bytes} bytes, {KEY_BYTES_MAX} is the most");
+        let reason = format!("the key has {key_bytes} bytes; the maximum is {KEY_BYTES_MAX}");
         return Err(CommitError::Refused { reason });
     }
     match change {
         Change::Put(value) if value.len() > VALUE_BYTES_MAX => {
-            let reason = format!("the value has {} bytes, {VALUE_BYTES_MAX} is the most", value.len());
+            let reason = format!("the value has {} bytes; the maximum is {VALUE_BYTES_MAX}", value.len());
             Err(CommitError::Refused { reason })
         }
         _ => Ok(()),
     }
 }
 
-// Entries are kept in ordered sets, found by key alone. The wrapper keeps that odd equality private.
+// Entries are kept in ordered sets and found by key alone. The wrapper keeps that unusual equality private.
 #[derive(Clone)]
 pub(crate) struct ByKey(pub(crate) Entry);
 

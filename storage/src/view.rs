@@ -42,10 +42,11 @@ use tail::{Scan, Tail};
 use watch_index::WatchIndex;
 pub(crate) use watch_index::WatchSlot;
 
-/// Events read at once from the tail: some ten microseconds of work. A watcher whose client does not read holds handles to
-/// so many, two kilobytes.
+/// Maximum number of events read at once from the tail: some ten microseconds of work. A watcher whose client does not
+/// read holds handles to this many events, two kilobytes.
 const TAIL_EVENTS: usize = 64;
-/// Events read at once from history, where the first event costs more than the next ones. Their bytes are not shared.
+/// Maximum number of events read at once from history, where the first event costs more than the next ones. Their bytes
+/// are not shared.
 const HISTORY_EVENTS: usize = 512;
 
 /// Events older than the tail, which only the engine has.
@@ -108,7 +109,7 @@ impl Draft {
         self.next.get(key)
     }
 
-    /// The newest revision applied so far.
+    /// Returns the newest revision applied so far.
     pub(crate) fn revision(&self) -> Revision {
         self.next.revision
     }
@@ -167,7 +168,7 @@ impl View {
         })
     }
 
-    /// The newest published revision.
+    /// Returns the newest published revision.
     pub(crate) fn head(&self) -> Revision {
         self.now.load().revision
     }
@@ -195,8 +196,8 @@ impl View {
         Draft { next: Snapshot::clone(&self.now.load()), events: Vec::new() }
     }
 
-    /// Makes a draft the current state, known to be complete up to `through`. The caller answers its writers
-    /// first and then wakes the watches.
+    /// Makes a draft the current state, complete up to `through`. The caller first returns the results of the commits
+    /// and then wakes the watches.
     pub(crate) fn publish(&self, draft: Draft, through: Revision) -> Wakes {
         let Draft { mut next, events } = draft;
         debug_assert!(through >= next.revision);
@@ -300,7 +301,7 @@ impl View {
         Ok(span)
     }
 
-    /// The state at exactly `revision`: pinned by an earlier page, or the current state with later events undone.
+    /// Returns the state at exactly `revision`: pinned by an earlier page, or the current state without later events.
     async fn at(&self, revision: Revision) -> Result<Snapshot, ReadError> {
         self.check(revision)?;
         if let Some(pinned) = self.pins.lock().get(revision) {

@@ -1,13 +1,13 @@
 //! A process is killed with SIGKILL while it writes, again and again, on the same store; several stores side by side.
 //!
-//! The child writes with several tasks at once and tells of each acknowledged write through a pipe. The
-//! parent kills it at a random instant, opens the store itself and checks:
+//! The child writes with several tasks at once and reports each acknowledged write through a pipe. The parent kills it
+//! at a random instant, opens the store itself and checks:
 //!
-//! * no acknowledged write is missing, and none changed;
-//! * no unacknowledged write is half there: each value carries a checksum of itself;
-//! * revisions never repeat: what was once told at a revision stays true of that revision.
+//! * no acknowledged write is missing or changed;
+//! * no unacknowledged write is partial: each value carries a checksum of itself;
+//! * revisions never repeat: what was once reported at a revision stays true of that revision.
 //!
-//! Half of the lives compact their history all the time, so that kills hit compaction too.
+//! Half of the runs compact their history all the time, so that kills hit compaction too.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -22,10 +22,10 @@ use rand::{RngExt, SeedableRng};
 use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Key, Page, Range, Revision, Store};
 
-/// More with `HOLON_KILLS=10000`, for a night.
+/// More with `HOLON_KILLS=10000`, for a whole night.
 const KILLS: usize = 200;
-/// Stores that are killed side by side. A check reads all that was ever written, so four short histories take a quarter of the
-/// time of a long one.
+/// Stores that are killed side by side. A check reads everything that was ever written, so four short histories take a
+/// quarter of the time of a long one.
 const STORES: u64 = 4;
 const WRITERS: u64 = 16;
 const KEYS_EACH: u64 = 5;
@@ -37,7 +37,7 @@ fn options(compacting: bool) -> Options {
     Options { history_age, progress: Arc::new(|_| {}), ..Options::default() }
 }
 
-/// A value that cannot be cut or mixed up unnoticed: writer, number, filling, checksum.
+/// Returns a value whose truncation or mix-up would be noticed: writer, number, padding, checksum.
 fn value(writer: u64, number: u64) -> Vec<u8> {
     let filling = "x".repeat((number as usize * 37) % 200);
     let text = format!("{writer} {number} {filling}");
@@ -63,7 +63,7 @@ fn checksum(text: &str) -> u64 {
 fn child() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let compacting = std::env::var_os(COMPACTING).is_some();
-    // The test harness has begun a line; end it.
+    // Ends the line that the test harness has begun.
     tell("\n");
     let store =
         Arc::new(Embedded::open(Path::new(&dir), options(compacting)).expect("the store opens after a kill"));
@@ -86,7 +86,7 @@ async fn write_forever(store: Arc<Embedded>, writer: u64) {
         number += 1;
         let key = number % KEYS_EACH;
         let expect = held.get(&key).map_or(Expect::Absent, |revision| Expect::Revision(*revision));
-        // Now and then a deletion, which must not come back either.
+        // Now and then a deletion; the deleted entry must not come back.
         let change = match held.contains_key(&key) && number % 11 == 0 {
             true => Change::Delete,
             false => Change::Put(value(writer, number).into()),
@@ -109,13 +109,13 @@ fn tell(line: &str) {
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
-/// Everything ever acknowledged.
+/// Everything that was ever acknowledged.
 #[derive(Default)]
 struct Told {
-    /// Per revision: the key, and the number written or none if it was deleted.
+    /// By revision: the key, and the number written, or `None` for a deletion.
     by_revision: HashMap<u64, (String, Option<u64>)>,
     newest: HashMap<String, u64>,
-    /// Keys whose deletion was begun and not acknowledged; it may have happened.
+    /// Keys with an unacknowledged deletion, which may have happened.
     deleting: HashSet<String>,
 }
 
@@ -185,7 +185,7 @@ fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
         assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended by itself");
         told.hear(line.trim_end());
     }
-    // Sleeping is the point here: the kill comes at a random instant.
+    // A sleep is right here: the kill must come at a random instant.
     let killer = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -193,7 +193,7 @@ fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
             child.kill().unwrap();
             killer.store(1, Ordering::Relaxed);
         });
-        // Read on meanwhile, or the pipe fills and the child stops writing.
+        // Keeps reading, because a full pipe would stop the child.
         loop {
             line.clear();
             if lines.read_line(&mut line).unwrap() == 0 {
@@ -220,7 +220,7 @@ async fn check(store: &Embedded, told: &Told) {
     for (key, revision) in &told.newest {
         let (_, number) = &told.by_revision[revision];
         match (newest.get(key), number) {
-            // One write more may have become durable without anybody being told.
+            // One more write may be durable that was never acknowledged.
             (Some((found, _)), _) if found > revision => {}
             (Some((found, value)), Some(number)) => assert_eq!((found, value), (revision, number), "{key}"),
             (None, None) => {}
@@ -234,7 +234,7 @@ async fn check(store: &Embedded, told: &Told) {
     check_history(store, told, listed.revision).await;
 }
 
-/// Every event still in history is what was told of its revision.
+/// Checks that every event that is still in the history equals what was reported of its revision.
 async fn check_history(store: &Embedded, told: &Told, head: Revision) {
     let oldest = match store.watch(Range::all(), Revision::ZERO).await {
         Ok(_) => Revision::ZERO,

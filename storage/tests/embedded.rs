@@ -1,4 +1,4 @@
-//! Stories about the embedded store: reopening, refusing, forgetting, repairing.
+//! Stories about the embedded store: reopening, refusing to open, compaction, recovery.
 
 mod disk;
 
@@ -102,7 +102,7 @@ async fn a_watcher_far_behind_is_served_from_disk() {
     }
     assert_eq!(events_after(&store, 0).await, written);
     assert_eq!(events_after(&store, 777).await, written[777..]);
-    // A list at a revision long gone from memory is made by undoing what came since.
+    // A list at a revision that is no longer in memory is computed by undoing later events.
     let page = Page { at: Some(Revision(100)), ..Page::default() };
     let listed = store.list(Range::all(), page).await.unwrap();
     let mut expected: Vec<Entry> =
@@ -146,7 +146,7 @@ async fn history_is_compacted_by_itself_when_old_or_large() {
         let dir = tempfile::tempdir().unwrap();
         let store = Embedded::open(dir.path(), options).unwrap();
         let gone = async {
-            // Each turn writes a little and looks whether the beginning is forgotten.
+            // Each turn writes a little and checks whether the first revision is compacted.
             for number in 0.. {
                 put(&store, "k", vec![b'x'; 1000 + number % 3]).await;
                 if store.watch(Range::all(), Revision(0)).await.is_err() {
@@ -160,8 +160,8 @@ async fn history_is_compacted_by_itself_when_old_or_large() {
     }
 }
 
-/// fjall's one background thread could wait for itself, after which no table was ever written again: journals
-/// and memory grew without bound while writes were acknowledged. It took a fast disk and a long merge.
+/// fjall's one background thread could wait for itself, after which no table was ever written again: journals and
+/// memory grew without bound while writes were acknowledged. It took a fast disk and a long merge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tables_go_on_being_written_under_load() {
     let fast = Path::new("/dev/shm");
@@ -190,14 +190,14 @@ async fn tables_go_on_being_written_under_load() {
     assert_eq!(*store.health().borrow(), Health::Writable);
 }
 
-/// A crash may leave any part of the last batch. Here it is cut at every 512 bytes and at its ends; the
-/// batches before it must be there whatever happens, and it must be there whole or not at all.
+/// A crash may leave any part of the last batch. Here the batch is cut at every 512 bytes and at its ends; the batches
+/// before it must survive in any case, and it must be there whole or not at all.
 #[tokio::test]
 async fn a_torn_tail_is_cut_wherever_it_tore() {
     let dir = tempfile::tempdir().unwrap();
     let image = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().to_owned(), image.path().join("crashed"));
-    // The disk as it is when the last batch is written but not yet acknowledged.
+    // The state of the disk when the last batch is written but not yet acknowledged.
     let probe: storage::embedded::Probe = {
         let (from, to) = (from.clone(), to.clone());
         Arc::new(move |step| {
@@ -261,7 +261,7 @@ async fn a_damaged_middle_is_reported_untouched_and_recovered_on_request() {
     assert!(matches!(error, ReadError::Compacted { .. }), "watchers from before must start over: {error}");
 }
 
-/// fjall would take a damaged last batch for a torn one. The mark knows better.
+/// fjall would take a damaged last batch for a torn one. The durable mark shows the difference.
 #[tokio::test]
 async fn a_damaged_end_is_not_mistaken_for_a_torn_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -279,7 +279,7 @@ async fn a_damaged_end_is_not_mistaken_for_a_torn_one() {
     assert!(put(&open(dir.path()), "k3", "again").await.revision > Revision(1 << 32));
 }
 
-/// A damaged database whose journals are whole loses nothing.
+/// If the database is damaged and its journals are intact, recovery loses nothing.
 #[tokio::test]
 async fn what_only_the_journals_hold_is_recovered_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -296,7 +296,7 @@ async fn what_only_the_journals_hold_is_recovered_too() {
     assert_eq!(all(&open(dir.path())).await.len(), 5);
 }
 
-/// An import after everything was lost must open, however far the old store had come.
+/// An import after a total loss must open, however high the revisions of the old store were.
 #[tokio::test]
 async fn a_backup_restores_into_a_directory_that_lost_its_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -331,13 +331,13 @@ async fn a_lost_log_is_noticed() {
     assert!(error.to_string().contains("the log is gone"), "{error}");
 }
 
-/// Any flipped bit in any file: the store opens with exactly what was there, or not at all.
+/// With any flipped bit in any file, the store opens with exactly its previous contents, or not at all.
 #[tokio::test]
 async fn no_flipped_bit_goes_unnoticed() {
     use rand::{RngExt, SeedableRng};
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    // More than one memtable, so that there are tables as well as journals; some of it compacted.
+    // More than one memtable, so that tables as well as journals exist; some of the history is compacted.
     let store = Arc::new(store);
     let writers = (0..64).map(|writer| {
         let store = store.clone();
@@ -370,7 +370,7 @@ async fn no_flipped_bit_goes_unnoticed() {
             continue;
         }
         let at = random.random_range(0..used);
-        // Every so often nothing is flipped, to see that it is not the copying that is refused.
+        // Every tenth copy is left intact, to show that copies as such open.
         if round % 10 > 0 {
             flip(&target, at);
         }
@@ -398,7 +398,7 @@ async fn a_backup_is_one_revision_and_restores_it() {
     for number in 0..2500 {
         put(&store, &format!("k{number}"), format!("{number}")).await;
     }
-    // Writers go on while the backup is made; it must not see half of what they do.
+    // Writers continue during the backup, which must be a snapshot of one revision.
     let writer = {
         let store = store.clone();
         async move {

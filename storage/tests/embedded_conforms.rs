@@ -1,4 +1,4 @@
-//! The embedded store keeps the contract, agrees with the model, and goes on after a kill at any step.
+//! The embedded store keeps the contract, agrees with the model, and recovers from a kill at any step.
 
 mod disk;
 
@@ -15,7 +15,7 @@ use storage::embedded::{Embedded, Options, Probe};
 use storage::memory::Memory;
 use storage::{Range, Store};
 
-/// A directory that empties itself, with a fresh subdirectory for each store.
+/// A temporary directory with a fresh subdirectory for each store.
 struct Dirs(tempfile::TempDir, AtomicUsize);
 
 impl Dirs {
@@ -32,7 +32,7 @@ fn open(dir: &Path, options: Options) -> Arc<dyn Store> {
     Arc::new(Embedded::open(dir, options).unwrap())
 }
 
-/// So little in memory that most watches and past lists are read from disk.
+/// So few events in memory that most watches and past lists are read from disk.
 fn short_tail() -> Options {
     Options { tail_events: Some(8), ..Options::default() }
 }
@@ -77,11 +77,11 @@ async fn agrees_with_the_model() {
     }
 }
 
-/// Every step at which the process can die, as the writer names them.
+/// Every step at which the process can die, by the writer's names.
 const STEPS: &[&str] = &["appending", "durable", "marked", "published", "compacting", "compacted"];
 
-/// Random operations; now and then the process "dies" at one of the writer's steps: the operation is not
-/// answered, and the store goes on from the disk as it was at that instant.
+/// Runs random operations; now and then the process "dies" at one of the writer's steps: the operation gets no answer,
+/// and the store is opened again on the disk as it was at that instant.
 #[tokio::test]
 async fn agrees_with_the_model_across_a_kill_at_every_step() {
     let dirs = Dirs::new();
@@ -121,7 +121,7 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
     assert!(kills.iter().all(|kills| *kills > 0), "some step was never hit: {kills:?}");
 }
 
-/// One life of a store: a probe copies the disk at the chosen step, tells, and goes no further.
+/// One life of a store: a probe copies the disk at the chosen step, reports it, and blocks.
 struct Life {
     store: Option<Arc<dyn Store>>,
     step: Arc<parking_lot::Mutex<&'static str>>,
@@ -138,9 +138,9 @@ impl Life {
                 *chosen.lock() = "never";
                 disk::copy(&from, &to);
                 sender.send(to.clone()).unwrap();
-                // The dead do not answer. When the writer went on from here, its answer could overtake the news of its
-                // death; the image was then taken for a death in the operation after, and the write that had been
-                // answered in between for a lost one.
+                // A dead process does not answer. When the writer continued after this point, its answer could overtake
+                // the report of its death; the copy was then taken for a death during the next operation, and the write
+                // that had been answered in between for a lost one.
                 while !sender.is_closed() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -150,7 +150,7 @@ impl Life {
         Life { store: Some(store), step, images }
     }
 
-    /// Hands the store over; it dies with whoever holds it.
+    /// Returns the store; it dies when the caller drops it.
     fn store(&mut self) -> Arc<dyn Store> {
         self.store.take().unwrap()
     }

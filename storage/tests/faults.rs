@@ -1,7 +1,7 @@
-//! The disk fails: each system call in turn, and for a while all of them.
+//! Disk failures: each system call in turn, and all of them for a while.
 //!
-//! A child process writes with a shim preloaded that makes chosen calls fail (`faults/shim.c`). Whatever
-//! fails, nothing is acknowledged that is not there afterwards, reads go on, and the store opens again.
+//! A child process writes with a preloaded shim that makes chosen calls fail (`faults/shim.c`). Whatever fails, no
+//! acknowledged write may be missing afterwards, reads must continue, and the store must open again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn child() {
     });
 }
 
-/// Some writes, an overwrite, a deletion and a compaction. After a failure it goes on, reading and trying.
+/// Some writes, an overwrite, a deletion and a compaction. After a failure it continues to read and to retry.
 async fn write_a_little(store: &Embedded) {
     let mut refused = 0;
     for number in 0..24 {
@@ -104,7 +104,7 @@ async fn write_a_little(store: &Embedded) {
     }
 }
 
-/// What a child told: per key the last acknowledged revision and value.
+/// Returns the last acknowledged revision and value of each key, from the output of a child.
 fn told(output: &str) -> HashMap<String, (u64, char)> {
     let acks = output.lines().filter_map(|line| line.strip_prefix("ack "));
     acks.map(|ack| {
@@ -130,7 +130,7 @@ async fn check(dir: &Path, output: &str) {
                 assert_eq!((entry.revision().0, char::from(entry.value()[0])), (revision, value), "{key}")
             }
             None if value == '-' => {}
-            // The one write in uncertainty may have been the deletion of this key.
+            // The one write with an unknown result may have been the deletion of this key.
             None => assert!(
                 listed.revision.0 > revision && output.contains("refused"),
                 "{key} is missing\n{output}"
@@ -153,7 +153,7 @@ async fn whichever_system_call_fails_nothing_acknowledged_is_lost() {
     println!("{calls} calls, each made to fail");
     let mut failures = 0;
     for at in 1..=calls {
-        // Every call fails for good; some also only for a moment, which must go unnoticed.
+        // Every call fails permanently; some also only temporarily, which must have no effect.
         let ways: &[i32] = if at % 4 == 0 { &[EIO, ENOSPC, EINTR, SHORT] } else { &[EIO, ENOSPC] };
         for how in ways {
             let dir = scratch.path().join(format!("{at}-{how}"));
@@ -179,7 +179,7 @@ async fn put(store: &Embedded, key: &str) -> Result<Revision, CommitError> {
     store.commit(Key::from(key), Expect::Absent, change).await.map(|event| event.revision)
 }
 
-/// Runs inside the child: the disk fills, stays full, and has room again.
+/// Runs inside the child: the disk fills up, stays full, and then has room again.
 async fn full_for_a_while(store: &Embedded) {
     let full = PathBuf::from(std::env::var_os(FULL).unwrap());
     for number in 0..10 {
@@ -196,7 +196,7 @@ async fn full_for_a_while(store: &Embedded) {
         assert_eq!((listed.value.entries.len(), listed.revision), (10, Revision(10)), "reads go on");
         let mut watch = store.watch(Range::all(), Revision::ZERO).await.unwrap();
         assert_eq!(watch.next().await.unwrap().events.len(), 10, "watches go on");
-        // Long enough for the engine to try and fail a few times.
+        // Long enough for the engine to retry a few times.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     std::fs::remove_file(&full).unwrap();
@@ -224,7 +224,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     assert_eq!(during.value.entries, [], "refused writes stay refused");
 }
 
-/// Runs inside the child: commits find room, but the tables written in the background do not.
+/// Runs inside the child: commits find room, but tables written in the background do not.
 async fn no_room_for_tables(store: &Embedded) {
     let full = PathBuf::from(std::env::var_os(FULL).unwrap());
     let mut health = store.health();
@@ -265,7 +265,7 @@ async fn no_room_for_what_happens_in_the_background_is_survived_without_a_restar
     assert!(found.is_some_and(|entry| said.contains(&format!("ack {} after", entry.revision()))), "{said}");
 }
 
-/// Runs inside the child: large values, so that tables are written and compacted too, and small ones.
+/// Runs inside the child: large values, which cause tables and compactions, and small ones.
 async fn write_until_killed(store: &Embedded) {
     for number in 0.. {
         let key = Key::from(format!("k{}", number % 50));
@@ -281,8 +281,8 @@ async fn write_until_killed(store: &Embedded) {
     }
 }
 
-/// Power loss: the process is killed, and everything not synced by then is gone, contents and names alike.
-/// The next life begins with what was durable.
+/// Power loss: the process is killed, and everything that was not synced is lost, contents and names alike. The next
+/// life begins with what was durable.
 #[tokio::test]
 async fn power_loss_takes_only_what_was_not_acknowledged() {
     use std::io::{BufRead, BufReader};
@@ -296,7 +296,7 @@ async fn power_loss_takes_only_what_was_not_acknowledged() {
         std::fs::create_dir(&shadow).unwrap();
         seed_shadow(&dir, &shadow);
         let mut child = with_shim(&dir).env(SHADOW, &shadow).stderr(Stdio::inherit()).spawn().unwrap();
-        // Deaths at all ages, most of them past the first tables.
+        // Deaths at all ages, most of them after the first tables were written.
         let wanted = 30 + life * 71 % 200;
         let mut heard = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -309,7 +309,7 @@ async fn power_loss_takes_only_what_was_not_acknowledged() {
                 heard += 1;
             }
             if heard == wanted {
-                // Goes on reading: what is told until the kill counts as well.
+                // Keeps reading: what is reported until the kill counts too.
                 child.kill().unwrap();
             }
         }
@@ -343,7 +343,7 @@ fn inode(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
 }
 
-/// All that is there at the beginning of a life is durable.
+/// Marks everything that exists at the beginning of a life as durable.
 fn seed_shadow(dir: &Path, shadow: &Path) {
     let mut names = String::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -359,7 +359,7 @@ fn seed_shadow(dir: &Path, shadow: &Path) {
     std::fs::write(shadow.join(format!("d{}", inode(dir))), names).unwrap();
 }
 
-/// Builds the directory as it comes back after power loss.
+/// Builds the directory in its state after a power loss.
 fn restore(shadow: &Path, number: u64, to: &Path) {
     std::fs::create_dir(to).unwrap();
     // A directory whose names were never synced comes back empty.
@@ -371,7 +371,7 @@ fn restore(shadow: &Path, number: u64, to: &Path) {
         match kind {
             _ if name == "." || name == ".." => {}
             "d" => restore(shadow, number.parse().unwrap(), &to.join(name)),
-            // A file never synced comes back with its name and nothing in it.
+            // A file that was never synced comes back empty.
             _ if !kept.exists() => std::fs::write(to.join(name), "").unwrap(),
             _ => drop(std::fs::copy(kept, to.join(name)).unwrap()),
         }

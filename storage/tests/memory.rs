@@ -1,4 +1,4 @@
-//! The model keeps the contract.
+//! The in-memory engine keeps the contract.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Writing: expectations, conflicts, sizes, and who is first.
+//! Commits: expectations, conflicts, size limits and concurrency.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -77,7 +77,7 @@ pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: KeySpace) {
     assert_eq!(space.get("k").await.value, back.current);
 }
 
-/// In etcd "modified at revision 0" means absent and revisions are signed; neither must show.
+/// In etcd "modified at revision 0" means absent, and revisions are signed; neither must affect the contract.
 pub(super) async fn impossible_expectations_conflict(space: KeySpace) {
     let impossible = [0, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX].map(Revision);
     for revision in impossible {
@@ -102,7 +102,7 @@ pub(super) async fn a_conflict_is_true_at_its_revision(space: KeySpace) {
     };
     for nth in 0..60 {
         let before = space.head().await;
-        // A revision long gone, so this always loses.
+        // A revision of the past, so this always conflicts.
         let told = conflict(space.commit("k0", Expect::Revision(Revision::ZERO), put("never")).await);
         assert!(
             told.revision >= before,
@@ -203,7 +203,8 @@ pub(super) async fn too_large_is_refused_and_nothing_is_written(space: KeySpace)
     assert!(space.get("k").await.value.is_none());
 
     let mut wanted = vec![space.commit(&longest, Expect::Absent, put("x")).await.expect("just short enough")];
-    // An engine may have a smaller limit than ours (etcd's is set in etcd), but then it must say so.
+    // An engine may have a smaller limit than the contract (etcd's is configured in etcd), but must then refuse the
+    // write.
     match space.commit("k", Expect::Absent, Change::Put(largest)).await {
         Ok(event) => wanted.push(event),
         Err(error) => assert!(matches!(error, CommitError::Refused { .. }), "{error}"),
@@ -255,8 +256,8 @@ pub(super) async fn keys_and_values_are_any_bytes(space: KeySpace) {
     }
 }
 
-/// Each round drops a commit after some polls and then writes over what was there before it. If that
-/// conflicts, the dropped commit happened, and must be whole; if not, it must never happen.
+/// Each round drops a commit after some polls and then writes with the expectation from before it. If that conflicts,
+/// the dropped commit happened, and must be complete; if not, it must never happen.
 pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: KeySpace) {
     let mut last = space.put("k", "start").await;
     let mut follower = space.follow(space.all(), last.revision).await;

@@ -1,4 +1,4 @@
-//! Forgetting: what is gone is refused by name, and nothing else is gone.
+//! Compaction: compacted revisions get `Compacted`, and nothing else is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::key_space::{KeySpace, after, assert_same};
 use crate::store::{Event, Page, ReadError, Revision};
 
-/// Checks that `outcome` says Compacted, and returns the oldest revision kept.
+/// Checks that `outcome` is `Compacted`, and returns the oldest revision kept.
 #[track_caller]
 fn compacted<T: std::fmt::Debug>(outcome: Result<T, ReadError>, asked: Revision) -> Revision {
     match outcome {
@@ -72,7 +72,7 @@ pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: KeyS
             assert!(oldest >= head && oldest < beyond, "{oldest:?}: no revision that has not happened");
             compacted(space.try_follow(space.all(), gone).await, gone);
         }
-        // What has not happened is not forgotten in advance.
+        // Revisions in the future are not compacted in advance.
         let read = space.list(Page::default()).await;
         let mut follower = space.follow(space.all(), read.revision).await;
         let next = space.put("next", "one").await;
@@ -95,15 +95,15 @@ pub(super) async fn compaction_never_goes_back(space: KeySpace) {
     assert_same("the rest", &rest, &events[13..]);
 }
 
-/// The watch has unread events that are then forgotten. It must say so, and must not claim to be complete
-/// up to a revision it never delivered: a client would resume from there and never know what it missed.
+/// Unread events of a watch are compacted. The watch must return `Compacted`, and must not claim to be complete up to a
+/// revision that it never delivered: a client would resume from there and miss events without noticing.
 pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: KeySpace) {
     let start = space.head().await;
     let mut asks_first = space.follow(space.all(), start).await;
     let mut reads_first = space.follow(space.all(), start).await;
     let mut narrow = space.follow(space.range("0"), start).await;
     let events = some_history(&space).await;
-    // One reads a little, so that it has a position in the middle.
+    // One watch reads a little, so that it has a position in the middle.
     let first = reads_first.next().await.expect("kept").events;
     assert_same("the beginning", &first, &events[..first.len()]);
     let later = space.load("0", 2, 20, 3).await;
@@ -119,7 +119,7 @@ pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: KeySpa
             assert!(matches!(told, Err(ReadError::Compacted { .. })), "{told:?}");
         }
     }
-    // An error is final: a new write must not bring the watch back with a gap in it.
+    // The error is final: a new write must not revive the watch with a gap.
     space.put("0", "after").await;
     for follower in [&mut asks_first, &mut reads_first, &mut narrow] {
         let told = follower.next().await;
@@ -143,7 +143,7 @@ pub(super) async fn a_watch_that_kept_up_goes_on(space: KeySpace) {
     assert_same("idle", &idle.take(1).await, std::slice::from_ref(&last));
 }
 
-/// Readers race with compaction: each gets all of its span, or is told, never a part passed off as all.
+/// Readers race with compaction: each gets either all of its span or `Compacted`, never a part as if it were all.
 pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
     let (mut told, mut complete) = (0, 0);
     for round in 0..12 {
@@ -172,7 +172,7 @@ pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
         while ready.load(Ordering::Acquire) < round % 8 {
             tokio::task::yield_now().await;
         }
-        // In one leap, so that it passes readers in the middle of what they read.
+        // In one large step, so that it overtakes readers in the middle of their span.
         let through = events[events.len() * (round as usize + 4) / 16].revision;
         compact(&space, through).await;
         let outcomes = readers.join_all().await;
@@ -193,15 +193,15 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Deleting 100,000 objects used to leave all their memory behind. Once they are deleted and their history is
-/// compacted, nothing holds them: not the tail, not the snapshot of a list that was left unfinished, not a watch.
+/// Regression: deleting 100,000 objects left all their memory behind. Once they are deleted and their history is
+/// compacted, nothing holds them: not the tail, not the snapshot of an unfinished list, not a watch.
 pub(super) async fn what_is_deleted_and_forgotten_is_let_go(space: KeySpace) {
     let held = Arc::new(());
     let value = || Bytes::from_owner(Counted { _held: held.clone() });
     let mut watch = space.follow(space.all(), space.head().await).await;
     for nth in 0..100 {
         drop(space.put(&format!("{nth:03}"), value()).await);
-        // Half of them once more: what was overwritten goes as well.
+        // Half of them are written again: overwritten values must be released too.
         if nth % 2 == 0 {
             drop(space.put(&format!("{nth:03}"), value()).await);
         }

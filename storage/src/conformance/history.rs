@@ -1,13 +1,13 @@
-//! Recorded runs: many clients at once, every call written down, and then judged.
+//! Recorded runs: many concurrent clients, every call recorded, then checked.
 //!
 //! ```text
-//!   Workload ──► Recorder ──► Store          while it runs: each call with its start, its end, its answer
+//!   Workload ──► Recorder ──► Store          while it runs: each call with its start, its end, its result
 //!                   │
 //!                   └──► History ──► check   afterwards: a pure function that names every broken promise
 //! ```
 //!
-//! A run can go on after the store was reopened: keep the [`Recorder`], call [`Workload::run`] again with the
-//! new store. A call that never answered, because the process or the store died, counts as "perhaps written".
+//! A run can continue after the store was reopened: keep the [`Recorder`], and call [`Workload::run`] again with the
+//! new store. A call without a result, because the process or the store died, counts as "perhaps written".
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -44,10 +44,10 @@ pub use check::Violation;
 pub use recorder::{RecordedWatch, Recorder};
 pub use workload::Workload;
 
-/// Seeds of runs that once found something, or that cover a shape nothing else does.
+/// Seeds of runs that found a bug, or that cover a case that no other seed does.
 pub const KEPT_SEEDS: &[u64] = &[1, 2, 0xC0FFEE];
 
-/// The seeds to run: the one in `HOLON_SEED` if there is one, else the kept ones and a new one. Prints them.
+/// Returns the seeds to run, and prints them: the one in `HOLON_SEED` if set, otherwise the kept ones and a new one.
 pub fn seeds() -> Vec<u64> {
     let asked = std::env::var("HOLON_SEED").ok();
     let seeds = match asked.map(|text| text.parse()) {
@@ -59,14 +59,14 @@ pub fn seeds() -> Vec<u64> {
     seeds
 }
 
-/// Nanoseconds since the recorder started, of one monotonic clock for all clients.
+/// Nanoseconds since the recorder started, on one monotonic clock for all clients.
 pub type Instant = u64;
 
-/// All that was done to a range, and all that was seen of it.
+/// All calls and watches on a range.
 #[derive(Clone, Debug)]
 pub struct History {
     pub range: Range,
-    /// What was there at the beginning.
+    /// The entries at the beginning.
     pub start: At<Vec<Entry>>,
     pub calls: Vec<Call>,
     pub watches: Vec<Watched>,
@@ -76,7 +76,7 @@ pub struct History {
 #[derive(Clone, Debug)]
 pub struct Call {
     pub began: Instant,
-    /// `None`: never answered.
+    /// `None` if the call never returned.
     pub ended: Option<Instant>,
     pub what: What,
 }
@@ -96,7 +96,7 @@ pub enum What {
     List {
         answer: At<Vec<Entry>>,
     },
-    /// A list at a past revision; says nothing about now.
+    /// A list at a past revision; its result says nothing about the current state.
     ListAt {
         answer: At<Vec<Entry>>,
     },
@@ -106,22 +106,22 @@ pub enum What {
 pub enum Outcome {
     Committed(Event),
     Conflict(At<Option<Entry>>),
-    /// The store said that nothing was written.
+    /// The store reported that nothing was written.
     NotWritten,
-    /// The store could not say, or died before it could.
+    /// The store could not report the outcome, or died before it did.
     Unknown,
 }
 
-/// All that one watch delivered.
+/// Everything that one watch delivered.
 #[derive(Clone, Debug)]
 pub struct Watched {
     pub range: Range,
     pub after: Revision,
-    /// What it delivered, and how far it said it was complete. Where it was only asked, without events.
+    /// The batches, and up to where the watch was complete. A mere call of `through` adds a batch without events.
     pub batches: Vec<(Instant, Batch)>,
-    /// The witness: begun at the start, resumed through every reopening, read to the very end.
+    /// Whether this is the witness: started at the beginning, resumed after every reopening, read to the end.
     pub witness: bool,
-    /// It was to reach this revision, had all the time in the world, and did not.
+    /// The revision that the watch did not reach although it had ample time.
     pub stuck_before: Option<Revision>,
     pub ended_with: Option<ReadError>,
 }
@@ -131,14 +131,14 @@ impl Watched {
         Watched { range, after, batches: Vec::new(), witness, stuck_before: None, ended_with: None }
     }
 
-    /// What the watch last said to be complete.
+    /// Returns the revision up to which the watch was last complete.
     pub fn through(&self) -> Revision {
         self.batches.last().map_or(self.after, |(_, batch)| batch.through)
     }
 }
 
 impl History {
-    /// Judges the run. The summary says how much happened: a run in which little happened proves little.
+    /// Checks the run. The summary counts what happened: a run in which little happened proves little.
     pub fn check(&self) -> Result<Summary, Vec<Violation>> {
         let violations = check::check(self);
         if violations.is_empty() { Ok(self.summary()) } else { Err(violations) }

@@ -1,4 +1,4 @@
-//! The keys of one case in a store, and readers that check while they read.
+//! The keys of one case in a store, and readers that check everything they read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::store::{
     At, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
 
-/// An event that has happened is delivered within milliseconds; after so long it is lost.
+/// An event is delivered within milliseconds; after this time it is lost.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct KeySpace {
 }
 
 impl KeySpace {
-    /// The prefix is new every time, so that a store which outlives the run can be used again.
+    /// Creates a key space with a new prefix, so that a store that outlives the run can be used again.
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         static SPACES: AtomicU64 = AtomicU64::new(0);
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
@@ -36,7 +36,7 @@ impl KeySpace {
         [self.prefix.as_bytes(), name.as_ref()].concat().into()
     }
 
-    /// The keys of this space that begin with `start`.
+    /// Returns the range of keys of this space that begin with `start`.
     pub(super) fn range(&self, start: impl AsRef<[u8]>) -> Range {
         Range::prefix(self.key(start))
     }
@@ -54,7 +54,7 @@ impl KeySpace {
         self.store.commit(self.key(name), expect, change).await
     }
 
-    /// Changes a key whatever is there. Deleting what is absent is no change, and no event.
+    /// Changes a key regardless of its state. Deleting an absent key is no change and has no event.
     pub(super) async fn change(&self, name: &str, change: Change) -> Option<Event> {
         let mut expect = Expect::Absent;
         loop {
@@ -99,8 +99,8 @@ impl KeySpace {
         Ok(Follower { watch, range, seen: after })
     }
 
-    /// Runs `writers` at once, each changing `each` times one of `keys` shared keys below `start`. Returns
-    /// every event they were told, in order.
+    /// Runs `writers` concurrent writers, each with `each` writes to `keys` shared keys below `start`. Returns all
+    /// their events in order.
     pub(super) async fn load(&self, start: &str, writers: usize, each: usize, keys: usize) -> Vec<Event> {
         let mut tasks = JoinSet::new();
         for writer in 0..writers {
@@ -131,7 +131,7 @@ impl KeySpace {
 pub(super) struct Follower {
     watch: Watch,
     range: Range,
-    /// The newest revision this watch has delivered or said to be complete.
+    /// The newest revision that this watch has delivered or claimed to be complete up to.
     seen: Revision,
 }
 
@@ -158,7 +158,7 @@ impl Follower {
         through
     }
 
-    /// Reads until `count` events have come.
+    /// Reads until `count` events were delivered.
     pub(super) async fn take(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         let deadline = Instant::now() + DELIVERY_LIMIT;
@@ -171,12 +171,12 @@ impl Follower {
         events
     }
 
-    /// Reads until the watch says that it is complete up to `goal`.
+    /// Reads until the watch claims to be complete up to `goal`.
     pub(super) async fn until(&mut self, goal: Revision) -> Result<Vec<Event>, ReadError> {
         let mut events = Vec::new();
         let started = Instant::now();
-        // `through` moves while `next` is polled, even if `next` has nothing to return. More patience each
-        // time, so that a slow read of old history is not always cut off.
+        // `through` moves while `next` is polled, even if `next` has nothing to return. The timeout doubles each time,
+        // so that a slow read of old history is not cancelled for ever.
         let mut patience = Duration::from_millis(1);
         while self.through() < goal {
             assert!(started.elapsed() < DELIVERY_LIMIT, "{:?} never reached {goal:?}", self.seen);
@@ -204,7 +204,7 @@ pub(super) fn assert_same(what: &str, seen: &[Event], wanted: &[Event]) {
     );
 }
 
-/// The events after `revision`.
+/// Returns the events after `revision`.
 pub(super) fn after(events: &[Event], revision: Revision) -> &[Event] {
     &events[events.partition_point(|event| event.revision <= revision)..]
 }

@@ -1,4 +1,4 @@
-//! Listing: order, pages, and the past.
+//! Lists: order, pages, and past revisions.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -8,7 +8,7 @@ use super::key_space::KeySpace;
 use crate::range::Range;
 use crate::store::{Entry, Page, ReadError, Revision};
 
-/// Reads page after page until there is no more. All pages are of the first one's revision.
+/// Reads all pages. All are at the revision of the first one.
 async fn pages(space: &KeySpace, limit: usize, count: bool) -> (Revision, Vec<Entry>) {
     let mut page = Page { limit: Some(limit), count, ..Page::default() };
     let mut entries = Vec::new();
@@ -74,7 +74,7 @@ pub(super) async fn neighbours_do_not_leak(space: KeySpace) {
     check(Range::key(space.key("ab")), None, &[]).await;
     check(Range::between(space.key("a/x"), space.key("ab/")), None, &["a/x", "a/y", "a0"]).await;
     check(Range::between(space.key("b"), space.key("a")), None, &[]).await;
-    // A page may be asked to start anywhere, also outside its range.
+    // A page may start anywhere, also outside its range.
     check(space.range("a/"), Some("a"), &["a/", "a/x", "a/y"]).await;
     check(space.range("a/"), Some(""), &["a/", "a/x", "a/y"]).await;
     check(space.range("a/"), Some("a/"), &["a/x", "a/y"]).await;
@@ -116,7 +116,7 @@ pub(super) async fn pages_read_one_snapshot_while_writers_run(space: KeySpace) {
     let mut lists = 0;
     while !busy.is_finished() || lists < 3 {
         lists += 1;
-        // A store in memory never waits, and the writers may be queued behind this very task.
+        // A store in memory never waits, and the writers may be queued behind this task.
         tokio::task::yield_now().await;
         let (revision, entries) = pages(&space, 3, lists % 2 == 0).await;
         let newer = entries.iter().find(|entry| entry.revision() > revision);
@@ -131,7 +131,7 @@ pub(super) async fn pages_read_one_snapshot_while_writers_run(space: KeySpace) {
 
 pub(super) async fn the_future_is_refused(space: KeySpace) {
     let head = space.put("k", "one").await.revision;
-    // Far ahead, because others may write to this store meanwhile.
+    // Far ahead, because other clients may write to this store meanwhile.
     for ahead in [head.0 + 1_000_000, i64::MAX as u64, u64::MAX].map(Revision) {
         let page = Page { at: Some(ahead), ..Page::default() };
         let listed = space.store.list(space.all(), page).await.map(|_| ());

@@ -12,8 +12,8 @@ use super::key_space::{KeySpace, after, assert_same};
 use crate::range::Range;
 use crate::store::{Event, ReadError};
 
-/// Wakes are lost, if they are, between a watcher's last look and its sleep. One write at a time makes every
-/// lost one visible: nothing comes after it that would wake the watcher anyway.
+/// Wake-ups are lost, if at all, between a watcher's last read and its wait. Writing one entry at a time makes every
+/// lost one visible: no later write wakes the watcher.
 pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
     let start = space.head().await;
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
@@ -25,7 +25,7 @@ pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
             let mut follower = space.follow(range, start).await;
             let mut rng = StdRng::seed_from_u64(nth as u64);
             for _ in 0..ROUNDS {
-                // A different moment of the writer's path each time.
+                // A different moment of the write path each time.
                 for _ in 0..rng.random_range(0..4) {
                     tokio::task::yield_now().await;
                 }
@@ -48,7 +48,7 @@ pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
     watchers.join_all().await;
 }
 
-/// Drops `next` at random moments, under load and from old history.
+/// Drops the future of `next` at random moments, under load and while old history is read.
 pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: KeySpace) {
     let start = space.head().await;
     let mut before = space.load("k", 4, 50, 4).await;
@@ -86,13 +86,13 @@ pub(super) async fn a_stalled_watcher_slows_nobody(space: KeySpace) {
     let first = space.put("first", "one").await;
     let seen = (&mut keeps_up).await.expect("the other watcher is not held up");
     assert_same("the other watcher", &seen, std::slice::from_ref(&first));
-    // A bounded queue anywhere between writer and watcher would fill, and this would hang or lose events.
+    // With a bounded queue between writer and watcher, this would hang or lose events.
     let mut events = vec![first];
     events.extend(space.load("k", 32, 100, 64).await);
     match stalled.until(space.head().await).await {
         Ok(seen) => assert_same("the stalled watcher catches up", &seen, &events),
         Err(ReadError::Compacted { oldest, .. }) => {
-            // Told that it missed something: it starts over, and from there misses nothing.
+            // After `Compacted` it starts over from the oldest revision and misses nothing from there.
             let rest = space.follow(space.all(), oldest).await.until(space.head().await).await;
             assert_same("starting over", &rest.expect("just told"), after(&events, oldest));
         }
@@ -102,7 +102,7 @@ pub(super) async fn a_stalled_watcher_slows_nobody(space: KeySpace) {
 
 const WATCHERS: usize = 1000;
 
-/// Starts a thousand watchers; each ends when it has seen `count` events.
+/// Starts a thousand watchers; each ends when it has received `count` events.
 async fn crowd(
     space: &KeySpace,
     range: impl Fn(usize) -> Range,

@@ -1,10 +1,10 @@
-//! Random operations on two stores in lock-step: every answer must be the same.
+//! Random operations on two stores in lock-step: both must return the same.
 //!
-//! An [`Op`] names nothing absolute: not a revision, not an entry, only "the third key" and "ten revisions
-//! back". So every sequence of operations makes sense, and so does every part of it, which is what lets
-//! [`agree`] throw away operations until only those remain that matter.
+//! An [`Op`] contains nothing absolute: neither revisions nor entries, only "the third key" and "ten revisions back".
+//! So every sequence of operations is valid, and so is every part of it. That allows [`agree`] to remove operations
+//! until only those remain that cause the difference.
 //!
-//! Both stores must be fresh and alone: they start at revision zero and count without gaps.
+//! Both stores must be new and have no other clients: they start at revision zero and have no gaps.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::range::{Key, Range};
 use crate::store::Store;
 pub use lockstep::{LockStep, StepResult};
 
-/// The keys in play: few, so that operations meet; awkward, so that encodings are tried.
+/// The keys: few, so that operations conflict; unusual, so that encodings are tested.
 const NAMES: &[&[u8]] =
     &[b"", b"\0", b"a", b"a\0", b"a/", b"a/1", b"a/2", b"a/\xff", b"a0", b"ab/1", b"b", b"\xff", b"\xff\xff"];
 
@@ -64,7 +64,7 @@ pub enum Op {
         count: bool,
         at: When,
     },
-    /// Goes on with an earlier list that had more.
+    /// Continues an earlier list that had more entries.
     NextPage {
         list: usize,
     },
@@ -72,7 +72,7 @@ pub enum Op {
         of: EventSpan,
         after: When,
     },
-    /// Reads a watch to the newest revision.
+    /// Reads a watch up to the newest revision.
     Read {
         watch: usize,
     },
@@ -84,15 +84,15 @@ pub enum Op {
     },
 }
 
-/// What a writer believes of its key.
+/// The state of the key that a writer expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Belief {
-    /// What is true.
+    /// The actual state.
     Right,
     Absent,
-    /// The revision so many events ago.
+    /// The revision that many events ago.
     Earlier(u8),
-    /// A revision that has not happened.
+    /// A revision in the future.
     Ahead,
 }
 
@@ -126,7 +126,7 @@ impl EventSpan {
     }
 }
 
-/// `count` operations, always the same for the same seed.
+/// Returns `count` operations, which depend only on the seed.
 pub fn random(seed: u64, count: usize) -> Vec<Op> {
     let mut rng = StdRng::seed_from_u64(seed);
     (0..count).map(|nth| random_op(&mut rng, nth)).collect()
@@ -171,10 +171,10 @@ fn random_op(rng: &mut StdRng, nth: usize) -> Op {
     }
 }
 
-/// Two stores that should answer alike, and did not.
+/// Different results of two stores that should be equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disagreement {
-    /// What was asked.
+    /// The operation.
     pub on: String,
     pub model: String,
     pub subject: String,
@@ -198,8 +198,8 @@ pub async fn run(ops: &[Op], model: Arc<dyn Store>, subject: Arc<dyn Store>) -> 
     pair.finish().await
 }
 
-/// Runs random operations on fresh stores (the model first, then the subject). If they disagree, panics with
-/// the seed and the fewest operations that still show it.
+/// Runs random operations on new stores (the model first, then the subject). If the stores disagree, panics with the
+/// seed and the fewest operations that show it.
 pub async fn agree(seed: u64, count: usize, open: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn Store>)) {
     let ops = random(seed, count);
     let (model, subject) = open().await;
@@ -209,7 +209,7 @@ pub async fn agree(seed: u64, count: usize, open: impl AsyncFn() -> (Arc<dyn Sto
     panic!("seed {seed} disagrees after\n{}\non {disagreement}", ops.join("\n"));
 }
 
-/// Leaves out as many operations as possible, large pieces first, as long as the stores still disagree.
+/// Removes as many operations as possible, large pieces first, as long as the stores still disagree.
 async fn shrink(
     mut ops: Vec<Op>,
     mut disagreement: Disagreement,

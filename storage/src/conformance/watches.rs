@@ -1,4 +1,4 @@
-//! Watching: etcd's guarantees, one by one.
+//! Watches: etcd's guarantees, one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn within(events: &[Event], range: &Range) -> Vec<Event> {
     events.iter().filter(|event| range.contains(event.key.as_bytes())).cloned().collect()
 }
 
-/// A history of some forty changes, and the revision before it.
+/// Writes some forty changes, and returns the revision before them and their events.
 async fn some_history(space: &KeySpace) -> (crate::Revision, Vec<Event>) {
     let start = space.head().await;
     let mut events = Vec::new();
@@ -94,8 +94,8 @@ pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: KeySpac
     assert_same("replayed", &all.expect("kept"), &wanted);
 }
 
-/// Reading up to a revision that has happened ends there, whether or not anything of the range has happened, and
-/// needs no write to wake it. Two watches of one store are read in step this way.
+/// Reading up to a revision of the past ends there, even without events in the range, and needs no write to wake it.
+/// This allows to read two watches of one store in step.
 pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
     let start = space.head().await;
     let watch = async |range| space.store.watch(range, start).await.expect("the revision can be watched");
@@ -108,7 +108,7 @@ pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
             wanted[0].push(event.clone());
             wanted[1].extend((name == "own").then_some(event));
         }
-        // Now and then far behind, and to somewhere in the middle.
+        // Now and then far behind, and only to somewhere in the middle.
         let goal = wanted[0][wanted[0].len() - 1 - round % 4].revision;
         if round % 5 == 4 {
             continue;
@@ -131,7 +131,7 @@ pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
     assert_same("own", &seen[1], &wanted[1]);
 }
 
-/// A watch registers while writers publish; what falls between the two is what a careless engine loses.
+/// A watch registers while writers publish. A careless engine loses the events in between.
 pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: KeySpace) {
     let busy = {
         let space = space.clone();
@@ -152,7 +152,7 @@ pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: KeySpace)
     }
 }
 
-/// The follower checks every delivery against every `through` it was told; this case asks very often.
+/// The follower checks every event against every `through` before it; this case calls `through` very often.
 pub(super) async fn bookmarkable_through_never_outruns_events(space: KeySpace) {
     let start = space.head().await;
     let done = Arc::new(AtomicBool::new(false));
@@ -165,7 +165,7 @@ pub(super) async fn bookmarkable_through_never_outruns_events(space: KeySpace) {
             let mut seen = Vec::new();
             while !done.load(Ordering::Acquire) {
                 follower.through();
-                // Often too short on purpose: asking between deliveries is the point.
+                // Often too short on purpose: `through` must be called between deliveries.
                 if let Ok(batch) = tokio::time::timeout(Duration::from_micros(300), follower.next()).await {
                     let batch = batch.expect("nothing is compacted");
                     seen.extend(batch.events);
@@ -200,7 +200,7 @@ pub(super) async fn resumable_from_everything_ever_said(space: KeySpace) {
     let events = within(&busy.await.expect("the load runs through"), &space.range("k1"));
     said.dedup();
     let head = space.head().await;
-    // Some hundred are enough, spread over all of them.
+    // About 150 of them are enough, evenly spaced.
     for from in said.iter().step_by(said.len().div_ceil(150)) {
         let rest = space.follow(space.range("k1"), *from).await.until(head).await.expect("kept");
         assert_same(&format!("resumed after {from:?}"), &rest, after(&events, *from));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// Bytes this process may still write. If that is unknown, no limit: a write that fails is handled anyway.
+/// Returns how many bytes this process may still write. If unknown, returns no limit: a failed write is handled anyway.
 pub(super) fn free_bytes(path: &Path) -> u64 {
     match statvfs(path) {
         Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
@@ -16,7 +16,7 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
     }
 }
 
-/// Whether a write succeeds: quotas and thin volumes are not part of the free space.
+/// Reports whether a write succeeds: quotas and thin volumes are not part of the free space.
 pub(super) fn can_grow(path: &Path) -> bool {
     const TRIAL_BYTES: usize = 1 << 20;
     let trial = path.join("trial.tmp");

@@ -11,13 +11,13 @@ use super::OpenError;
 use super::layout::FORMAT;
 use crate::store::Revision;
 
-/// Makes the data directory, readable by its owner only: it will hold the Secrets of all users.
+/// Creates the data directory, readable only by its owner: it will contain the Secrets of all users.
 pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     if dir.exists() {
         return Ok(());
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // Its name is durable when its parent is.
+    // The name of the directory is durable once its parent is synced.
     dir.canonicalize()?.parent().map_or(Ok(()), sync_dir)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Makes the names of everything below a directory durable.
+/// Makes all names below a directory durable.
 pub(super) fn sync_tree(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
@@ -36,13 +36,13 @@ pub(super) fn sync_tree(dir: &Path) -> io::Result<()> {
     sync_dir(dir)
 }
 
-/// Opens a small file as it is, or makes an empty one.
+/// Opens a small file, or creates an empty one.
 fn open(path: &Path) -> Result<File, OpenError> {
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     options.map_err(|source| OpenError::io("open", path, source))
 }
 
-/// Held for as long as the store is open. The kernel lets go of it when the process ends, however it ends.
+/// A lock held while the store is open. The kernel releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
@@ -61,14 +61,15 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(OpenError::io("lock", &path, source)),
         }
-        // For the error message of the next process; on a full disk it stays empty, and the lock holds.
+        // The process id, for the error message of the next process. On a full disk the file stays empty, but the lock
+        // holds.
         let holder = format!("{}\n", std::process::id());
         let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Lock { _file: file })
     }
 }
 
-/// Writes FORMAT into a new directory, or refuses a directory that is not ours or not of our version.
+/// Writes FORMAT into a new directory, or refuses a directory of another program or version.
 pub(super) fn check_format(dir: &Path, has_log: bool) -> Result<(), OpenError> {
     let path = dir.join("FORMAT");
     match std::fs::read_to_string(&path) {
@@ -84,7 +85,7 @@ pub(super) fn check_format(dir: &Path, has_log: bool) -> Result<(), OpenError> {
     }
 }
 
-/// Replaces a file as a whole: after a crash it has its old contents or its new ones.
+/// Replaces a file atomically: after a crash it has either its old or its new contents.
 pub(super) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let mut file = File::create(&temporary)?;
@@ -96,8 +97,8 @@ pub(super) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 /// The newest acknowledged revision, written after each batch is durable and before it is acknowledged.
 ///
-/// It is not synced: it survives `kill -9`, and after power loss it may be older than the log but never
-/// newer. So a log that ends before the mark has lost something acknowledged.
+/// It is not synced: it survives `kill -9`, and after power loss it may be older than the log but never newer. So a log
+/// that ends before the mark has lost an acknowledged write.
 #[derive(Debug)]
 pub(super) struct Mark {
     file: File,
@@ -121,7 +122,7 @@ impl Mark {
         Ok((Mark { file, next_slot }, slots[0].max(slots[1])))
     }
 
-    /// Alternates between the slots, so that a half-written one leaves the other.
+    /// Writes the mark. Alternates between the slots, so that a torn write leaves the other slot intact.
     pub(super) fn set(&mut self, revision: Revision) -> io::Result<()> {
         let number = revision.0.to_le_bytes();
         let mut bytes = [0; SLOT as usize];

@@ -1,11 +1,11 @@
-//! A look at fjall's journals before fjall touches them.
+//! Inspects fjall's journals before fjall opens them.
 //!
-//! fjall cuts a journal at the first thing it cannot read. For a tail torn by a crash that is right. For a
-//! damaged byte in the middle it would silently drop every acknowledged write behind it. So before opening a
-//! database we read its journals ourselves and tell the two apart.
+//! fjall truncates a journal at the first unreadable byte. For a tail torn by a crash that is right. For a damaged byte
+//! in the middle it would silently drop every acknowledged write behind it. So before a database is opened, this module
+//! reads its journals and distinguishes the two.
 //!
-//! We write one batch at a time and wait until it is durable. So whatever a crash tears is the last batch,
-//! and **a readable batch behind an unreadable one means damage**, not a crash.
+//! The writer writes one batch at a time and waits until it is durable. So a crash can only tear the last batch, and
+//! **a readable batch behind an unreadable one means damage**, not a crash.
 //!
 //! ```text
 //!   batch:  start | item … | end
@@ -15,7 +15,7 @@
 //!   end:    3 | checksum over items: u64 | "FJL\x03"
 //! ```
 //!
-//! This is fjall's format 3, as the crate version we pin writes it; a test reads what fjall wrote.
+//! This is fjall's format 3, as written by the pinned version of the crate; a test reads a journal that fjall wrote.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::store::Revision;
 
-/// A batch that reads completely and whose checksum matches.
+/// A complete batch with a matching checksum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Batch {
     pub(super) end: usize,
@@ -33,7 +33,7 @@ pub(super) struct Batch {
     pub(super) items: Vec<Item>,
 }
 
-/// A value written under a key; removals are left out.
+/// A value and its key; removals are not items.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Item {
     pub(super) key: Vec<u8>,
@@ -41,13 +41,13 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Keys of the history are revisions; the base's key is shorter.
+    /// Returns the revision of a record. The key of a record is its revision; the key of the base is shorter.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.key.as_slice().try_into().ok().map(|bytes| Revision(u64::from_be_bytes(bytes)))
     }
 }
 
-/// What one journal file holds.
+/// The contents of one journal file.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) path: PathBuf,
@@ -56,14 +56,14 @@ pub(super) struct Journal {
     pub(super) tail: Tail,
 }
 
-/// What follows the last batch readable from the start.
+/// What follows the last batch that can be read from the start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Tail {
-    /// Nothing, or the zeros of a file made large in advance.
+    /// Nothing, or the zeros of a preallocated file.
     Clean,
-    /// One unfinished batch: a crash while writing.
+    /// One incomplete batch: a crash while writing.
     Torn { at: usize },
-    /// Something unreadable with readable batches behind it.
+    /// Unreadable bytes with readable batches behind them.
     Damaged { at: usize, behind: Vec<Batch> },
 }
 
@@ -73,14 +73,14 @@ impl Journal {
         let file = File::open(path)?;
         let end = end_of_data(&file)?;
         file.take(end).read_to_end(&mut bytes)?;
-        // Trailing zeros are padding. A batch never ends in a zero, so none of it is lost here.
+        // Trailing zeros are padding. A batch never ends in a zero, so nothing of it is lost here.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(used);
         let (batches, tail) = scan(&bytes);
         Ok(Journal { path: path.to_owned(), bytes, batches, tail })
     }
 
-    /// All journals of a database, oldest first.
+    /// Reads all journals of a database, oldest first.
     pub(super) fn read_all(database: &Path) -> io::Result<Vec<Journal>> {
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(database)? {
@@ -96,22 +96,22 @@ impl Journal {
         paths.iter().map(|(_, path)| Journal::read(path)).collect()
     }
 
-    /// Makes the next read come from the disk rather than from memory, as far as the system allows.
+    /// Makes the next read come from the disk instead of the page cache, as far as the system allows.
     pub(super) fn forget_cached(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(File::open(&self.path)?, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
-    /// The newest revision among the readable batches.
+    /// Returns the newest revision among the readable batches.
     pub(super) fn newest(&self) -> Option<Revision> {
         self.batches.iter().rev().flat_map(|batch| batch.items.iter().filter_map(Item::revision)).max()
     }
 
-    /// Whether anything here is later than `revision`, or unreadable.
+    /// Reports whether the journal has anything later than `revision`, or unreadable bytes.
     pub(super) fn goes_beyond(&self, revision: Revision) -> bool {
         self.tail != Tail::Clean || self.newest().is_some_and(|newest| newest > revision)
     }
 
-    /// Where to cut so that nothing after `revision` remains.
+    /// Returns where to truncate so that nothing after `revision` remains.
     pub(super) fn end_of(&self, revision: Revision) -> usize {
         let within =
             |batch: &&Batch| batch.items.iter().filter_map(Item::revision).all(|found| found <= revision);
@@ -119,8 +119,8 @@ impl Journal {
     }
 }
 
-/// Where a file's last written block ends. fjall makes journals 64 MiB large in advance; reading that much
-/// nothing would be half of a small store's start-up.
+/// Returns where the last written block of a file ends. fjall preallocates journals of 64 MiB; reading that many zeros
+/// would take half of a small store's start-up.
 fn end_of_data(file: &File) -> io::Result<u64> {
     use rustix::fs::{SeekFrom, seek};
     let mut end = 0;
@@ -145,8 +145,8 @@ fn scan(bytes: &[u8]) -> (Vec<Batch>, Tail) {
     if at == bytes.len() {
         return (batches, Tail::Clean);
     }
-    // From `at` itself: a batch that reads but whose sequence number falls back is damage too. And past each
-    // further unreadable place: whatever can still be read may be wanted.
+    // From `at` itself: a readable batch whose sequence number decreases is damage too. And beyond further unreadable
+    // bytes: every readable batch may be needed.
     let (mut behind, mut from) = (Vec::new(), at);
     while let Some(candidate) = (from..bytes.len()).find(|candidate| bytes[*candidate] == START) {
         let (found, end) = batches_from(bytes, candidate, 0);
@@ -157,7 +157,7 @@ fn scan(bytes: &[u8]) -> (Vec<Batch>, Tail) {
     (batches, tail)
 }
 
-/// Reads batches with rising sequence numbers from `at`, and says where that ended.
+/// Reads batches with increasing sequence numbers from `at`, and returns them with their end.
 fn batches_from(bytes: &[u8], mut at: usize, mut sequence: u64) -> (Vec<Batch>, usize) {
     let mut batches = Vec::new();
     while let Some(batch) = (Reader { bytes, at }).batch() {
@@ -206,7 +206,7 @@ impl Reader<'_> {
         }
         let count = self.number::<4>()?;
         let sequence = self.number::<8>()?;
-        // Leave room to count on; no real sequence comes near it.
+        // Leaves room for increments; no real sequence number is near it.
         if sequence >= u64::MAX / 2 {
             return None;
         }
@@ -226,7 +226,7 @@ impl Reader<'_> {
         Some(Batch { end: self.at, sequence, items })
     }
 
-    /// The outer `None`: unreadable. The inner: nothing was written under a key.
+    /// Reads an item. The outer `None` means unreadable, the inner one that it is not a value.
     fn item(&mut self) -> Option<Option<Item>> {
         match self.u8()? {
             ITEM => {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((batches.len(), revisions), (0, vec![Revision(3), Revision(5)]));
     }
 
-    /// A journal as fjall writes it: four batches, the first with two items.
+    /// Writes a journal with fjall: four batches, the first with two items.
     fn written() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let database =
@@ -325,7 +325,7 @@ mod tests {
             let mut bytes = journal.bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let (batches, tail) = scan(&bytes);
-            // The sequence number is outside fjall's checksum; one that still rises reads as well as before.
+            // The sequence number is outside fjall's checksum; a damaged one that still increases is not noticed.
             if batches.len() < 4 {
                 assert!(
                     matches!(tail, Tail::Damaged { .. }),

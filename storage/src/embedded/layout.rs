@@ -1,22 +1,22 @@
-//! What is on disk, byte by byte. docs/storage-format.md is the same in prose.
+//! The layout of the files, byte by byte. docs/storage-format.md describes the same in prose.
 //!
 //! ```text
 //!   <data dir>/
 //!     FORMAT     "holon store 1\n"
-//!     LOCK       held by the one process that has the store open; contains its pid
+//!     LOCK       locked by the process that has the store open; contains its pid
 //!     MARK       two slots of 16 bytes: the newest acknowledged revision, and its checksum
 //!     log/       a fjall database with two keyspaces
 //!       history    revision (8 bytes, big endian)  ->  record
 //!       base       "base"                          ->  base
 //! ```
 //!
-//! A record is one change. The store is nothing but its records: current entries are the newest record of
-//! each key, history is all of them. Compaction through a revision C removes every record that another one
-//! at or before C has replaced, and the records of deletions. What is left at or before C is described by the
-//! base: how many records, and a sum over their revisions. So three checks at start-up find any loss:
+//! A record is one change. The store consists only of records: the current entries are the newest record of each key,
+//! history is all records. Compaction through a revision C removes every record that was replaced at or before C, and
+//! the records of deletions. The base describes the remaining records at or before C: their number, and a sum over
+//! their revisions. So three checks at start-up detect every loss:
 //!
-//! * after C every revision is there, without a gap;
-//! * at or before C count and sum agree with the base;
+//! * after C there is a record for every revision;
+//! * at or before C, number and sum agree with the base;
 //! * the newest revision is not older than the MARK.
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::range::Key;
 use crate::store::Revision;
 
-/// What this code reads and writes. A change of layout gets a new number and an upgrade path.
+/// The format that this version reads and writes. A change of layout gets a new number and an upgrade path.
 pub(super) const FORMAT: &str = "holon store 1\n";
 pub(super) const HISTORY: &str = "history";
 pub(super) const BASE: &str = "base";
@@ -36,12 +36,12 @@ pub(super) const BASE: &str = "base";
 ///   check: u64 | kind: u8 | previous: u64 | key length: u16 | key | value
 /// ```
 ///
-/// `check` is XXH3 over the rest, seeded with the revision, so that a record cannot pass for another one's.
-/// All integers are little endian.
+/// `check` is XXH3 over the rest, seeded with the revision, so that a record under another revision is invalid. All
+/// integers are little endian.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) key: Key,
-    /// `None`: the key was deleted.
+    /// `None` if the key was deleted.
     pub(super) value: Option<Bytes>,
     /// The revision of the record this one replaced; zero if the key was absent.
     pub(super) previous: Revision,
@@ -58,7 +58,7 @@ pub(super) struct Malformed(&'static str);
 impl Record {
     pub(super) fn encode(revision: Revision, key: &Key, value: Option<&[u8]>, previous: Revision) -> Bytes {
         let key = key.as_bytes();
-        // `admit` bounds keys to 8 KiB, far below what 16 bits hold.
+        // `check_size` bounds keys to 8 KiB, far below what 16 bits can hold.
         let key_len = u16::try_from(key.len()).expect("keys are bounded by KEY_BYTES_MAX");
         let mut bytes = Vec::with_capacity(HEADER + key.len() + value.map_or(0, <[u8]>::len));
         bytes.extend_from_slice(&[0; 8]);
@@ -72,7 +72,7 @@ impl Record {
         bytes.into()
     }
 
-    /// Copies the key and value out, so that they do not keep the block they were read from alive.
+    /// Decodes a record. Copies key and value, so that they do not keep the block they were read from in memory.
     pub(super) fn decode(revision: Revision, bytes: &[u8]) -> Result<Record, Malformed> {
         let head = Head::decode(revision, bytes)?;
         let cut_short = Malformed("record cut short");
@@ -84,12 +84,12 @@ impl Record {
     }
 }
 
-/// A record less its key and value.
+/// A record without its key and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) is_put: bool,
     pub(super) previous: Revision,
-    /// The whole record's.
+    /// The size of the whole record.
     pub(super) bytes: usize,
 }
 
@@ -110,12 +110,12 @@ impl Head {
     }
 }
 
-/// Where the kept history begins, and a description of what is left from before.
+/// The start of the kept history, and a description of the records before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Base {
-    /// Changes at or before this revision are forgotten.
+    /// Changes at or before this revision are compacted.
     pub(super) compacted: Revision,
-    /// How many records at or before it remain: the entries that were current then.
+    /// The number of remaining records at or before it: the entries that were current then.
     count: u64,
     /// The wrapping sum of a hash of each remaining record's revision.
     sum: u64,

@@ -1,4 +1,4 @@
-//! The fjall database. The one place that calls fjall.
+//! The fjall database. No other module calls fjall.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,26 +15,26 @@ use super::layout::{BASE, Base, HISTORY, Head, Record};
 use crate::store::{Entry, Event, Revision};
 use crate::view::EventSpan;
 
-/// Written to a table when full. The View has everything in memory already, so this is kept small.
+/// The memtable size at which it is written to a table. The View has everything in memory already, so it is small.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 /// An idle memtable of this size is written to a table as well, because the View holds the same entries in memory. After a
 /// large deletion the View is small, and the memtable should not stay large.
 const FLUSH_IDLE_BYTES: u64 = 1 << 20;
 /// The size of a removal in a memtable: its key, and its node in the skip list.
 const REMOVAL_BYTES: u64 = 64;
-/// Full memtables that wait to be written. At four fjall blocks commits, for ever if its worker has stopped, so this never
-/// makes a fourth.
+/// Maximum number of full memtables that wait to be written. At four, fjall blocks commits, for ever if its worker has
+/// stopped, so a fourth is never created.
 const SEALED_MAX: usize = 3;
-/// With this many unwritten bytes, writers wait for the tables.
+/// With this many unwritten bytes, the writer waits until tables are written.
 const UNWRITTEN_MAX: u64 = 8 * MEMTABLE_BYTES;
 /// Merging tables can take seconds. Without progress for this long, fjall's worker has stopped.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Only start-up, slow watchers and compaction read from disk, all of them in order.
 const CACHE_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES: u32 = 32 << 10;
-/// Beyond this much journal, tables are written. Bounds what start-up has to replay.
+/// With more journal than this, tables are written. Bounds what start-up has to replay.
 const JOURNAL_BYTES: u64 = 128 << 20;
-/// Values a read of history holds at once.
+/// Maximum size of the values that a read of history holds at once.
 const SPAN_BYTES: usize = 4 << 20;
 
 #[derive(Clone)]
@@ -44,19 +44,19 @@ pub(super) struct Log {
     base: Keyspace,
     /// Bytes that start-up read from the journals into a memtable. They are flushed when the log is idle.
     replayed_bytes: Arc<AtomicU64>,
-    /// Appended since the last memtable was full.
+    /// Bytes appended since the last memtable was full.
     unsealed_bytes: Arc<AtomicU64>,
-    /// The same at the last call of [`Log::flush_idle`].
+    /// The value of `unsealed_bytes` at the last call of [`Log::flush_idle`].
     idle_bytes: Arc<AtomicU64>,
-    /// Whether a memtable that was written to a table may still be held by fjall.
+    /// Whether fjall may still hold a memtable that was written to a table.
     lingers: Arc<AtomicBool>,
 }
 
-/// What a database is opened for.
+/// The purpose of opening a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Create,
-    /// To look at: nothing works in the background, so nothing but a torn tail changes.
+    /// Only reading: no background work runs, so nothing but a torn tail changes.
     Check,
     Work,
 }
@@ -70,25 +70,25 @@ pub(super) enum LogError {
 }
 
 impl LogError {
-    /// Whether the file system had no room. Anything else is not worth trying again.
+    /// Reports whether the disk was full. Other errors are not worth a retry.
     pub(super) fn is_full(&self) -> bool {
         self.io().is_some_and(|error| {
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         })
     }
 
-    /// Whether work in the background failed earlier. Then this commit was not even begun.
+    /// Reports whether background work failed earlier. Then this commit was not even begun.
     pub(super) fn is_poisoned(&self) -> bool {
         matches!(self, LogError::Fjall(fjall::Error::Poisoned))
     }
 
-    /// Whether another handle in this process still has the database open.
+    /// Reports whether another handle in this process still has the database open.
     pub(super) fn is_locked(&self) -> bool {
         matches!(self, LogError::Fjall(fjall::Error::Locked))
     }
 
-    /// Whether this is an error of the operating system, and not of the contents of the files. A missing file is damage, and
-    /// so is a failing read of the disk.
+    /// Reports whether this is an error of the operating system, and not of the contents of the files. A missing file
+    /// is damage, and so is a failing read of the disk.
     pub(super) fn is_io(&self) -> bool {
         let damage = [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::IO].map(Errno::raw_os_error);
         self.io().and_then(io::Error::raw_os_error).is_some_and(|number| !damage.contains(&number))
@@ -105,18 +105,18 @@ impl LogError {
 }
 
 impl Log {
-    /// Makes a database in a directory that has none. What fjall leaves unsynced of it is synced here.
+    /// Creates a database in a directory that has none, and syncs everything that fjall leaves unsynced.
     pub(super) fn create(path: &Path) -> Result<Log, LogError> {
         let log = Log::at(path, Purpose::Create)?;
         // fjall does not sync the directory that holds its keyspaces: a loss of power could take them all.
         super::files::sync_tree(path).map_err(fjall::Error::Io)?;
-        // Independent of the directory around it: it will hold the Secrets of all users.
+        // Even if the directory around it is not private: the log will contain the Secrets of all users.
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(path, private).map_err(fjall::Error::Io)?;
         Ok(log)
     }
 
-    /// Opens a database. Its journals must have been looked at before: fjall cuts what it cannot read.
+    /// Opens a database. Its journals must have been inspected before: fjall truncates what it cannot read.
     pub(super) fn open(path: &Path) -> Result<Log, LogError> {
         Log::at(path, Purpose::Work)
     }
@@ -140,7 +140,7 @@ impl Log {
             }
             let history = database.keyspace(HISTORY, || {
                 KeyspaceCreateOptions::default()
-                    // Never full by fjall's own measure: see `seal`.
+                    // fjall itself never regards a memtable as full: see `seal`.
                     .max_memtable_size(u64::MAX)
                     .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
                     .filter_policy(FilterPolicy::disabled())
@@ -154,7 +154,7 @@ impl Log {
             let (idle_bytes, lingers) = Default::default();
             Ok(Log { database, history, base, replayed_bytes, unsealed_bytes, idle_bytes, lingers })
         };
-        // A damaged file must end in an error; a panic inside the library is one more way to find damage.
+        // A damaged file must result in an error, so a panic inside the library counts as damage.
         catch_unwind(AssertUnwindSafe(open))
             .unwrap_or_else(|_| Err(LogError::Malformed("the database could not be read".to_owned())))
     }
@@ -166,7 +166,7 @@ impl Log {
         }
     }
 
-    /// Lets a full memtable be written to a table. False if tables are no longer written.
+    /// Has a full memtable written to a table. Returns false if tables are no longer written.
     ///
     /// fjall would do this by itself, with a message per commit to its worker, which also sends messages to itself. When the
     /// queue is full, the worker waits for itself and no table is ever written again. So the writer thread decides when, and
@@ -199,8 +199,7 @@ impl Log {
         Ok(())
     }
 
-    /// Asked now and then: if nothing was appended since the last time, what is in memory for the disk's sake alone
-    /// goes there.
+    /// Flushes the memtable if nothing was appended since the last call. The writer calls this regularly.
     pub(super) fn flush_idle(&self) -> Result<(), LogError> {
         let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
         let is_quiet = self.idle_bytes.swap(unsealed, Ordering::Relaxed) == unsealed;
@@ -231,7 +230,7 @@ impl Log {
         Ok(())
     }
 
-    /// Fails if work in the background has failed.
+    /// Fails if background work has failed.
     pub(super) fn probe(&self) -> Result<(), LogError> {
         Ok(self.database.persist(PersistMode::Buffer)?)
     }
@@ -241,12 +240,12 @@ impl Log {
         Append { batch, log: self.clone(), bytes: 0 }
     }
 
-    /// Every record with its revision, oldest first.
+    /// Returns all records with their revisions, oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Result<(Revision, Record), LogError>> {
         self.history.iter().map(read)
     }
 
-    /// About how many records there are.
+    /// Returns the approximate number of records.
     pub(super) fn len_estimate(&self) -> usize {
         self.history.approximate_len()
     }
@@ -260,7 +259,7 @@ impl Log {
         found.map(|bytes| decode(revision, &bytes)).transpose()
     }
 
-    /// Records in (`after`, `until`], oldest first.
+    /// Returns the records in (`after`, `until`], oldest first.
     pub(super) fn range(
         &self,
         after: Revision,
@@ -270,7 +269,8 @@ impl Log {
         self.history.range(from..=to).map(read)
     }
 
-    /// What compaction must know of records in (`after`, `until`], oldest first: without copying their values.
+    /// Returns the heads of the records in (`after`, `until`], oldest first. Compaction needs no more, and so copies no
+    /// values.
     pub(super) fn heads(
         &self,
         after: Revision,
@@ -288,7 +288,8 @@ impl Log {
         })
     }
 
-    /// Events in (`after`, `until`] with what they replaced. `None` if compaction removed some of it.
+    /// Returns the events in (`after`, `until`] with the entries they replaced. `None` if compaction removed part of
+    /// them.
     pub(super) fn events(
         &self,
         after: Revision,
@@ -317,7 +318,7 @@ impl Log {
         Ok((span.through == until).then_some(span))
     }
 
-    /// What a record replaced. The outer `None`: compacted away.
+    /// Returns the entry that a record replaced. The outer `None` means that it is compacted.
     fn previous(&self, record: &Record) -> Result<Option<Option<Entry>>, LogError> {
         if record.previous == Revision::ZERO {
             return Ok(Some(None));
@@ -337,7 +338,7 @@ fn read(guard: fjall::Guard) -> Result<(Revision, Record), LogError> {
 
 fn revision_of(key: &[u8]) -> Result<Revision, LogError> {
     let bytes =
-        key.try_into().map_err(|_| LogError::Malformed(format!("strange key {}", key.escape_ascii())))?;
+        key.try_into().map_err(|_| LogError::Malformed(format!("unexpected key {}", key.escape_ascii())))?;
     Ok(Revision(u64::from_be_bytes(bytes)))
 }
 
@@ -346,7 +347,7 @@ fn decode(revision: Revision, bytes: &[u8]) -> Result<Record, LogError> {
         .map_err(|error| LogError::Malformed(format!("revision {revision}: {error}")))
 }
 
-/// Changes that become durable together or not at all.
+/// Changes that become durable atomically.
 pub(super) struct Append {
     batch: fjall::OwnedWriteBatch,
     log: Log,
@@ -362,7 +363,7 @@ impl Append {
         self.batch.insert(&self.log.history, event.revision.0.to_be_bytes(), record);
     }
 
-    /// An entry as it stands, without what led to it.
+    /// Adds a current entry, without its history.
     pub(super) fn entry(&mut self, entry: &Entry) {
         let record = Record::encode(entry.revision(), entry.key(), Some(entry.value()), Revision::ZERO);
         self.bytes += record.len() as u64;
@@ -378,7 +379,7 @@ impl Append {
         self.batch.insert(&self.log.base, BASE, &base.encode()[..]);
     }
 
-    /// Returns when everything is on disk, synced.
+    /// Commits, and returns when everything is synced to disk.
     pub(super) fn commit(self) -> Result<(), LogError> {
         self.batch.commit()?;
         self.log.unsealed_bytes.fetch_add(self.bytes, Ordering::Relaxed);
@@ -391,8 +392,8 @@ mod tests {
     use super::*;
     use crate::range::Key;
 
-    /// After a large deletion the View holds next to nothing; what was written must not stay in memory for the disk's
-    /// sake until the next large write.
+    /// After a large deletion the View holds next to nothing; the memtable must not stay in memory until the next large
+    /// write.
     #[test]
     fn an_idle_memtable_is_flushed_and_released() {
         let dir = tempfile::tempdir().unwrap();
@@ -413,13 +414,13 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(log.history.table_count(), 1);
-        // Each state of the tables that fjall still holds, with its memtable, has a file of its own.
+        // Each version of the tables that fjall still holds, with its memtable, has a file.
         let held = || {
             let files = std::fs::read_dir(log.history.path()).unwrap();
             files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with('v')).count()
         };
         assert!(held() > 1);
-        // Tables may still be moved about.
+        // Tables may still be merged in the background.
         for _ in 0..1000 {
             log.lingers.store(true, Ordering::Relaxed);
             log.flush_idle().unwrap();

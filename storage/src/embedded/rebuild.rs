@@ -1,7 +1,7 @@
 //! Writes a new log from entries: to restore a backup, and to recover a damaged log.
 //!
-//! The new log grows beside the old one and takes its place by a rename, so a crash leaves the old or the
-//! new. Its history is empty: clients that watched the old store must list again.
+//! The new log is written beside the old one and replaces it by a rename, so a crash leaves either the old or the new
+//! one. Its history is empty: clients that watched the old store must list again.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -20,13 +20,13 @@ const NEW: &str = "log.new";
 /// made, or those acknowledged after the last mark that survived. This is a day of 50,000 writes a second.
 const SKIPPED_REVISIONS: u64 = 1 << 32;
 
-/// The revision after which a rebuilt store continues, given the newest known one.
+/// Returns the revision after which a rebuilt store continues, given the newest known one.
 pub(super) fn skip_ahead(known: Revision) -> Revision {
     Revision(known.0 + SKIPPED_REVISIONS)
 }
 
-/// Makes a store in `dir`, which must hold none, with these entries, and returns the revision it goes on after.
-/// It is later than `revision`, which the entries were read at.
+/// Creates a store with these entries in `dir`, which must not contain one, and returns the revision after which it
+/// continues. That is later than `revision`, the revision of the entries.
 pub(crate) fn create<E>(
     dir: &Path,
     revision: Revision,
@@ -49,13 +49,13 @@ pub(crate) fn create<E>(
     Ok(Ok(revision))
 }
 
-/// Makes an empty log.
+/// Creates an empty log.
 pub(super) fn empty(dir: &Path) -> Result<(), OpenError> {
     let Ok(()) = write(dir, Revision::ZERO, std::iter::empty::<Result<Entry, Infallible>>())?;
     finish(dir)
 }
 
-/// Writes `log.new`. Its state is `entries`, its newest and oldest revision is `revision`.
+/// Writes `log.new` with the current entries `entries`, and with `revision` as both its newest and its oldest revision.
 pub(super) fn write<E>(
     dir: &Path,
     revision: Revision,
@@ -91,7 +91,7 @@ pub(super) fn write<E>(
     Ok(Ok(()))
 }
 
-/// Puts a finished `log.new` in place, if the old log has been moved away.
+/// Renames a complete `log.new` to `log`, if the old log has been moved away.
 pub(super) fn finish(dir: &Path) -> Result<(), OpenError> {
     let (new, log) = (dir.join(NEW), dir.join("log"));
     if new.exists() && !log.exists() {

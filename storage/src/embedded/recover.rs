@@ -1,11 +1,11 @@
 //! Recovers the readable records of a damaged store.
 //!
-//! Every record that still checks out is collected: through fjall from a copy of the database, and straight
-//! from the journals, also behind the damage where fjall does not look. A new log is made of the newest
-//! record of each key. The damaged one is kept aside.
+//! Every valid record is collected: through fjall from a copy of the database, and directly from the journals, also
+//! behind the damage, where fjall does not read. A new log is created with the newest record of each key. The damaged
+//! log is kept.
 //!
-//! What was lost may have been a deletion, or the newest of several values; then something older comes back.
-//! Only the person who runs this can accept that, so nothing here happens by itself.
+//! A lost record may have been a deletion, or the newest of several values; then an older entry comes back. Only an
+//! operator can accept that, so recovery never runs by itself.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,21 +21,21 @@ use super::{Damage, OpenError};
 use crate::range::Key;
 use crate::store::{Entry, Revision};
 
-/// What a recovery kept and lost.
+/// The result of a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovery {
     pub entries: usize,
-    /// The store goes on after this revision, far beyond any that can have been acknowledged.
+    /// The revision after which the store continues, far beyond any that can have been acknowledged.
     pub revision: Revision,
-    /// Revisions of which nothing was found. Below the compacted part of history this cannot be told.
+    /// Revisions without a record. Unknown for the compacted part of history.
     pub lost: Vec<RangeInclusive<u64>>,
-    /// Where the damaged log is now.
+    /// The path of the damaged log.
     pub damaged: PathBuf,
 }
 
 type Records = BTreeMap<Revision, Record>;
 
-/// Rebuilds the store in `dir` from whatever is readable.
+/// Rebuilds the store in `dir` from all readable records.
 pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
     let _lock = Lock::take(dir)?;
     rebuild::finish(dir)?;
@@ -47,7 +47,8 @@ pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
     let compacted = from_database(dir, &path, marked, &mut records)?;
     from_journals(&path, &mut records)?;
     if records.is_empty() && marked > Revision::ZERO {
-        let damage = Damage::new("nothing can be read; restore a backup with: holon store import".to_owned());
+        let damage =
+            Damage::new("no record is readable; restore a backup with: holon store import".to_owned());
         return Err(OpenError::Damaged { dir: dir.to_owned(), damage });
     }
 
@@ -66,8 +67,8 @@ pub fn recover(dir: &Path) -> Result<Recovery, OpenError> {
     Ok(Recovery { entries: count, revision, lost, damaged })
 }
 
-/// Collects what fjall can read, from a copy, because opening changes the files. Returns how far the history
-/// was compacted, if that can still be told.
+/// Collects the records that fjall can read, from a copy, because opening changes the files. Returns up to where
+/// history was compacted, if that is still known.
 fn from_database(
     dir: &Path,
     path: &Path,
@@ -101,7 +102,7 @@ fn read_all(log: &Log, marked: Revision, records: &mut Records) -> Option<Revisi
         }
     }
     if damaged {
-        // An unreadable block can hide those behind it from a scan; ask for each revision by itself.
+        // An unreadable block can hide the records behind it from a scan, so each revision is also read by itself.
         let newest = records.keys().next_back().copied().unwrap_or_default().max(marked);
         for revision in (1..=newest.0).map(Revision) {
             if let Ok(Some(record)) = log.record(revision) {
@@ -112,7 +113,7 @@ fn read_all(log: &Log, marked: Revision, records: &mut Records) -> Option<Revisi
     log.base().ok().map(|base| base.compacted)
 }
 
-/// Cuts the first damaged journal where fjall would, and removes those after it, which fjall would not.
+/// Truncates the first damaged journal, as fjall would, and removes those after it, which fjall would not.
 fn cut_damage(copy: &Path) -> std::io::Result<()> {
     let mut damaged = false;
     for journal in Journal::read_all(copy)? {
@@ -126,7 +127,7 @@ fn cut_damage(copy: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Collects every readable record of every journal, before and behind the damage.
+/// Collects all readable records of all journals, before and behind the damage.
 fn from_journals(path: &Path, records: &mut Records) -> Result<(), OpenError> {
     let journals = Journal::read_all(path).map_err(|source| OpenError::io("read", path, source))?;
     for journal in &journals {
@@ -156,7 +157,7 @@ fn newest_of_each_key(records: Records) -> Vec<Entry> {
     entries.into_values().collect()
 }
 
-/// Revisions in (`after`, `until`] that no record has.
+/// Returns the revisions in (`after`, `until`] without a record.
 fn gaps(records: &Records, after: Revision, until: Revision) -> Vec<RangeInclusive<u64>> {
     let mut gaps = Vec::new();
     let mut next = after.0 + 1;

@@ -37,15 +37,15 @@ impl From<LogError> for ReplayError {
     }
 }
 
-/// Reads the journals as they are on disk, before fjall opens (and cuts) them. A torn tail is fine: nothing
-/// in it was acknowledged, which the mark confirms. Anything else unreadable is damage.
+/// Reads the journals before fjall opens (and truncates) them. A torn tail is fine: nothing in it was acknowledged,
+/// which the mark confirms. Anything else that is unreadable is damage.
 pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), ReplayError> {
     let unreadable =
         |error: std::io::Error| ReplayError::Unreadable(format!("the journals cannot be read: {error}"));
     let mut journals = Journal::read_all(log).map_err(unreadable)?;
     if journals.iter().any(|journal| journal.goes_beyond(mark)) {
-        // A write that was not acknowledged. If its sync failed, the page cache may hold bytes that the disk does not; so
-        // read again from the disk.
+        // There is a write that was not acknowledged. If its sync failed, the page cache may have bytes that the disk
+        // does not, so the journals are read again from the disk.
         journals.iter().try_for_each(Journal::forget_cached).map_err(unreadable)?;
         journals = Journal::read_all(log).map_err(unreadable)?;
     }
@@ -62,10 +62,10 @@ pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), ReplayError> {
                 ))
                 .into());
             }
-            // A write that failed is the last one; fjall may have begun another journal, but nothing is in it.
+            // A failed write is the last one; fjall may have created another journal, but an empty one.
             Tail::Torn { at } if later => {
                 return Err(Damage::new(format!(
-                    "journal {name} ends in an unreadable batch at byte {at}, and later ones were written"
+                    "journal {name} ends in an unreadable batch at byte {at}, but later journals have batches"
                 ))
                 .into());
             }
@@ -91,7 +91,7 @@ pub(super) struct Replayed {
     pub(super) history_bytes: u64,
 }
 
-/// Replays every record, and checks that none is missing: see [`super::layout`].
+/// Replays all records, and checks that none is missing: see [`super::layout`].
 pub(super) fn replay(
     log: &Log,
     mark: Revision,
@@ -116,7 +116,7 @@ pub(super) fn replay(
 struct Replaying {
     snapshot: Snapshot,
     base: Base,
-    /// What was found at or before the base's revision.
+    /// The base as computed from the records at or before its revision.
     found: Base,
     history_bytes: u64,
 }
@@ -146,7 +146,7 @@ impl Replaying {
         let current = self.snapshot.get(record.key.as_bytes()).map_or(Revision::ZERO, Entry::revision);
         if current != record.previous {
             return Err(Damage::new(format!(
-                "revision {revision} of {:?} follows {}, but {current} was found",
+                "revision {revision} of {:?} replaces revision {}, but the log has {current}",
                 record.key, record.previous
             )));
         }
@@ -156,11 +156,11 @@ impl Replaying {
 
     fn finish(mut self, mark: Revision) -> Result<Replayed, Damage> {
         if self.found != self.base {
+            let found = self.found.count();
             return Err(Damage::new(format!(
-                "at revision {} there were {} entries; {} were found, or others",
-                self.base.compacted,
+                "expected {} entries at revision {}, found {found}, or {found} others",
                 self.base.count(),
-                self.found.count()
+                self.base.compacted
             )));
         }
         self.snapshot.revision = self.snapshot.revision.max(self.base.compacted);

@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! The writer thread.
 //!
 //! It owns the next revision, the mark and the base. All writes to the disk happen here, in order. Readers never wait for
 //! it.
@@ -22,11 +22,11 @@ use crate::range::Key;
 use crate::store::{At, Change, CommitError, Event, Expect, ReadError, Revision, check_size};
 use crate::view::View;
 
-/// Commits made durable by one sync. At 2 KB each this is 2 MB, a few milliseconds of disk.
+/// Maximum number of commits made durable by one sync. At 2 KB each this is 2 MB, a few milliseconds of disk.
 const BATCH_COMMITS: usize = 1024;
 /// Commits of up to this many KiB are queued; further writers wait for the semaphore.
 const QUEUE_KIB: usize = 64 << 10;
-/// Records of one compaction step: a few milliseconds between two batches of commits.
+/// Maximum number of records in one compaction step: a few milliseconds between two batches of commits.
 const COMPACT_RECORDS: usize = 4096;
 const COMPACT_BYTES: usize = 8 << 20;
 const TICK: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl Queue {
             Change::Put(value) => key.as_bytes().len() + value.len(),
             Change::Delete => key.as_bytes().len(),
         };
-        // `admit` bounds this to some thousand KiB, less than the whole queue.
+        // `check_size` bounds this to some thousand KiB, less than the whole queue.
         let weight = 1 + (bytes >> 10) as u32;
         let room = self.room.clone().acquire_many_owned(weight).await.map_err(|_| gone())?;
         let (sender, receiver) = oneshot::channel();
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     pub(super) fn close(&self) {
-        // If the writer is gone already there is nothing to close.
+        // If the writer has ended already, there is nothing to close.
         let _ = self.sender.send(Message::Close);
     }
 }
@@ -96,7 +96,7 @@ pub(super) struct Writer {
     pub(super) lock: Lock,
     pub(super) mark: Mark,
     pub(super) path: PathBuf,
-    /// Shared with those who read history. Empty only while the log is re-opened.
+    /// Shared with readers of history. Empty only while the log is re-opened.
     pub(super) log: Arc<ArcSwapOption<Log>>,
     pub(super) view: Arc<View>,
     pub(super) base: Base,
@@ -142,7 +142,7 @@ struct Running {
     messages: Receiver<Message>,
     health: watch::Sender<Health>,
     compaction: Option<Compaction>,
-    /// When each revision was the newest, and how much had been written by then.
+    /// The newest revision and the bytes written so far at several times.
     samples: VecDeque<Sample>,
     written_bytes: u64,
     ticked: Instant,
@@ -177,7 +177,7 @@ impl Running {
         self.close();
     }
 
-    /// Handles a message and all that wait behind it. False when the store is to close.
+    /// Handles a message and all messages queued behind it. Returns false when the store is to close.
     fn handle(&mut self, first: Message) -> bool {
         let mut commits = Vec::new();
         let mut next = Some(first);
@@ -225,7 +225,7 @@ impl Running {
                     wakes = Some(self.writer.view.publish(draft, head));
                     self.writer.probe("published");
                 }
-                // Even a conflict may have been with a commit of this batch, and that one is now in uncertainty.
+                // Even conflicts fail: the commit they conflict with may be in this batch, and its outcome is unknown.
                 Err(error) => outcomes.iter_mut().for_each(|(_, outcome, _)| *outcome = Err(error.clone())),
             }
         }
@@ -246,7 +246,7 @@ impl Running {
         self.writer.probe("appending");
         append.commit().map_err(|error| {
             let reason = self.fail(&error);
-            // What failed earlier, in the background, kept this commit from being begun.
+            // Background work failed earlier, so this commit was not begun.
             match error.is_poisoned() {
                 true => CommitError::ReadOnly { reason },
                 false => CommitError::Unknown { reason },
@@ -256,7 +256,7 @@ impl Running {
         self.keep_up(&log);
         let newest = events.last().map_or(Revision::ZERO, |event| event.revision);
         if let Err(error) = self.writer.mark.set(newest) {
-            // The mark only helps to find damage later; what is durable stays durable.
+            // The mark only helps to detect damage later; the commit is durable without it.
             tracing::warn!(%error, "cannot write the mark");
         }
         self.writer.probe("marked");
@@ -267,7 +267,7 @@ impl Running {
         Ok(())
     }
 
-    /// Which writes are refused at the moment.
+    /// Returns which writes are refused at the moment.
     fn refusal(&mut self) -> Option<Refusal> {
         match &*self.health.borrow() {
             Health::Writable => {}
@@ -281,7 +281,8 @@ impl Running {
             .then(|| Refusal::Growth(full(&format!("{} are left", disk_space::mebibytes(free)), floor)))
     }
 
-    /// After a commit: seals full memtables, and detects that tables are no longer written. The commit itself is durable.
+    /// Runs after a commit, which is durable by then: seals full memtables, and detects that tables are no longer
+    /// written.
     fn keep_up(&mut self, log: &Log) {
         match log.seal() {
             Ok(true) => {}
@@ -294,15 +295,16 @@ impl Running {
         }
     }
 
-    /// Stops taking writes. A full disk, and a failure in the background, are tried again. After any other
-    /// error the contents of the disk are unknown: a failed sync may have dropped pages it could not write.
+    /// Stops accepting writes and returns the reason. Writing is retried after a full disk and after a failure of
+    /// background work. After any other error the contents of the disk are unknown: a failed sync may have dropped
+    /// pages.
     fn fail(&mut self, error: &LogError) -> String {
         tracing::error!(%error, "cannot write to the log");
         let (reason, goes_on) = if error.is_full() {
             (full("writing failed", self.writer.options.free_bytes_min), true)
         } else if error.is_poisoned() {
             let reason =
-                "background work of the log failed, perhaps because the disk is full; opening the log again";
+                "background work of the log failed, possibly because the disk is full; reopening the log";
             (reason.to_owned(), true)
         } else {
             (format!("writing to the log failed: {error}; check the disk and restart"), false)
@@ -363,7 +365,7 @@ impl Running {
         compaction.answers.extend(answer);
     }
 
-    /// One step of the compaction under way. Each step is durable and complete in itself.
+    /// Runs one step of the current compaction. Each step is durable and complete in itself.
     fn compact_some(&mut self) {
         let Some(compaction) = &self.compaction else { return };
         let through = compaction.through;
@@ -411,7 +413,7 @@ impl Running {
             return Err(LogError::Malformed(format!("no records follow revision {end}")));
         }
         append.base(&base);
-        // Announced before it is deleted, so that no reader takes the gap for a time without events.
+        // Published before the records are deleted, so that no reader takes the gap for a time without events.
         self.writer.view.forget(end);
         self.writer.probe("compacting");
         append.commit()?;
@@ -420,7 +422,7 @@ impl Running {
         Ok(())
     }
 
-    /// After the disk was full: cuts off what was not acknowledged and opens the log again.
+    /// After the disk was full: truncates writes that were not acknowledged and opens the log again.
     fn reopen(&mut self) {
         let path = &self.writer.path;
         if disk_space::free_bytes(path) < self.writer.options.free_bytes_min || !disk_space::can_grow(path) {
@@ -438,8 +440,8 @@ impl Running {
         }
     }
 
-    /// The last batch may be half written, or written but not synced; and fjall may have begun a new journal
-    /// since. It was not acknowledged, so it and everything after it is removed.
+    /// Truncates the journals after the head. The last batch may be half written, or written but not synced, and fjall
+    /// may have created a new journal since. It was not acknowledged, so it and everything after it is removed.
     fn cut(&self) -> Result<(), String> {
         let head = self.writer.view.head();
         let journals = Journal::read_all(&self.writer.path).map_err(|error| error.to_string())?;
@@ -482,7 +484,7 @@ impl Running {
     }
 }
 
-/// Closes a log once the slow watchers that read it are done; it cannot be opened again before.
+/// Waits until slow watchers no longer read the log: it cannot be opened again before.
 fn await_readers(log: Option<Arc<Log>>) {
     let since = Instant::now();
     while log.as_ref().is_some_and(|log| Arc::strong_count(log) > 1) && since.elapsed() < READERS_WAIT {

@@ -37,7 +37,7 @@ pub(super) struct Write {
 enum Replaced {
     Nothing,
     Known(Entry),
-    /// Ask etcd for it.
+    /// The View does not have it, so it must be requested from etcd.
     Unknown,
 }
 
@@ -51,7 +51,7 @@ struct Done {
 enum Answer {
     Done(Done),
     Conflict(At<Option<Entry>>),
-    /// Another server used the slot; its key has this revision now.
+    /// Another server used the slot, whose key has this revision now.
     SlotMoved(i64),
 }
 
@@ -72,8 +72,8 @@ impl Shared {
         }
         let write = self.write(key, expect, change);
         let done = self.write_until_known(&write).await?;
-        // So that the writer's own reads and watches find the write. If the feed is down just now, they wait
-        // for it themselves; the write is acknowledged either way.
+        // So that the writer's own reads and watches contain the write. If the feed is down, they wait for it
+        // themselves; the write is acknowledged in either case.
         let deadline = Instant::now() + self.remote.members.options.timeouts.request;
         let _ = self.catch_up(done.revision, deadline).await;
         self.event(write, done).await
@@ -90,7 +90,7 @@ impl Shared {
         Write { id: self.next_id(), key, path, expect, change, after: now.revision, replaced }
     }
 
-    /// Retries until the write has happened, or certainly has not, or the deadline passes.
+    /// Retries until the outcome of the write is known, or the deadline passes.
     async fn write_until_known(&self, write: &Write) -> Result<Done, CommitError> {
         let deadline = self.remote.deadline();
         let mut slot =
@@ -148,18 +148,19 @@ impl Shared {
         Ok(Event { revision: done.revision, key, current, previous })
     }
 
-    /// Only for a write whose answer was lost and whose predecessor the View did not have.
+    /// Returns the entry that a write replaced. Needed only if the response to the write was lost and the View did not
+    /// have the entry.
     async fn entry_before(&self, path: &[u8], at: Revision) -> Result<Option<Entry>, CommitError> {
         let before = GetOptions::new().with_revision(number(at) - 1);
         let read = self.remote.members.read(path, &before, self.remote.deadline()).await;
         let answer = read.map_err(|error| CommitError::Unknown {
-            reason: format!("written at {at}, but not what it replaced: {}", error.reason()),
+            reason: format!("written at {at}, but the replaced entry cannot be read: {}", error.reason()),
         })?;
         Ok(self.remote.layout.entry_in(answer.0.kvs))
     }
 }
 
-/// Whether no entry can meet the expectation. etcd would treat revision zero as "absent".
+/// Reports whether no entry can meet the expectation. etcd would treat revision zero as "absent".
 fn is_impossible(expect: Expect, change: &Change) -> bool {
     match expect {
         Expect::Absent => *change == Change::Delete,
@@ -168,7 +169,7 @@ fn is_impossible(expect: Expect, change: &Change) -> bool {
 }
 
 async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, EtcdWriteError> {
-    // The full request timeout, even if the commit's deadline is near: an attempt cut short is a lost answer.
+    // The full request timeout, even if the commit's deadline is near: a cancelled request is a lost response.
     let until = Instant::now() + remote.members.options.timeouts.request;
     let member = match within(until, remote.members.current()).await {
         Ok(member) => member.map_err(|error: Error| EtcdWriteError::Rejected(error.to_string()))?,
@@ -215,7 +216,7 @@ fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
         .or_else([TxnOp::get(write.path.clone(), None), TxnOp::get(slot_path, None)])
 }
 
-/// An error if the response cannot be decoded, which is the same as no answer.
+/// Decodes a response. An error has the same meaning as no response.
 fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<Answer, String> {
     let head = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
     let succeeded = answer.succeeded;
@@ -229,7 +230,7 @@ fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<
         return Ok(Answer::Done(Done { revision: head, previous: remote.layout.entry_in(previous) }));
     }
     let (Some(found), Some(slot)) = (range_in(parts.next()), range_in(parts.next())) else {
-        return Err("etcd's answer has not the parts it should".into());
+        return Err("etcd's response is incomplete".into());
     };
     let current = remote.layout.entry_in(found);
     if write.expect.holds(current.as_ref()) {

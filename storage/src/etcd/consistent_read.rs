@@ -59,7 +59,7 @@ async fn request_revision(shared: &Shared) -> Result<Revision, ReadError> {
 }
 
 impl Shared {
-    /// The newest revision: at least that of every write acknowledged before the call.
+    /// Returns etcd's revision: at least that of every write acknowledged before the call.
     pub(super) async fn newest(&self, deadline: Instant) -> Result<Revision, ReadError> {
         let unavailable = |reason: String| ReadError::Unavailable { reason };
         let (reader, answer) = oneshot::channel();
@@ -87,7 +87,10 @@ impl Shared {
             further
         });
         within(deadline, self.view.reached(revision)).await.map_err(|_| ReadError::Unavailable {
-            reason: format!("etcd is at revision {revision}, but its watch only at {}", self.view.head()),
+            reason: format!(
+                "the etcd watch is at revision {}, behind etcd's revision {revision}",
+                self.view.head()
+            ),
         })
     }
 

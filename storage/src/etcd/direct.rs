@@ -19,8 +19,8 @@ pub(super) async fn get(remote: &Remote, key: &Key) -> Result<At<Option<Entry>>,
     read.await.map_err(|error: EtcdReadError| ReadError::Unavailable { reason: error.reason() })
 }
 
-/// The revision of `page.at`, if it names one, must have happened. What is `compacted` is not shown, even if
-/// etcd should still have it.
+/// Lists a range. The revision `page.at`, if given, must not be in the future. Compacted revisions are refused, even if
+/// etcd still has them.
 pub(super) async fn list(
     remote: &Remote,
     range: &Range,
@@ -36,7 +36,7 @@ pub(super) async fn list(
         from = from.max([&remote.layout.entry(after.as_bytes())[..], &[0]].concat());
     }
     if from >= to {
-        // etcd takes a range that ends before it begins for one key.
+        // etcd would treat a range that ends before it begins as one key.
         from = to.clone();
     }
     let limit = page.limit.unwrap_or(usize::MAX);
@@ -48,7 +48,7 @@ pub(super) async fn list(
         let mut stored = next.stored.into_iter();
         let wanted = stored.by_ref().take(limit - entries.len());
         entries.extend(wanted.filter_map(|stored| Some(remote.layout.decode(stored)?.entry)));
-        // A limit of zero reads one key all the same: etcd would take it for no limit.
+        // A limit of zero still reads one key: etcd would treat zero as no limit.
         let remaining = stored.count() + next.remaining;
         if remaining == 0 || entries.len() >= limit {
             let listing =

@@ -106,7 +106,7 @@ pub(super) fn classify_read(error: &Error) -> EtcdReadError {
     }
 }
 
-/// Whether there was no connection, so that the request was not sent.
+/// Reports whether there was no connection, so that the request was not sent.
 fn never_sent(status: &Status) -> bool {
     if status.code() == Code::Unknown && status.message().starts_with("Service was not ready") {
         return true;

@@ -9,8 +9,8 @@
 //!                   └──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It publishes only revisions that etcd has sent completely, so a reader of a revision has all changes before it.
-//! It never guesses a change: where etcd has lost the history, watchers get `Compacted`.
+//! It publishes only revisions that it received completely, so a reader of a revision sees all changes before it. It
+//! never guesses a change: where etcd has compacted the history, watchers get `Compacted`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use super::stream::{Previous, Received, Stream, revision_of};
 use super::{Shared, load, version};
 use crate::store::Revision;
 
-/// etcd's number for the event "deleted".
+/// etcd's type of a delete event.
 pub(super) const DELETED: i32 = 1;
 /// How long a reader waits before progress is requested: an event usually arrives within a millisecond.
 const GRACE: Duration = Duration::from_millis(5);
-/// Between progress requests while a reader still waits.
+/// Time between progress requests while a reader still waits.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Between writes of the barrier key, where progress reports cannot be used.
+/// Time between writes of the barrier key, where progress reports cannot be used.
 const BARRIER_EVERY: Duration = Duration::from_millis(100);
 
 /// The background work of an [`Etcd`](super::Etcd) store. Run it in a supervised
@@ -52,7 +52,7 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// Ends when the last handle of the store is dropped, and not before.
+    /// Runs until the last handle of the store is dropped.
     pub async fn run(mut self) {
         let shared = &*self.shared;
         let compaction = async {
@@ -93,7 +93,7 @@ async fn follow(shared: &Shared) {
             Ended::Lost(reason) if backoff.is_first() => {
                 tracing::warn!(reason, head = shared.view.head().0, "lost the etcd watch");
             }
-            Ended::Lost(reason) => tracing::debug!(reason, "still no etcd watch"),
+            Ended::Lost(reason) => tracing::debug!(reason, "the etcd watch is still not established"),
             Ended::Missed(reason) => {
                 tracing::warn!(
                     reason,
@@ -117,7 +117,7 @@ async fn follow(shared: &Shared) {
 async fn reload(shared: &Shared) -> Result<(), String> {
     let loaded = load::load(&shared.remote).await.map_err(|error| error.reason())?;
     if loaded.snapshot.revision <= shared.view.head() {
-        return Err(format!("etcd went back to revision {}", loaded.snapshot.revision));
+        return Err(format!("etcd's revision decreased to {}", loaded.snapshot.revision));
     }
     *shared.mark.lock() = loaded.mark;
     shared.view.replace(loaded.snapshot).wake();
@@ -159,7 +159,7 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
 struct Session<'a> {
     shared: &'a Shared,
     stream: Stream,
-    /// Since when a progress request is unanswered.
+    /// When the unanswered progress request was sent.
     asked: Option<Instant>,
     heard: Instant,
 }
@@ -186,7 +186,7 @@ impl Session<'_> {
         }
     }
 
-    /// When to request progress: soon if a reader waits for it, else as a heartbeat.
+    /// Returns when to request progress: soon if a reader waits for it, otherwise as a heartbeat.
     fn next_request(&self, wanted: Revision, last: Option<Instant>) -> Instant {
         match (wanted > self.shared.view.head(), last) {
             (true, Some(last)) => last + ASK_EVERY,
@@ -211,7 +211,7 @@ impl Session<'_> {
     fn receive(&mut self, received: Received) -> Result<(), Ended> {
         match received {
             Received::Events(events, through) => self.publish(events, through),
-            // Old versions report progress ahead of events; there only events count.
+            // Old versions report progress ahead of events, so their reports are ignored.
             Received::Progress(through) if !self.shared.remote.is_direct() => {
                 self.publish(Vec::new(), through)
             }

@@ -58,8 +58,8 @@ pub(super) struct Change {
     pub(super) id: Option<WriteId>,
 }
 
-/// All changes in (`after`, `until`], or as far as the first message that brings their number to `limit`.
-/// etcd must have reached `until`.
+/// Reads the changes in (`after`, `until`], or up to the first message with which their number reaches `limit`. etcd
+/// must have reached `until`.
 pub(super) async fn read_changes(
     remote: &Remote,
     after: Revision,
@@ -103,7 +103,7 @@ async fn collect(
             received = stream.next() => received.map_err(Stop::Failed)?,
             () = sleep_until(last_received + timeout) => return Err(Stop::Failed("etcd sends no old changes; check the load of its members".into())),
             _ = ask.tick() => {
-                // Where progress reports are wrong, only an event after `until` proves that all are received.
+                // Where progress reports are wrong, only an event after `until` proves that all changes were received.
                 match remote.is_direct() {
                     true => remote.barrier.notify_one(),
                     false => stream.request_progress().await.map_err(Stop::Failed)?,
@@ -128,7 +128,7 @@ async fn collect(
     Ok(found)
 }
 
-/// The change of an entry; none for a mark.
+/// Decodes the change of an entry; none for a mark.
 fn decode(remote: &Remote, event: PbEvent) -> Option<Change> {
     let revision = revision_of(&event);
     let current = event.kv?;

@@ -7,11 +7,11 @@
 //!   <prefix>/l/compacted            decimal  ─┘
 //!   <prefix>/s/<set>/<slot>         the last delete, or fence, that used the slot
 //!
-//!   an entry's value:  1 | 16 bytes: which write made it | the value
-//!   a slot's value:    0 fence, 1 delete | 16 bytes: of which write
+//!   an entry's value:  1 | 16 bytes: the id of its write | the value
+//!   a slot's value:    0 fence, 1 delete | 16 bytes: the id of the write
 //! ```
 //!
-//! `k/` and `l/` are neighbours, so that one watch on one range sees both and nothing else.
+//! `k/` and `l/` are neighbours, so that one watch on one range receives both and nothing else.
 
 use bytes::Bytes;
 use etcd_client::proto::PbKeyValue;
@@ -19,7 +19,7 @@ use etcd_client::proto::PbKeyValue;
 use crate::range::{Key, Range};
 use crate::store::{Entry, Revision};
 
-/// The only format there is. A store in another one is refused.
+/// The only format. A store in another one is refused.
 pub(super) const FORMAT: &[u8] = b"1";
 const ENVELOPE: u8 = 1;
 const ENVELOPE_BYTES: usize = 1 + size_of::<WriteId>();
@@ -69,35 +69,35 @@ impl Layout {
         path
     }
 
-    /// From, and up to but not including: every entry.
+    /// Returns the range of all entries: its start, and its end, which is excluded.
     pub(super) fn entries(&self) -> (Vec<u8>, Vec<u8>) {
         (self.path("/k/"), self.path("/k0"))
     }
 
-    /// From, and up to but not including: the entries of `range`.
+    /// Returns the range of the entries of `range`: its start, and its end, which is excluded.
     pub(super) fn entries_of(&self, range: &Range) -> (Vec<u8>, Vec<u8>) {
         let end = range.end().map_or_else(|| self.path("/k0"), |end| self.entry(end.as_bytes()));
         (self.entry(range.start().as_bytes()), end)
     }
 
-    /// From, and up to but not including: entries and marks.
+    /// Returns the range of entries and marks: its start, and its end, which is excluded.
     pub(super) fn watched(&self) -> (Vec<u8>, Vec<u8>) {
         (self.path("/k/"), self.path("/l0"))
     }
 
-    /// The store's key of an entry; none for a mark.
+    /// Returns the store's key of an entry; none for a mark.
     pub(super) fn key(&self, path: &[u8]) -> Option<Key> {
         Some(path.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"/k/")?.into())
     }
 
-    /// The entry etcd holds; none for a mark.
+    /// Decodes an entry; none for a mark.
     pub(super) fn decode(&self, stored: PbKeyValue) -> Option<Stored> {
         let key = self.key(&stored.key)?;
         let (id, value) = open(stored.value.into());
         Some(Stored { id, entry: Entry::new(key, revision(stored.mod_revision), value) })
     }
 
-    /// The entry among what etcd answered about one key.
+    /// Decodes the entry in a response about one key.
     pub(super) fn entry_in(&self, found: Vec<PbKeyValue>) -> Option<Entry> {
         let stored = found.into_iter().next()?;
         Some(self.decode(stored)?.entry)
@@ -108,7 +108,7 @@ impl Layout {
     }
 }
 
-/// An entry, and the write that made it.
+/// An entry, and the id of its write.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) id: Option<WriteId>,
@@ -123,8 +123,8 @@ pub(super) fn seal(id: WriteId, value: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// A value without the envelope was written by another client. It is returned as it is: its readers report that it cannot
-/// be decoded, and it can be overwritten or deleted like any other.
+/// Removes the envelope of a value. A value without one was written by another client and is returned as it is: its
+/// readers report that it cannot be decoded, and it can be overwritten or deleted like any other.
 fn open(sealed: Bytes) -> (Option<WriteId>, Bytes) {
     match sealed.split_first_chunk::<ENVELOPE_BYTES>() {
         Some(([ENVELOPE, id @ ..], _)) => {
@@ -161,7 +161,7 @@ impl SlotUse {
     }
 }
 
-/// etcd counts in signed numbers and never goes below zero.
+/// Converts a revision of etcd, which is signed and never negative.
 pub(super) fn revision(number: i64) -> Revision {
     Revision(number.max(0).cast_unsigned())
 }

@@ -10,13 +10,14 @@ use super::errors::EtcdReadError;
 use crate::store::{ByKey, Revision};
 use crate::view::Snapshot;
 
-/// The size of a page: large enough that the round trip does not matter, small enough that a member
-/// serves others meanwhile.
+/// The target size of a page: large enough that the round trip does not matter, small enough that a member serves other
+/// requests meanwhile.
 const PAGE_BYTES: usize = 4 << 20;
-/// The first page, before the size of values is known: at etcd's largest, 1.5 MiB each, still less than we can take.
+/// The number of keys of the first page, before the size of values is known. With etcd's largest values, 1.5 MiB each,
+/// it is still below the maximum size of a response.
 const PAGE_KEYS_FIRST: usize = 32;
 const PAGE_KEYS_MAX: usize = 10_000;
-/// How much longer than the page before a page may be, because larger values may come at any time.
+/// The maximum growth from one page to the next, because larger values may follow at any time.
 const PAGE_GROWTH: usize = 4;
 /// How often a long load logs its progress.
 const REPORT_ENTRIES: usize = 100_000;
@@ -27,7 +28,7 @@ pub(super) struct Loaded {
     pub(super) mark: Mark,
 }
 
-/// Loads everything. Starts over if the revision it reads at is compacted on the way.
+/// Loads everything. Starts over if the revision being read is compacted meanwhile.
 pub(super) async fn load(remote: &Remote) -> Result<Loaded, EtcdReadError> {
     loop {
         match load_once(remote).await {
@@ -71,19 +72,19 @@ async fn load_once(remote: &Remote) -> Result<Loaded, EtcdReadError> {
     Ok(Loaded { snapshot, mark })
 }
 
-/// A walk through a range of etcd's keys. Every page is of the revision of the first.
+/// Iterates over a range of etcd's keys in pages. All pages are at the revision of the first.
 pub(super) struct Pages {
     from: Vec<u8>,
     to: Vec<u8>,
     at: Option<Revision>,
-    /// How many keys the next page should have to weigh what it should.
+    /// The number of keys with which the next page should have its target size.
     keys: usize,
 }
 
 pub(super) struct PageOf {
     pub(super) stored: Vec<PbKeyValue>,
     pub(super) revision: Revision,
-    /// How many keys come after this page.
+    /// The number of keys after this page.
     pub(super) remaining: usize,
 }
 
@@ -92,7 +93,7 @@ impl Pages {
         Pages { from, to, at, keys: PAGE_KEYS_FIRST }
     }
 
-    /// The next page, with at most `most` keys.
+    /// Reads the next page, with at most `most` keys.
     pub(super) async fn next(
         &mut self,
         remote: &Remote,

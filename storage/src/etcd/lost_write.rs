@@ -1,7 +1,7 @@
-//! Finds out whether a write without an answer has happened.
+//! Determines whether a write whose response was lost has happened.
 //!
-//! First it fences the slot, so that the write cannot happen later; that is not needed if etcd has answered, even if only
-//! that it is full. Then:
+//! First it fences the slot, so that the write cannot happen later. That is not needed if etcd has responded, even if
+//! only that it is full. Then:
 //!
 //! * a delete has written its id into the slot, or it has not happened;
 //! * a put is in the key, or the key is unchanged; or else the key was written since, and etcd's history is searched for the
@@ -32,7 +32,8 @@ pub(super) enum Uncertainty<'a> {
     Decided,
 }
 
-/// The revision of the write if it has happened; none if it has not and never will. An error if the deadline passes first.
+/// Returns the revision of the write if it has happened; none if it has not and never will. Fails if the deadline
+/// passes first.
 pub(super) async fn resolve(
     remote: &Remote,
     write: &Write,
@@ -48,7 +49,11 @@ pub(super) async fn resolve(
         };
         match outcome {
             Ok(outcome) => {
-                tracing::info!(key = ?write.key, ?outcome, "found out whether a write without an answer has happened");
+                tracing::info!(
+                    key = ?write.key,
+                    ?outcome,
+                    "determined the outcome of a write whose response was lost"
+                );
                 return Ok(outcome);
             }
             Err(reason) if Instant::now() >= deadline => {
@@ -56,7 +61,7 @@ pub(super) async fn resolve(
                     Uncertainty::NoAnswer(reason) => reason,
                     Uncertainty::Decided => "etcd is full",
                 };
-                let reason = format!("{uncertainty}; cannot find out whether the write happened: {reason}");
+                let reason = format!("{uncertainty}; cannot determine whether the write happened: {reason}");
                 return Err(CommitError::Unknown { reason });
             }
             Err(reason) => {
@@ -110,7 +115,7 @@ async fn read_state(
     };
     let at = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
     let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
-    let key = range_in(parts.next()).ok_or("etcd's answer has not the parts it should")?;
+    let key = range_in(parts.next()).ok_or("etcd's response is incomplete")?;
     let Some(mut now) = range_in(parts.next()) else {
         // The fence is written, and the slot was unchanged until then.
         return Ok(Found { at, key, used: None, slot: number(at) });
@@ -166,7 +171,7 @@ async fn find_put(remote: &Remote, write: &Write, found: &Found) -> Result<Optio
     Ok(None)
 }
 
-/// Whether the key can be as expected although the write happened: it was created, and deleted again.
+/// Reports whether the key can be as expected although the write happened: it may have been created and deleted again.
 fn may_be_deleted_again(write: &Write) -> bool {
     write.expect == Expect::Absent
 }

@@ -1,7 +1,7 @@
 //! The members of the etcd cluster: which one to call, and failover.
 //!
-//! All requests go to one member until it fails; then all go to the next. Each member has its own connection
-//! rather than one balanced over all, because a balancer keeps choosing the dead one among them.
+//! All requests go to one member until it fails; then all go to the next. Each member has its own connection instead of
+//! one that is balanced over all, because a balancer keeps choosing a dead member.
 
 use std::fmt;
 use std::future::Future;
@@ -16,13 +16,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::errors::{self, EtcdReadError};
 use super::options::Options;
 
-/// The largest answer we take. Values have at most 8 MiB and pages are sized to be smaller than this.
+/// Maximum size of a response. Values have at most 8 MiB, and pages are smaller than this.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Between attempts: long enough not to be a storm, short against the five seconds recovery may take.
+/// Delays between attempts: long enough not to overload etcd, short against the five seconds that recovery may take.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// etcd's errors for an expired login. The client library handles the first by itself, but not on watches; the second
-/// follows every change of users and roles where tokens are signed.
+/// etcd's errors for an expired login. The client library handles the first by itself, but not on watches; where tokens
+/// are signed, the second follows every change of users and roles.
 const STALE_LOGIN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 
 pub(super) struct Members {
@@ -43,7 +43,7 @@ struct Connection {
     maintenance: MaintenanceClient,
 }
 
-/// One member, and the connection to it.
+/// A member and its connection.
 #[derive(Clone)]
 pub(super) struct Chosen {
     index: usize,
@@ -96,7 +96,7 @@ impl Members {
         self.members.len()
     }
 
-    /// The member that all requests go to at the moment.
+    /// Returns the member that all requests go to at the moment.
     pub(super) async fn current(&self) -> Result<Chosen, Error> {
         let index = self.current.load(Ordering::Relaxed) % self.members.len();
         let chosen = self.member(index).await;
@@ -108,7 +108,7 @@ impl Members {
 
     pub(super) async fn member(&self, index: usize) -> Result<Chosen, Error> {
         let member = &self.members[index];
-        // Without a user this does no I/O. With one it logs in, which is why it can fail.
+        // Without a user this does no I/O. With one it logs in, which can fail.
         let open = || Connection::open(&member.endpoint, &self.options);
         let connection = member.connection.get_or_try_init(open).await?.clone();
         Ok(Chosen { index, endpoint: member.endpoint.clone(), connection })
@@ -151,7 +151,7 @@ impl Members {
         Call: Future<Output = Result<T, Error>>,
     {
         let mut backoff = Backoff::new();
-        let mut last = "no member was asked in time".to_owned();
+        let mut last = "no member was reached before the deadline".to_owned();
         while Instant::now() < deadline {
             match self.once(deadline, &call).await {
                 Ok(answer) => return Ok(answer),
@@ -191,7 +191,7 @@ impl Members {
     }
 }
 
-/// The output of `work`, or an error after `deadline`.
+/// Runs `work` until `deadline`.
 pub(super) async fn within<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, String> {
     timeout_at(deadline, work).await.map_err(|_| "etcd did not answer in time".to_owned())
 }

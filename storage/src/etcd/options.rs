@@ -7,19 +7,18 @@ use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
 use super::ConnectError;
 
-/// What [`Etcd::connect`](super::Etcd::connect) needs to know.
+/// The options of [`Etcd::connect`](super::Etcd::connect).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Client addresses of the members, such as `https://10.0.0.1:2379`. Name all of them: a member that is
-    /// not named is never asked when the others are gone.
+    /// Client addresses of the members, such as `https://10.0.0.1:2379`. List all of them: a member that is not listed
+    /// is never used, even if the others are down.
     pub endpoints: Vec<String>,
-    /// Everything is kept in keys below this prefix and nothing outside it is read. Servers that share a
-    /// prefix share a store.
+    /// The prefix of all keys; nothing outside it is read. Servers with the same prefix share a store.
     pub prefix: String,
     pub tls: Option<Tls>,
     pub user: Option<User>,
     pub timeouts: Timeouts,
-    /// `None`: this server never compacts. Without any compaction etcd runs full.
+    /// `None` if this server never compacts. Without any compaction etcd runs full.
     pub compaction: Option<Compaction>,
 }
 
@@ -49,16 +48,16 @@ impl Options {
         Ok(())
     }
 
-    /// The same for every member's connection.
+    /// Returns the connection options of every member.
     pub(super) fn client(&self) -> ConnectOptions {
         let timeouts = &self.timeouts;
         let mut options = ConnectOptions::new()
             .with_connect_timeout(timeouts.connect)
             .with_keep_alive(timeouts.keep_alive, timeouts.request)
-            // etcd hangs up on clients that ping a connection without a stream.
+            // etcd closes the connection of a client that pings without a stream.
             .with_keep_alive_while_idle(false)
-            // A member without a leader says so at once, instead of when the request has timed out, and ends
-            // its watches instead of keeping silent.
+            // A member without a leader fails requests at once instead of letting them time out, and ends its watches
+            // instead of staying silent.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let Some(user) = &self.user {
@@ -76,9 +75,9 @@ impl Options {
 pub struct Tls {
     /// The certificate authority of the members.
     pub ca: Vec<u8>,
-    /// Our certificate and its key, if the members ask for one.
+    /// The client certificate and its key, if the members require one.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in the members' certificates, where it is not the host of their endpoints.
+    /// The name in the members' certificates, if it is not the host of their endpoints.
     pub server_name: Option<String>,
 }
 
@@ -116,18 +115,18 @@ impl fmt::Debug for User {
 
 #[derive(Clone, Debug)]
 pub struct Timeouts {
-    /// To open a connection to one member.
+    /// For opening a connection to one member.
     pub connect: Duration,
-    /// For one answer of one member; then the next member is asked. Above the second or two an election
-    /// takes, so that a new leader is not mistaken for a dead member.
+    /// For one response of one member; then the next member is called. Longer than the second or two of an election, so
+    /// that a new leader is not mistaken for a dead member.
     pub request: Duration,
     /// For a whole read or commit: no attempt begins later.
     pub overall: Duration,
-    /// To find out whether a write whose answer was lost has happened, in addition to the above.
+    /// For determining whether a write whose response was lost has happened, in addition to the above.
     pub settle: Duration,
-    /// Between pings on a silent connection. etcd hangs up below five seconds.
+    /// Between pings on a silent connection. etcd closes the connection below five seconds.
     pub keep_alive: Duration,
-    /// Between heartbeats on an idle feed: how long a dead connection can go unnoticed without readers.
+    /// Between heartbeats on an idle feed: how long a dead connection stays unnoticed without readers.
     pub heartbeat: Duration,
 }
 
@@ -147,7 +146,7 @@ impl Default for Timeouts {
 /// Removes old history, so that etcd's database does not grow for ever.
 #[derive(Clone, Debug)]
 pub struct Compaction {
-    /// How often, and also how much history is kept at least.
+    /// The interval, and also the minimum age of compacted history.
     pub every: Duration,
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::members::within;
 
-/// Commits one server can have under way. etcd is saturated by about sixty.
+/// Maximum number of concurrent commits of one server. About sixty saturate etcd.
 const SLOTS: u8 = 128;
 
 pub(super) struct Slots {
@@ -26,7 +26,7 @@ pub(super) struct Slots {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     number: u8,
-    /// The revision its key was last seen to have; zero for absent.
+    /// The last known revision of its key; zero for absent.
     revision: i64,
 }
 
@@ -50,7 +50,7 @@ impl Slots {
 pub(super) struct Held<'a> {
     slots: &'a Slots,
     slot: Slot,
-    // Given back after the slot: fields are dropped after `drop` has run.
+    // Released after the slot: fields are dropped after `drop` has run.
     _permit: SemaphorePermit<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! One watch on everything of ours, as etcd sends it.
+//! A watch on all entries and marks, as etcd sends it.
 //!
 //! etcd may split one revision into several messages. They are joined here, so that readers of a stream only see whole
 //! revisions.
@@ -42,9 +42,9 @@ pub(super) enum Previous {
 impl Stream {
     /// Watches all changes after `after`.
     ///
-    /// etcd is asked for one revision more, which is then left out again. A watch may begin at the revision
-    /// that etcd was compacted to, and may then lack a delete made there; this way such a beginning is
-    /// refused as compacted. And a watch that begins in the future reports no progress.
+    /// The watch starts one revision earlier, and that revision is left out again. A watch may start at the revision to
+    /// which etcd was compacted, and may then lack a delete made there; with the earlier start it is refused as
+    /// compacted. And a watch that starts in the future would report no progress.
     pub(super) async fn open(
         remote: &Remote,
         member: &Chosen,
@@ -85,9 +85,9 @@ impl Stream {
 
 #[derive(Default)]
 struct Assembly {
-    /// Changes up to here are not passed on.
+    /// Changes up to this revision are not passed on.
     seen: Revision,
-    /// The newest revision, of which more may be to come.
+    /// The newest revision, which may be incomplete.
     held: Vec<PbEvent>,
 }
 
@@ -119,7 +119,7 @@ impl Assembly {
     }
 }
 
-/// The revision of a change.
+/// Returns the revision of a change.
 pub(super) fn revision_of(event: &PbEvent) -> Revision {
     revision(event.kv.as_ref().map_or(0, |kv| kv.mod_revision))
 }
@@ -138,7 +138,7 @@ mod tests {
 
     fn message(revisions: &[i64], fragment: bool) -> PbWatchResponse {
         let events = revisions.iter().map(|revision| event(*revision)).collect();
-        // The header says how far the member is, which may be further than the events are.
+        // The header has the revision of the member, which may be ahead of the events.
         let header = Some(PbResponseHeader { revision: 99, ..Default::default() });
         PbWatchResponse { header, events, fragment, ..Default::default() }
     }

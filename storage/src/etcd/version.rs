@@ -1,10 +1,10 @@
 //! Which etcd versions have correct watches.
 
-/// The oldest releases whose watches neither lose events nor report progress ahead of them (etcd issues
-/// 15220 and 17507). What we read from a View must have been fed by one of these or a later one.
+/// The oldest releases whose watches neither lose events nor report progress ahead of them (etcd issues 15220 and
+/// 17507). A View must be fed by one of these or a later one.
 const OLDEST: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 
-/// Whether a View fed by this version is sure to hold everything up to the revision it reports.
+/// Reports whether a View fed by this version contains everything up to the revision it reports.
 pub(super) fn can_feed_reads(version: &str) -> bool {
     let Some((major, minor, patch)) = parse(version) else { return false };
     match OLDEST.iter().find(|oldest| (oldest.0, oldest.1) == (major, minor)) {
@@ -13,7 +13,7 @@ pub(super) fn can_feed_reads(version: &str) -> bool {
     }
 }
 
-/// `3.6.0-rc.1` is taken for 3.6.0.
+/// Parses a version. `3.6.0-rc.1` counts as 3.6.0.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let release = version.split(['-', '+']).next()?;
     let mut numbers = release.split('.').map(|number| number.parse().ok());

@@ -1,6 +1,6 @@
 //! A watch: all changes of a range, once and in order.
 //!
-//! Every store has a cursor of its own behind it ([`Follow`]). A cursor holds no events.
+//! Every store has a cursor of its own ([`Follow`]). A cursor holds no events.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::{Boxed, Event, ReadError, Revision};
 pub struct Batch {
     /// Never empty; oldest first.
     pub events: Vec<Event>,
-    /// The watcher has now seen all events up to this revision.
+    /// The revision up to which the watcher has now received all events.
     pub through: Revision,
 }
 
@@ -21,10 +21,10 @@ pub struct Watch(Box<dyn Follow>);
 
 /// The cursor of a [`Watch`], which each store implements.
 pub trait Follow: Send + Sync + fmt::Debug {
-    /// As [`Watch::next`] if there is no goal, as [`Watch::until`] if there is one.
+    /// Like [`Watch::next`] without a goal, like [`Watch::until`] with one.
     fn step(&mut self, goal: Option<Revision>) -> Boxed<'_, Result<Option<Batch>, ReadError>>;
 
-    /// As [`Watch::through`].
+    /// Like [`Watch::through`].
     fn through(&mut self) -> Revision;
 }
 
@@ -33,8 +33,8 @@ impl Watch {
         Watch(cursor)
     }
 
-    /// Waits for the next events. Cancel-safe: what was not returned will be returned by the next call.
-    /// After `Compacted`, start over from a new list; after `Unavailable`, calling again may work.
+    /// Waits for the next events. Cancel-safe: events that were not returned will be returned by the next call. After
+    /// `Compacted`, start over with a new list; after `Unavailable`, calling again may succeed.
     pub async fn next(&mut self) -> Result<Batch, ReadError> {
         loop {
             if let Some(batch) = self.0.step(None).await? {
@@ -43,14 +43,14 @@ impl Watch {
         }
     }
 
-    /// The next events, or `None` once everything up to `goal` has been returned. `goal` must have happened:
-    /// then this never waits for a write, and two watches of one store can be read in step. Cancel-safe.
+    /// Returns the next events, or `None` once everything up to `goal` has been returned. `goal` must not be in the
+    /// future: then this never waits for a write, and two watches of one store can be read in step. Cancel-safe.
     pub async fn until(&mut self, goal: Revision) -> Result<Option<Batch>, ReadError> {
         self.0.step(Some(goal)).await
     }
 
-    /// [`Watch::next`] has returned all events up to this revision. It also moves on while the range has no events; call it
-    /// before sending a bookmark.
+    /// Returns the revision up to which [`Watch::next`] has returned all events. It also advances while the range has
+    /// no events; call it before sending a bookmark.
     pub fn through(&mut self) -> Revision {
         self.0.through()
     }

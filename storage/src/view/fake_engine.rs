@@ -1,8 +1,8 @@
-//! The smallest engine on a View: a thread that publishes, and a list that is its history.
+//! The smallest engine with a View: a thread that publishes, and a list of events as its history.
 //!
-//! It has the difficulties of real engines without a disk: commits in groups, a history that is read piecemeal and
-//! with waits in between, a tail that may be so short that most watches need that history, and, if wanted,
-//! revisions that start anywhere and have gaps, as they do when other clients write to the same etcd.
+//! It has the difficulties of real engines, but no disk: commits in groups; a history that is read in pieces with waits
+//! in between; a tail that may be so short that most watches need that history; and optionally revisions that start
+//! anywhere and have gaps, as when other clients write to the same etcd.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -19,9 +19,9 @@ use crate::store::{
     check_size,
 };
 
-/// Commits published together at most.
+/// Maximum number of commits published together.
 const GROUP_MAX: usize = 5;
-/// Events one read of history returns at most.
+/// Maximum number of events in one read of history.
 const PIECE_MAX: usize = 7;
 
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ impl History for Log {
         limit: usize,
     ) -> Boxed<'_, Result<EventSpan, ReadError>> {
         Box::pin(async move {
-            // A disk makes readers wait while other tasks run.
+            // As with a disk, readers wait while other tasks run.
             tokio::task::yield_now().await;
             let piece: Vec<Event> = {
                 let events = self.0.lock();
@@ -170,7 +170,7 @@ impl Store for FakeEngine {
     fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
         Box::pin(async move {
             let through = self.view.forget(through);
-            // A disk deletes later.
+            // As with a disk, deletion takes a while.
             tokio::task::yield_now().await;
             self.log.0.lock().retain(|event| event.revision > through);
             Ok(())

@@ -1,7 +1,7 @@
 //! Snapshots that unfinished paged lists still need.
 //!
-//! The View can also compute any revision of its history by undoing events, so a dropped pin costs time and never an
-//! answer. That is why the bounds here can be small.
+//! The View can also compute any revision of its history by undoing events, so a dropped pin costs time but never a
+//! result. That is why the limits here can be small.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Snapshot;
 use crate::store::Revision;
 
-/// A pin keeps alive what was overwritten since; this many lists may be under way at full speed.
+/// A pin keeps values in memory that were overwritten since. This many lists can be in progress at full speed.
 const PINS_MAX: usize = 64;
 /// Kubernetes clients expect a continue token to work for about five minutes.
 const UNUSED_MAX: Duration = Duration::from_secs(300);

@@ -9,7 +9,7 @@ use crate::store::{Event, Revision};
 /// Events scanned under one read lock. Twenty nanoseconds each: a publisher waits 80 µs at most.
 const SCANNED_MAX: usize = 4096;
 
-/// The capacity that is never given back: some hundred kilobytes.
+/// Capacity that is never released: some hundred kilobytes.
 const CAPACITY_MIN: usize = 4096;
 
 /// How much of the past stays in memory. Older events are read from the engine's history.
@@ -29,7 +29,7 @@ impl Default for TailLimits {
 
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// Every event after this revision, and up to `head`, is here.
+    /// The tail has every event after this revision, up to `head`.
     from: Revision,
     head: Revision,
     events: VecDeque<Event>,
@@ -63,7 +63,7 @@ impl Tail {
             self.drop_oldest();
         }
         self.from = self.from.max(through.min(self.head));
-        // Gives back the capacity of a past burst.
+        // Releases the capacity of a past burst.
         if self.events.capacity() > CAPACITY_MIN.max(4 * self.events.len()) {
             self.events.shrink_to(CAPACITY_MIN.max(2 * self.events.len()));
         }
@@ -114,7 +114,7 @@ fn weight(event: &Event) -> usize {
 mod tests {
     use super::*;
 
-    /// One event per revision; every tenth is of key `mine`.
+    /// Returns a tail with one event per revision; every tenth is of key `mine`.
     fn tail(events: u64) -> Tail {
         let mut tail = Tail::new(Revision::ZERO, TailLimits { events: 1_000_000, bytes: 1 });
         let key = |revision| if revision % 10 == 0 { "mine" } else { "theirs" };

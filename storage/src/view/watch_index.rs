@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::range::Range;
 use crate::store::{Event, Revision};
 
-/// No revision: later than any.
+/// Stands for no revision, and is later than any.
 const NONE: u64 = u64::MAX;
 
 /// The revisions between which a watch has unread events, and its wake-up. It never holds events.

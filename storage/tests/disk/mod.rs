@@ -1,11 +1,11 @@
-//! Handling a store's files behind its back.
+//! Access to a store's files from outside of the store.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of this")]
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Copies a directory as it is, but without the zeros at the end of journals made large in advance.
+/// Copies a directory, without the zeros at the end of preallocated journals.
 pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -26,14 +26,14 @@ fn is_journal(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "jnl")
 }
 
-/// The newest journal of the store in `dir`.
+/// Returns the newest journal of the store in `dir`.
 pub fn journal(dir: &Path) -> PathBuf {
     let number = |path: &PathBuf| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
     let journals = files(&dir.join("log")).into_iter().filter(|path| is_journal(path));
     journals.max_by_key(number).unwrap()
 }
 
-/// Every file below `dir`, in a stable order.
+/// Returns every file below `dir`, in a stable order.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -47,13 +47,13 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// How much of a file is not padding.
+/// Returns the length of a file without its padding.
 pub fn used(path: &Path) -> usize {
     last_used(&std::fs::read(path).unwrap())
 }
 
 fn last_used(bytes: &[u8]) -> usize {
-    // Whole pages first: a debug build takes its time for 64 million comparisons.
+    // Whole pages first, because 64 million comparisons are slow in a debug build.
     let pages =
         bytes.chunks(4096).rposition(|page| page != &[0; 4096][..page.len()]).map_or(0, |last| last + 1);
     let bytes = &bytes[..bytes.len().min(pages * 4096)];

@@ -1,4 +1,4 @@
-//! Three members, some of which die.
+//! A cluster of three members, some of which are killed.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::peer::Etcd as Peer;
 use crate::{connect, create, eventually, next_events, options, text_of, told, value};
 
-/// Counts upwards in one key until told to stop, and returns every acknowledged step.
+/// Counts upwards in one key until `stop`, and returns every acknowledged write.
 fn count_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> JoinHandle<Vec<Event>> {
     let stop = stop.clone();
     tokio::spawn(async move {
@@ -19,7 +19,7 @@ fn count_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> 
             let expect = Expect::Revision(steps.last().expect("the first").revision);
             match store.commit(Key::from(key), expect, value(steps.len().to_string())).await {
                 Ok(step) => steps.push(step),
-                // Nobody else writes this key, so a conflict would be our own write reported as lost.
+                // No other client writes this key, so a conflict would be our own write reported as lost.
                 Err(error @ (CommitError::Conflict { .. } | CommitError::Unknown { .. })) => {
                     panic!("{error}")
                 }
@@ -30,7 +30,7 @@ fn count_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> 
     })
 }
 
-/// Reads the counters on another server, and fails if they ever go back.
+/// Reads the counters on another server, and fails if they ever decrease.
 fn read_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> JoinHandle<u64> {
     let stop = stop.clone();
     tokio::spawn(async move {
@@ -80,7 +80,7 @@ async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_die() {
     }
     println!("{} and {} writes, {} reads", counted[0].len(), counted[1].len(), reader.await.unwrap());
 
-    // Every acknowledged step is there, once, in order, with the revision its writer was told.
+    // Every acknowledged write is in the history, once, in order, with the revision that its writer got.
     assert_eq!(next_events(&mut watch, counted[0].len()).await, counted[0]);
     for (key, steps) in ["counted-by-a", "counted-by-b"].into_iter().zip(&counted) {
         let last = steps.last().and_then(|step| step.current.clone());
@@ -89,7 +89,7 @@ async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_die() {
     }
 }
 
-/// Writes something, however often that takes.
+/// Retries a write until it succeeds.
 async fn progress(store: &Etcd, last: &mut Event) {
     eventually("a write succeeds", async || {
         let expect = Expect::Revision(last.revision);
@@ -126,7 +126,7 @@ async fn without_a_quorum_there_are_errors_and_with_one_again_there_is_service()
     let back = Instant::now();
     eventually("reads work again", async || server.get(&first.key).await.is_ok()).await;
     println!("recovery took {:?}", back.elapsed());
-    // The write may have happened or not, if that is what was said; the next one tells.
+    // If the result was unknown, the write may have happened or not; the next write shows which.
     let found = server.get(&first.key).await.unwrap().value.unwrap();
     let expect = Expect::Revision(found.revision());
     let third = server.commit(first.key.clone(), expect, value("3")).await.unwrap();

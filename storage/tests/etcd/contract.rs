@@ -1,4 +1,4 @@
-//! What every engine promises, on every version of etcd we know.
+//! The contract of all engines, on every supported version of etcd.
 
 use bytes::Bytes;
 use storage::etcd::{Etcd, Mode};
@@ -99,7 +99,7 @@ async fn pages_of_a_list_are_of_one_revision(store: &Etcd) {
     let first = store.list(range.clone(), page.clone()).await.unwrap();
     assert_eq!((names(&first.value), first.value.more, first.value.remaining), ("ab".into(), true, Some(3)));
 
-    // What happens between two pages is not on the second.
+    // A change between two pages must not be on the second page.
     let added = create(store, "pages/bb", "x").await;
     let c = store.get(&Key::from("pages/c")).await.unwrap().value.unwrap();
     store.commit(c.key().clone(), Expect::Revision(c.revision()), Change::Delete).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_watch_sees_every_change_once_and_in_order(store: &Etcd) {
     assert_eq!(told(&events), expected);
     assert!(events.is_sorted_by(|earlier, later| earlier.revision < later.revision), "{events:?}");
 
-    // Moves on although nothing of its range happens.
+    // The watch advances although nothing in its range changes.
     let after = create(store, "elsewhere-too", "x").await;
     assert!(watch.through() >= after.revision, "{watch:?}");
     let mut resumed = store.watch(Range::prefix("watched/"), events[1].revision).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_watch_sees_every_change_once_and_in_order(store: &Etcd) {
 }
 
 async fn too_large_is_refused(store: &Etcd) {
-    // The first is more than any engine takes; the second more than etcd does unless told otherwise.
+    // The first is more than any engine accepts; the second is more than etcd accepts by default.
     for bytes in [storage::VALUE_BYTES_MAX + 1, 2 << 20] {
         let put = Change::Put(vec![7; bytes].into());
         let error = store.commit(Key::from("large"), Expect::Absent, put).await.unwrap_err();
@@ -181,7 +181,7 @@ async fn what_is_compacted_is_gone(store: &Etcd) {
     let mut watch = store.watch(Range::key("compacted"), two.revision).await.unwrap();
     assert_eq!(next_events(&mut watch, 1).await, std::slice::from_ref(&three));
 
-    // Twice, backwards and beyond the end are all fine.
+    // Compacting again, to an earlier revision and beyond the end are all allowed.
     store.compact(one.revision).await.unwrap();
     store.compact(Revision(u64::MAX)).await.unwrap();
     assert_eq!(store.get(&three.key).await.unwrap().value, three.current);

@@ -1,4 +1,4 @@
-//! What others do to our keys.
+//! Changes of our keys by other clients.
 
 use etcd_client::{Client, DeleteOptions, Txn, TxnOp};
 use storage::etcd::{ConnectError, Etcd};
@@ -34,7 +34,7 @@ async fn writes_elsewhere_in_etcd_do_not_hold_up_reads() {
     create(&server, "a", "1").await;
     let mut client = etcd.client(0).await.unwrap();
     for count in 0..50 {
-        // The revision moves, but our watch sees nothing; it has to be asked.
+        // The revision advances without an event of our watch, so the feed must ask for its progress.
         client.put("not-ours", count.to_string(), None).await.unwrap();
         assert_eq!(text_of(&server, "a").await.as_deref(), Some("1"));
     }
@@ -65,7 +65,7 @@ async fn several_keys_changed_at_one_revision_cannot_be_watched_past() {
     let mut watch = server.watch(Range::all(), one.revision).await.unwrap();
     next_events(&mut watch, 2).await;
 
-    // A watcher that resumed between the two would miss the second, so none may.
+    // A watcher that resumed between the two revisions would miss the second, so none may.
     remove_two(&mut etcd.client(0).await.unwrap()).await;
     let error = soon(watch.next()).await.unwrap_err();
     assert!(matches!(error, ReadError::Compacted { .. }), "{error}");

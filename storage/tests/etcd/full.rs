@@ -22,14 +22,14 @@ async fn a_full_etcd_is_read_only_until_it_is_compacted_defragmented_and_disarme
     };
     let CommitError::ReadOnly { reason } = refused else { panic!("{refused}") };
     assert!(reason.contains("NOSPACE") && reason.contains("alarm disarm"), "{reason}");
-    // Reads go on.
+    // Reads continue.
     assert_eq!(text_of(&server, "small").await.as_deref(), Some("1"));
     assert_eq!(server.list(Range::all(), Page::default()).await.unwrap().value.entries.len(), 2);
     let error = server.commit(Key::from("new"), Expect::Absent, Change::Put("1".into())).await.unwrap_err();
     assert!(matches!(error, CommitError::ReadOnly { .. }), "{error}");
 
-    // What was said to be refused has not happened, and what happened was said to be done: the write that
-    // filled etcd up is carried out, although etcd answers it with the same error.
+    // A write that was reported as rejected has not happened, and one that happened was reported as done: etcd executes
+    // the write that fills it up, although it answers that one with the same error.
     let found = server.get(&last.key).await.unwrap().value;
     assert_eq!(found.map(|entry| entry.revision()), Some(last.revision));
     // A server can be started meanwhile.
@@ -41,7 +41,7 @@ async fn a_full_etcd_is_read_only_until_it_is_compacted_defragmented_and_disarme
     let mut alarmed = AlarmOptions::new();
     alarmed.with_member(client.status().await.unwrap().header().unwrap().member_id());
     eventually("writes work again", async || {
-        // Compaction goes on for a while after it is acknowledged, so the first attempt may free too little.
+        // Compaction continues after it is acknowledged, so the first attempt may free too little.
         client.defragment().await.unwrap();
         client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(alarmed.clone())).await.unwrap();
         let put = Change::Put("1".into());

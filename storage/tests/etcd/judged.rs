@@ -1,4 +1,4 @@
-//! What every engine must pass, on real members; also while they die.
+//! Linearizability on real members, also while they die.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn conforms() {
     conformance::run(async || shared.clone()).await;
 }
 
-/// Two servers take turns with the clients of one run; afterwards it must look as if there had been one.
+/// Two servers serve the clients of one run in turn; the history must look as if there had been one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_histories_over_two_servers_are_linearizable() {
     let etcd = Peer::start(need!("etcd"), 1).await;

@@ -1,4 +1,4 @@
-//! Writes whose answer never came. Whatever happened to them must be found out, and told once.
+//! Writes whose response is lost. The engine must find out whether they happened, and report each once.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     Server, connect, create, delete, eventually, next_events, options, text_of, told, update, value,
 };
 
-/// Writes through a proxy that loses answers, and looks on without one.
+/// A writer behind a proxy that loses responses, and an onlooker without a proxy.
 struct Scene {
     etcd: Peer,
     proxy: Proxy,
@@ -29,7 +29,7 @@ impl Scene {
         Scene { etcd, proxy, writer, onlooker }
     }
 
-    /// Begins a commit whose answer is lost, and returns when it has happened.
+    /// Begins a commit whose response is lost, and returns when it has happened.
     async fn lose(
         &self,
         key: &str,
@@ -65,7 +65,7 @@ async fn a_lost_create_is_recognised_in_the_key() {
     scene.proxy.heal();
     let event = commit.await.unwrap().unwrap();
     assert_eq!((event.revision, event.current, event.previous), (written.revision, written.current, None));
-    // Once, and no more: the next thing in the history is the next write.
+    // Exactly once: the next event in the history is the next write.
     create(&scene.writer, "end", "0").await;
     assert_eq!(history(&scene.onlooker, start, 2).await, ["a: - -> mine", "end: - -> 0"]);
 }
@@ -93,7 +93,7 @@ async fn a_lost_create_that_was_deleted_again_is_not_made_twice() {
     let mine = scene.entry("a").await;
     delete(&scene.onlooker, &mine).await;
     scene.proxy.heal();
-    // The key is absent, as expected, so simply trying again would bring back what was deleted.
+    // The key is absent, as expected, so a plain retry would bring back a deleted entry.
     let event = commit.await.unwrap().unwrap();
     assert_eq!(event.revision, mine.revision);
     assert_eq!(text_of(&scene.writer, "a").await, None);
@@ -127,7 +127,7 @@ async fn a_lost_delete_is_found_although_another_server_used_the_slot_since() {
     let scene = Scene::new(need!("etcd")).await;
     let first = create(&scene.writer, "a", "1").await;
     let commit = scene.lose("a", Expect::Revision(first.revision), Change::Delete).await;
-    // What a server does that happens to have drawn the same slot: it leaves the name of its own delete.
+    // Simulates another server that happened to draw the same slot: it leaves the name of its own delete there.
     let mut client = scene.etcd.client(0).await.unwrap();
     let slots = GetOptions::new().with_prefix();
     let slot = client.get("/holon/s/", Some(slots)).await.unwrap().kvs()[0].key().to_vec();
@@ -138,7 +138,7 @@ async fn a_lost_delete_is_found_although_another_server_used_the_slot_since() {
     scene.proxy.heal();
     let event = commit.await.unwrap().unwrap();
     assert_eq!((event.current, event.previous), (None, first.current));
-    // And again while nothing is lost: the next holder of the slot finds it changed, and goes on.
+    // The same without a lost response: the next user of the slot finds it changed, and continues.
     client.put(slot, theirs, None).await.unwrap();
     let second = create(&scene.writer, "a", "2").await;
     delete(&scene.writer, &second).await;
@@ -167,7 +167,7 @@ async fn a_write_that_never_arrived_is_made_when_etcd_is_back() {
     scene.proxy.black_hole();
     let store = scene.writer.store.clone();
     let commit = tokio::spawn(async move { store.commit(Key::from("a"), Expect::Absent, value("1")).await });
-    // Longer than one attempt, so that it is given up for lost at least once.
+    // Longer than one attempt, so that it counts as lost at least once.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(text_of(&scene.onlooker, "a").await, None);
     scene.proxy.heal();
@@ -189,7 +189,7 @@ async fn what_cannot_be_found_out_in_time_is_said_to_be_unknown() {
     let error = writer.commit(Key::from("a"), Expect::Absent, value("1")).await.unwrap_err();
     assert!(matches!(error, CommitError::Unknown { .. }), "{error}");
 
-    // Nothing listens: then it is certain that nothing was written, and that is another answer.
+    // If no process listens, it is certain that nothing was written, and the error says so.
     let mut nowhere = options(etcd.endpoints());
     nowhere.timeouts.overall = Duration::from_millis(700);
     let writer = connect(nowhere).await;

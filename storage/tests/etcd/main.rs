@@ -23,7 +23,7 @@ use storage::etcd::{ConnectError, Etcd, Options, Timeouts};
 use storage::{Change, CommitError, Event, Expect, Key, Revision, Store, Watch};
 use tokio::task::JoinHandle;
 
-/// One server on a store in etcd: the handle, and the feed running.
+/// One server on a store in etcd: the store and its running feed.
 struct Server {
     store: Etcd,
     feed: JoinHandle<()>,
@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-/// Connects, however long a machine that is also building takes to start etcd.
+/// Connects, and retries while a busy machine still starts etcd.
 async fn connect(options: Options) -> Server {
     let connecting = async {
         loop {
@@ -58,7 +58,7 @@ async fn connect(options: Options) -> Server {
     Server { store, feed: tokio::spawn(feed.run()) }
 }
 
-/// Less patient than the defaults, so that tests of outages take seconds.
+/// Returns options with shorter timeouts than the defaults, so that tests of outages take seconds.
 fn options(endpoints: impl IntoIterator<Item = String>) -> Options {
     let mut options = Options::new(endpoints);
     options.timeouts = Timeouts {
@@ -95,7 +95,7 @@ async fn text_of(store: &Etcd, key: &str) -> Option<String> {
     found.value.map(|entry| String::from_utf8_lossy(entry.value()).into_owned())
 }
 
-/// The next `count` events, as lines one can read.
+/// Returns the next `count` events.
 async fn next_events(watch: &mut Watch, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -120,7 +120,7 @@ fn current_of(error: CommitError) -> Option<(Revision, String)> {
     current.value.map(|entry| (entry.revision(), String::from_utf8_lossy(entry.value()).into_owned()))
 }
 
-/// Waits for something that must happen, without waiting for ever.
+/// Waits for something that must happen, with a timeout.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(peer::PATIENCE, work).await.expect("this takes too long")
 }

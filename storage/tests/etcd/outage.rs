@@ -1,4 +1,4 @@
-//! The way to etcd fails and comes back.
+//! The connection to etcd fails and comes back.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
-    // Only the answers of the first member stop; the second is another way to the same etcd.
+    // Only the responses of the first member are lost; the second leads to the same etcd.
     let etcd = Peer::start(need!("etcd"), 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let a = connect(options([proxy.endpoint(), etcd.endpoint(0)])).await;
@@ -65,15 +65,15 @@ async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
     let mut watch = a.watch(Range::all(), first.revision).await.unwrap();
     proxy.swallow_answers();
     update(&b, &first, "1").await;
-    // Nobody reads from `a`, so that only its own signs of life can find the silence out.
+    // No client reads from `a`, so only its own heartbeats can detect the silence.
     assert_eq!(told(&next_events(&mut watch, 1).await), ["a: 0 -> 1"]);
     assert_eq!(text_of(&a, "a").await.as_deref(), Some("1"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_feed_keeps_its_watch() {
-    // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The
-    // feed then took it for dead, over and over.
+    // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The feed then took
+    // it for dead, over and over.
     let etcd = Peer::start(need!("etcd"), 1).await;
     let mut restless = options(etcd.endpoints());
     restless.timeouts.request = Duration::from_millis(300);
@@ -97,7 +97,7 @@ async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_righ
     let mut everything = a.watch(Range::all(), kept.revision).await.unwrap();
     let mut quiet = a.watch(Range::key("nothing-happens-here"), kept.revision).await.unwrap();
 
-    // While `a` sees nothing, things change and their history is forgotten.
+    // While `a` is disconnected, entries change and the history is compacted.
     proxy.black_hole();
     let changed = update(&b, &changed, "2").await;
     delete(&b, &deleted).await;
@@ -115,7 +115,7 @@ async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_righ
     let listed = soon(a.list(Range::all(), Page::default())).await.unwrap();
     let expected = [added, changed.clone(), kept, recreated].map(|event| event.current.unwrap());
     assert_eq!(listed.value.entries, expected);
-    // From here on everything is as ever, on the server that was cut off too.
+    // From here on everything works, also on the server that was disconnected.
     let mut watch = a.watch(Range::all(), listed.revision).await.unwrap();
     let again = update(&a, &changed, "3").await;
     assert_eq!(next_events(&mut watch, 1).await, [again]);
@@ -128,10 +128,10 @@ async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history()
     let one = create(&a, "a", "1").await;
     let two = update(&a, &one, "2").await;
     let gone = delete(&a, &two).await;
-    // Loaded after the fact, so that this server has none of it in memory.
+    // Connected afterwards, so that this server has none of the history in memory.
     let b = connect(options(etcd.endpoints())).await;
     let mut client = etcd.client(0).await.unwrap();
-    // Exactly at the delete: etcd lets a watch begin there, and may leave the delete out.
+    // Exactly at the delete: etcd lets a watch begin there, and may omit the delete.
     client.compact(gone.revision.0 as i64, None).await.unwrap();
     for requested in [one.revision, two.revision] {
         let mut watch = b.watch(Range::all(), requested).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_compaction_during_the_load_makes_it_start_over() {
     };
     futures::future::join_all((0..30).map(write)).await;
 
-    // Slow enough that the first attempt is still under way when its revision is forgotten.
+    // Slow enough that the first attempt is still in progress when its revision is compacted.
     let proxy = Proxy::start(etcd.port(0)).await;
     proxy.delay(Duration::from_millis(10));
     let loading = tokio::spawn(connect(options([proxy.endpoint()])));

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::peer::{Etcd as Peer, Proxy};
 use crate::{connect, create, next_events, options, text_of, told, update, value};
 
-/// An authority, and what it has signed: a member's certificate and a client's.
+/// A certificate authority, a member's certificate and a client's.
 struct Certificates {
     folder: TempDir,
     ca: String,
@@ -32,7 +32,7 @@ impl Certificates {
             (params.signed_by(&key, &ca).unwrap().pem(), key.serialize_pem())
         };
         let folder = tempfile::tempdir().unwrap();
-        // The name is not the host of the endpoint, so the client must be told which one to expect.
+        // The name is not the host of the endpoint, so the client must be configured to expect it.
         let (certificate, key) = sign(&["etcd.example"]);
         let token = KeyPair::generate().unwrap();
         for (name, text) in [
@@ -60,7 +60,7 @@ impl Certificates {
         }
     }
 
-    /// etcd's own idea of a client, to set up users with.
+    /// Returns etcd's own client, to set up users.
     async fn administrator(&self, endpoint: &str, user: Option<(&str, &str)>) -> Client {
         let tls = TlsOptions::new()
             .ca_certificate(etcd_client::Certificate::from_pem(&self.ca))
@@ -87,8 +87,8 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let (ca, certificate) = (certificates.path("ca.pem"), certificates.path("member.pem"));
     let key = certificates.path("member.key");
     let mut flags = vec!["--client-cert-auth", "--trusted-ca-file", &ca, "--cert-file", &certificate];
-    // Tokens that last a second, so that the client must fetch new ones while we look. Signed ones, because
-    // those also die with every change of a role.
+    // Tokens last a second, so that the client must renew them during the test. They are signed (JWT), because such
+    // tokens also become invalid with every change of a role.
     let (public, private) = (certificates.path("token.pub"), certificates.path("token.key"));
     let token = format!("jwt,pub-key={public},priv-key={private},sign-method=ES256,ttl=1s");
     flags.extend(["--key-file", &key, "--auth-token", &token]);
@@ -114,14 +114,14 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let first = create(&server, "a", "1").await;
     let mut watch = server.watch(Range::all(), first.revision).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    // The token has run out, and nobody reads or writes on this server: its watch alone must notice.
+    // The token has expired, and no client reads or writes on this server: its watch alone must notice.
     proxy.cut();
     let second = update(&other, &first, "2").await;
     assert_eq!(told(&next_events(&mut watch, 1).await), ["a: 1 -> 2"]);
     assert_eq!(text_of(&server, "a").await.as_deref(), Some("2"));
     server.compact(second.revision).await.unwrap();
 
-    // A role that may no longer write is said so, and reading goes on.
+    // A role without the right to write makes the store read-only, and reads continue.
     let mut root = certificates.administrator(&endpoint, Some(("root", "root"))).await;
     root.role_grant_permission("holon", below_holon(PermissionType::Read)).await.unwrap();
     let error = server.commit(Key::from("b"), Expect::Absent, value("1")).await.unwrap_err();

@@ -39,7 +39,7 @@ async fn no_update_is_lost_when_all_servers_write_one_key() {
                 let expect = Expect::Revision(entry.revision());
                 match store.commit(entry.key().clone(), expect, value(next.to_string())).await {
                     Ok(event) => (entry, written) = (event.current.unwrap(), written + 1),
-                    // The loser knows what is there and needs no read.
+                    // A conflict contains the current entry, so no read is necessary.
                     Err(CommitError::Conflict { current }) => entry = current.value.unwrap(),
                     Err(error) => panic!("{error}"),
                 }
@@ -65,7 +65,7 @@ async fn a_thousand_readers_share_a_few_questions() {
     let key = Key::from("a");
     let reads = futures::future::join_all((0..1000).map(|_| server.get(&key))).await;
     assert!(reads.iter().all(|read| read.as_ref().is_ok_and(|found| found.value.is_some())));
-    // Each question takes a tenth of a second at least. One at a time they would take minutes.
+    // Each request takes at least a tenth of a second. One at a time they would take minutes.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
@@ -129,7 +129,7 @@ async fn old_history_is_forgotten_by_itself() {
         .await;
         assert_eq!(server.get(&two.key).await.unwrap().value, two.current);
     }
-    // etcd itself has forgotten: a plain client cannot read there either.
+    // etcd itself has compacted: a plain client cannot read that revision either.
     let mut client = etcd.client(0).await.unwrap();
     let past = etcd_client::GetOptions::new().with_revision(one.revision.0 as i64 - 1);
     let error = client.get("any", Some(past)).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn the_feed_ends_with_the_last_handle_and_not_before() {
     drop(clone);
     soon(feed).await.unwrap();
 
-    // Without its feed a store does not pretend to know anything.
+    // Without its feed a store reports that it is unavailable.
     let (store, feed) = storage::etcd::Etcd::connect(options(etcd.endpoints())).await.unwrap();
     drop(feed);
     let error = store.get(&Key::from("a")).await.unwrap_err();

@@ -1,9 +1,9 @@
-//! Real etcd members for tests, and a proxy to spoil the way to them.
+//! Real etcd members for tests, and a proxy that injects network faults.
 //!
-//! The programs come from `hack/peers`. Where they are missing a test says so and passes, unless
-//! `HOLON_REQUIRE_PEERS=1`, which is what continuous integration sets.
+//! The programs come from `hack/peers`. If they are missing, a test prints that it is skipped and passes, unless
+//! `HOLON_REQUIRE_PEERS=1` is set, as in continuous integration.
 
-/// Leaves the test if the program is not installed.
+/// Returns from the test if the program is not installed.
 macro_rules! need {
     ($program:expr) => {
         match peers::need(std::thread::current().name().unwrap_or("a test"), $program) {
@@ -28,7 +28,7 @@ pub(crate) use proxy::Proxy;
 /// Generous: the machine may be building something else meanwhile.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An etcd of one or more members and what can be asked of them, gone when dropped.
+/// An etcd of one or more members. Killed when dropped.
 pub(crate) struct Etcd(peers::Etcd);
 
 impl Deref for Etcd {
@@ -50,7 +50,7 @@ impl Etcd {
         Self::start_with(program, members, "http", &[]).await
     }
 
-    /// With more flags, and perhaps `https` for clients.
+    /// Starts etcd with additional flags; `scheme` may be `https` for clients.
     pub(crate) async fn start_with(
         program: PathBuf,
         members: usize,
@@ -60,7 +60,7 @@ impl Etcd {
         Etcd(peers::Etcd::start_with(program, members, scheme, flags, &std::env::temp_dir()))
     }
 
-    /// Which member leads.
+    /// Returns the index of the leader.
     pub(crate) async fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -79,7 +79,7 @@ impl Etcd {
         panic!("no member leads");
     }
 
-    /// A plain client of one member.
+    /// Returns a plain client of one member.
     pub(crate) async fn client(&self, index: usize) -> Result<etcd_client::Client, etcd_client::Error> {
         let options = etcd_client::ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(1))
@@ -87,13 +87,13 @@ impl Etcd {
         etcd_client::Client::connect([self.endpoint(index)], Some(options)).await
     }
 
-    /// One number the first member counts, by how its line begins.
+    /// Returns a metric of the first member, by the beginning of its line.
     pub(crate) async fn metric(&self, line: &str) -> f64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port(0))).await.expect("etcd listens");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.expect("etcd reads");
         let mut text = String::new();
         stream.read_to_string(&mut text).await.expect("etcd answers");
-        // etcd leaves out what it has not counted yet.
+        // etcd omits counters that are zero.
         let Some(found) = text.lines().find(|found| found.starts_with(line)) else { return 0.0 };
         found.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy that can be told to misbehave.
+//! A TCP proxy that injects faults.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flow {
     Both,
-    /// What the client says arrives; what the server answers does not.
+    /// Requests arrive; responses are lost.
     OnlyUp,
     Neither,
 }
@@ -22,7 +22,7 @@ enum Flow {
 struct Behaviour {
     flow: Flow,
     delay: Duration,
-    /// Connections opened under an earlier number are closed.
+    /// Connections that were opened under an earlier number are closed.
     generation: u64,
 }
 
@@ -51,22 +51,22 @@ impl Proxy {
         self.behaviour.send_modify(|now| now.generation += 1);
     }
 
-    /// Swallows answers from now on, while requests still arrive.
+    /// Loses responses from now on, while requests still arrive.
     pub(crate) fn swallow_answers(&self) {
         self.behaviour.send_modify(|now| now.flow = Flow::OnlyUp);
     }
 
-    /// Lets nothing through in either direction, and closes nothing.
+    /// Passes nothing in either direction, and closes nothing.
     pub(crate) fn black_hole(&self) {
         self.behaviour.send_modify(|now| now.flow = Flow::Neither);
     }
 
-    /// Adds to the time everything takes.
+    /// Delays everything.
     pub(crate) fn delay(&self, delay: Duration) {
         self.behaviour.send_modify(|now| now.delay = delay);
     }
 
-    /// Behaves again. Connections that have missed something are closed.
+    /// Removes all faults. Connections that have lost data are closed.
     pub(crate) fn heal(&self) {
         self.behaviour.send_modify(|now| {
             now.generation += u64::from(now.flow != Flow::Both);

@@ -1,12 +1,12 @@
-//! Judges a recorded run.
+//! Checks a recorded run.
 //!
-//! Linearizability is hard to check in general, because the order of writes must be guessed. Here it need not
-//! be: revisions are the order. So it is enough to put all writes in that order and to look at each call:
+//! Linearizability is hard to check in general, because the order of writes must be guessed. Here it need not be:
+//! revisions are the order. So it is enough to put all writes in that order and to check each call:
 //!
-//! * real time: what begins after something was known has a newer revision, or reads at least that one;
+//! * real time: a call that begins after a revision was known writes a newer one, or reads at least that one;
 //! * expectations: every write found what it expected, every conflict did not;
-//! * reads: every answer is the state at its revision;
-//! * watches: every write once, in order, nothing else, and nothing after it was said to be complete.
+//! * reads: every result is the state at its revision;
+//! * watches: every write is delivered once and in order, nothing else is, and nothing after the watch was complete.
 
 mod log;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::range::Key;
 use crate::store::{At, Change, Entry, Event, Revision};
 use log::Log;
 
-/// A broken promise, with what shows it.
+/// A broken promise, with its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// An acknowledged write is not in the history.
@@ -27,31 +27,31 @@ pub enum Violation {
     Phantom { event: Event },
     /// Two different writes have one revision.
     ReusedRevision { one: Event, other: Event },
-    /// The acknowledgement does not fit the request.
+    /// The result of a commit does not fit the request.
     WrongAnswer { asked: String, event: Event },
-    /// The write did not follow on what was there: a lost update.
+    /// The write replaced another entry than the one before it: a lost update.
     WrongPrevious { event: Event, really: Option<Entry> },
     /// A write got a revision that a client had already observed as past when it began.
     WrittenIntoThePast { event: Event, known: Revision },
-    /// A read, or the answer to a loser, is older than what was known when it began.
+    /// A read, or the current entry in a conflict, is older than what was known when the call began.
     StaleRead { read: Revision, known: Revision, what: String },
-    /// What was read is not what was there at that revision.
+    /// A read returned something else than the state at its revision.
     WrongRead { key: Key, read: At<Option<Entry>>, really: Option<Entry> },
-    /// A write lost although what it was told would have let it win.
+    /// A write conflicted although the entry in the conflict meets its expectation.
     FalseConflict { told: At<Option<Entry>>, asked: String },
-    /// Watch: an event came again.
+    /// Watch: an event was delivered again.
     Duplicated { event: Event },
-    /// Watch: an event came after a newer one.
+    /// Watch: an event was delivered after a newer one.
     Reordered { event: Event, newer: Revision },
-    /// Watch: an event never came, although the watch said to be complete beyond it.
+    /// Watch: an event was never delivered, although the watch claimed to be complete beyond it.
     Missed { event: Event },
-    /// Watch: an event came after the watch had said to be complete beyond it.
+    /// Watch: an event was delivered after the watch claimed to be complete beyond it.
     Outrun { event: Event, said: Revision },
-    /// Watch: it said to be complete up to `said`, and later only up to `now`.
+    /// Watch: it claimed to be complete up to `said`, and later only up to `now`.
     WentBack { said: Revision, now: Revision },
-    /// Watch: an event of a key that is not watched.
+    /// Watch: an event has a key outside the watched range.
     OutOfRange { event: Event },
-    /// Watch: it stopped at `at`, although there was more.
+    /// Watch: it stopped at `at`, although there were more events.
     Stuck { at: Revision, goal: Revision },
 }
 
@@ -64,7 +64,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// A call that begins after a revision was observed must not fall behind it.
+/// Checks that a call that begins after a revision was observed does not fall behind it.
 fn real_time(history: &History, log: &Log) -> Vec<Violation> {
     let mut known: Vec<(Instant, Revision)> = Vec::new();
     for call in &history.calls {
@@ -84,7 +84,7 @@ fn real_time(history: &History, log: &Log) -> Vec<Violation> {
             floor = floor.max(revision);
         }
         violations.extend(match &call.what {
-            // A write without an answer happened, if it did, after it was asked for.
+            // A write without a result happened, if at all, after its call began.
             What::Commit { outcome: Outcome::Committed(_) | Outcome::Unknown, .. } => log
                 .event_of(place)
                 .filter(|event| event.revision <= floor)
@@ -100,7 +100,7 @@ fn real_time(history: &History, log: &Log) -> Vec<Violation> {
     violations
 }
 
-/// The newest revision this call's client knows of, once it is answered.
+/// Returns the newest revision that this call's client knows once the call has returned.
 fn revision(what: &What) -> Option<Revision> {
     match what {
         What::Commit { outcome: Outcome::Committed(event), .. } => Some(event.revision),
@@ -111,7 +111,7 @@ fn revision(what: &What) -> Option<Revision> {
     }
 }
 
-/// Whether an answer is true at its revision.
+/// Checks that a result is the state at its revision.
 fn answer(call: &Call, log: &Log) -> Vec<Violation> {
     let differs = |key: &Key, read: At<Option<Entry>>| {
         let really = log.at(key, read.revision).cloned();

@@ -1,4 +1,4 @@
-//! Writes down what clients do and what they are answered.
+//! Records the calls of clients and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::range::{Key, Range};
 use crate::store::watch::{Batch, Watch};
 use crate::store::{At, Change, CommitError, Entry, Event, Expect, Page, ReadError, Revision, Store};
 
-/// A watch that has not come to the newest revision after so long is stuck.
+/// A watch that has not reached the newest revision after this time is stuck.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
-/// Shared by all clients of a run; cloning it gives another handle.
+/// A recorder that all clients of a run share; a clone is another handle.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Shared>);
 
@@ -25,8 +25,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Reads what is there; everything after that must be explained by recorded calls. No other writer may
-    /// write to `range` or compact history that the recorder has not read: it reads at the end of every run.
+    /// Reads the entries of the range; recorded calls must explain every later change. No other client may write to
+    /// `range`, or compact history that the recorder has not read: it reads at the end of every run.
     pub async fn start(store: &dyn Store, range: Range) -> Result<Recorder, ReadError> {
         let read = store.list(range.clone(), Page::default()).await?;
         let start = At { revision: read.revision, value: read.value.entries };
@@ -39,18 +39,17 @@ impl Recorder {
         self.0.clock.elapsed().as_nanos() as Instant
     }
 
-    /// The calls and watches so far.
+    /// Returns the calls and watches so far.
     pub fn so_far(&self) -> History {
         self.0.history.lock().clone()
     }
 
-    /// The revision before everything recorded.
+    /// Returns the revision before everything recorded.
     pub fn start_revision(&self) -> Revision {
         self.0.history.lock().start.revision
     }
 
-    /// Reads everything a last time, brings the witness to the newest revision, and returns all that was
-    /// recorded.
+    /// Reads everything a last time, reads the witness up to the newest revision, and returns the recorded history.
     pub async fn finish(&self, store: &dyn Store) -> Result<History, ReadError> {
         self.list(store, None, None).await?;
         self.witness(store).await?;
@@ -64,7 +63,7 @@ impl Recorder {
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
-        // Recorded before the call: it counts as called even if its future is dropped.
+        // Recorded before the call, so that it counts as begun even if its future is dropped.
         let what =
             What::Commit { key: key.clone(), expect, change: change.clone(), outcome: Outcome::Unknown };
         let place = self.began(what);
@@ -90,7 +89,7 @@ impl Recorder {
         Ok(answer)
     }
 
-    /// Lists the whole range, in pages if there is a limit: now, or at a past revision.
+    /// Lists the whole range, now or at a past revision, and in pages if there is a limit.
     pub async fn list(
         &self,
         store: &dyn Store,
@@ -126,7 +125,7 @@ impl Recorder {
         Ok(RecordedWatch { recorder: self.clone(), watch, place: history.watches.len() - 1 })
     }
 
-    /// Resumes the witness where it stopped, perhaps in an earlier life of the store, and reads to the head.
+    /// Resumes the witness where it stopped, possibly before the store was reopened, and reads to the head.
     pub(super) async fn witness(&self, store: &dyn Store) -> Result<(), ReadError> {
         let (range, after) = {
             let witness = &self.0.history.lock().watches[0];
@@ -134,7 +133,7 @@ impl Recorder {
         };
         let head = store.list(range.clone(), Page { limit: Some(0), ..Page::default() }).await?.revision;
         if head < after {
-            // The store has forgotten what it once said; the calls that vanished will show in the check.
+            // The store has lost acknowledged revisions; the check will report the lost calls.
             return Ok(());
         }
         let watch = store.watch(range, after).await?;
@@ -153,7 +152,7 @@ impl Recorder {
     }
 }
 
-/// A watch that writes down what it delivers.
+/// A watch whose events are recorded.
 #[derive(Debug)]
 pub struct RecordedWatch {
     recorder: Recorder,
@@ -162,7 +161,7 @@ pub struct RecordedWatch {
 }
 
 impl RecordedWatch {
-    /// Cancel-safe, like the watch itself.
+    /// Records the next batch. Cancel-safe, like the watch itself.
     pub async fn next(&mut self) -> Result<(), ReadError> {
         let outcome = self.watch.next().await;
         let now = self.recorder.now();
@@ -178,7 +177,7 @@ impl RecordedWatch {
         })
     }
 
-    /// Asks how far the watch is complete, and holds it to that.
+    /// Records the revision up to which the watch claims to be complete.
     pub fn through(&mut self) -> Revision {
         let through = self.watch.through();
         let now = self.recorder.now();
@@ -190,7 +189,7 @@ impl RecordedWatch {
         through
     }
 
-    /// Reads until the watch is complete up to `goal`. If it gets stuck, the record says so.
+    /// Reads until the watch is complete up to `goal`. Records it if the watch gets stuck.
     pub async fn until(&mut self, goal: Revision) -> Result<(), ReadError> {
         let started = std::time::Instant::now();
         let mut patience = Duration::from_millis(1);

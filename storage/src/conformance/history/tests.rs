@@ -1,4 +1,4 @@
-//! Recording through bad weather: a store that fails now and then, and one that lies about it.
+//! Recorded runs on a store with failing calls, and on one that reports failures wrongly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use crate::memory::Memory;
 use crate::store::watch::Watch;
 use crate::store::{Boxed, CommitError, Listing, Page, Store};
 
-/// Memory behind a bad line: every few calls fail, some before and some after they took effect.
+/// An in-memory store of which every few calls fail, some before and some after they took effect.
 #[derive(Debug, Default)]
 struct Flaky {
     inner: Memory,
     calls: AtomicUsize,
-    /// Says "not written" of some writes that were.
+    /// Whether it reports "not written" for some writes that happened.
     lies: bool,
 }
 
@@ -63,7 +63,7 @@ impl Store for Flaky {
     }
 }
 
-/// Two runs on a bad line, then the same memory over a good one.
+/// Records two runs on the failing store, then one on the same memory without failures.
 async fn record(lies: bool) -> History {
     let inner = Memory::new();
     let store: Arc<dyn Store> = Arc::new(Flaky { inner: inner.clone(), lies, ..Flaky::default() });

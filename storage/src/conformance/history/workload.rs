@@ -1,4 +1,4 @@
-//! Clients that get in each other's way: few keys, many writers, readers and watchers beside them.
+//! Clients with conflicts: few keys, many writers, and readers and watchers beside them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::Recorder;
 use crate::range::{Key, Range};
 use crate::store::{Change, CommitError, Expect, Revision, Store};
 
-/// What every client will do is decided by the seed; in which order they get to do it is not.
+/// The seed determines the calls of every client, but not the order between clients.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub seed: u64,
@@ -24,7 +24,7 @@ pub struct Workload {
     pub writers: usize,
     pub readers: usize,
     pub watchers: usize,
-    /// Calls each writer and each reader makes, unless stopped before.
+    /// The calls of each writer and each reader, unless stopped before.
     pub calls: usize,
     stopped: Arc<AtomicBool>,
 }
@@ -44,18 +44,18 @@ impl Workload {
         }
     }
 
-    /// Lets every client of this workload and its clones finish the call it is in, and make no other, now or
-    /// in a later run: to go on, start a new workload with the same recorder.
+    /// Makes every client of this workload and its clones stop after its current call, now and in later runs. To
+    /// continue, start a new workload with the same recorder.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Runs all clients to their end. Errors of the store are part of the record, never of this function.
+    /// Runs all clients to their end. Errors of the store are recorded, never returned.
     pub async fn run(&self, store: &Arc<dyn Store>, recorder: &Recorder) {
         let (end, ended) = watch::channel(false);
         let mut clients = JoinSet::new();
         let mut watchers = JoinSet::new();
-        // Another run of the same seed does other things, or its values would not be unique.
+        // Another run of the same seed makes other calls; otherwise its values would not be unique.
         let life = recorder.now();
         for nth in 0..self.writers {
             clients.spawn(self.client(store, recorder, life, nth).write());
@@ -69,7 +69,7 @@ impl Workload {
         clients.join_all().await;
         let _ = end.send(true);
         watchers.join_all().await;
-        // Unavailable now: the next life's witness resumes from here.
+        // The store may be unavailable; the witness is resumed after it was reopened.
         let _ = recorder.witness(&**store).await;
     }
 
@@ -86,7 +86,7 @@ struct Client {
     recorder: Recorder,
     rng: StdRng,
     name: String,
-    /// What this client last heard of each key; others may have changed it since.
+    /// The last known state of each key; other clients may have changed it since.
     believed: HashMap<Key, Expect>,
 }
 
@@ -123,7 +123,7 @@ impl Client {
                 Err(CommitError::Conflict { current }) => Some(current.value.map(|entry| entry.revision())),
                 Err(_) => None,
             };
-            // Now and then it forgets to look, and its next write must lose.
+            // Sometimes the client ignores the new state, so that its next write must conflict.
             if let Some(heard) = heard.filter(|_| self.rng.random_bool(0.9)) {
                 self.believed.insert(key, heard.map_or(Expect::Absent, Expect::Revision));
             }
@@ -153,15 +153,15 @@ impl Client {
         }
     }
 
-    /// Watches now this, now that, from where it left off or from an earlier revision, and reads the last
-    /// watch to the end.
+    /// Opens one watch after another, from where the last one ended or from an earlier revision, and reads the last one
+    /// to the end.
     async fn watch(mut self, mut end: watch::Receiver<bool>) {
         let all = Range::prefix(self.workload.prefix.as_str());
         let mut after = self.recorder.start_revision();
         loop {
             let range = if self.rng.random_bool(0.6) { all.clone() } else { Range::key(self.some_key()) };
             let Ok(mut watch) = self.recorder.watch(&*self.store, range, after).await else {
-                // Compacted or unavailable: another revision may do, unless it is all over.
+                // Compacted or unavailable: another revision may work, unless the run has ended.
                 match self.head().await {
                     Some(head) if !*end.borrow() => after = head,
                     _ => return,
@@ -180,11 +180,11 @@ impl Client {
             }
             if *end.borrow_and_update() {
                 let Some(head) = self.head().await else { return };
-                // Stuck or broken off, the record says so.
+                // A watch that is stuck or failed is recorded.
                 let _ = watch.until(head).await;
                 return;
             }
-            // Resume where this watch ended, or go back a little and see the same again.
+            // Resume where this watch ended, or a little earlier, which repeats some events.
             let back = if self.rng.random_bool(0.5) { self.rng.random_range(0..20) } else { 0 };
             after = Revision(watch.through().0.saturating_sub(back)).max(self.recorder.start_revision());
         }

@@ -1,4 +1,4 @@
-//! Two stores, one operation at a time.
+//! Runs operations on two stores, one at a time.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,33 +14,33 @@ use crate::store::{
     At, Change, CommitError, Entry, Event, Expect, Listing, Page, ReadError, Revision, Store,
 };
 
-/// Open watches and unfinished lists, each: enough to overlap, few enough to be met again.
+/// Maximum number of open watches, and of unfinished lists: enough to overlap, few enough to be used again.
 const OPEN_MAX: usize = 4;
-/// A watch that is not there after so long is stuck.
+/// A watch that has not caught up after this time is stuck.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
-/// Whether an operation was answered.
+/// Whether an operation returned a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepResult {
     Done,
-    /// The subject did not answer. It must be reopened before the next operation.
+    /// The subject returned no result. It must be reopened before the next operation.
     Interrupted,
 }
 
-/// A model and a subject that must answer alike.
+/// A model and a subject that must return the same.
 #[derive(Debug)]
 pub struct LockStep {
     model: Arc<dyn Store>,
     subject: Arc<dyn Store>,
-    /// Every event so far, as both stores have told it; and what they add up to.
+    /// All events so far, as both stores returned them; `current` is the resulting state.
     log: Vec<Event>,
     current: BTreeMap<Key, Entry>,
     compacted: Revision,
     lists: Vec<(Range, Page)>,
     watches: Vec<Pair>,
-    /// A commit the subject was asked for and has not answered: only reopening it will tell.
+    /// A commit for which the subject returned no result: only reopening it shows the outcome.
     in_doubt: Option<(Key, Expect, Change)>,
-    /// A compaction likewise.
+    /// A compaction for which the subject returned no result.
     forgetting: Option<Revision>,
 }
 
@@ -52,18 +52,18 @@ struct Pair {
     subject: Watch,
 }
 
-/// How far a watch was read.
+/// The end of reading a watch.
 #[derive(PartialEq)]
 enum Progress {
-    /// To the newest revision.
+    /// The newest revision.
     Caught,
-    /// To where it was told Compacted.
+    /// The error `Compacted`.
     Told,
     Interrupted,
 }
 
 impl LockStep {
-    /// Both stores must be fresh.
+    /// Creates a pair. Both stores must be new.
     pub fn new(model: Arc<dyn Store>, subject: Arc<dyn Store>) -> Self {
         LockStep {
             model,
@@ -78,13 +78,13 @@ impl LockStep {
         }
     }
 
-    /// The newest revision both have told.
+    /// Returns the newest revision that both stores have returned.
     pub fn head(&self) -> Revision {
         self.log.last().map_or(Revision::ZERO, |event| event.revision)
     }
 
-    /// Runs `op` on both. If this future is dropped, or says [`StepResult::Interrupted`], reopen the subject before
-    /// the next step.
+    /// Runs `op` on both stores. If this future is dropped, or returns [`StepResult::Interrupted`], reopen the subject
+    /// before the next step.
     pub async fn step(&mut self, op: &Op) -> Result<StepResult, Disagreement> {
         match op.clone() {
             Op::Put { key: nth, expect, value } => {
@@ -134,8 +134,8 @@ impl LockStep {
         }
     }
 
-    /// Goes on with a subject that was closed or killed and opened again. It must have everything it
-    /// acknowledged, and at most what it was asked for beside that. Watches resume where they were.
+    /// Continues with a subject that was closed or killed and opened again. It must have every acknowledged write, and
+    /// besides at most the one that is in doubt. Watches resume where they were.
     pub async fn reopen(&mut self, subject: Arc<dyn Store>) -> Result<(), Disagreement> {
         self.subject = subject;
         let now = self.subject.get(&key(0)).await.map(|read| read.revision);
@@ -151,7 +151,7 @@ impl LockStep {
         }
         self.compare_all().await?;
         for mut pair in std::mem::take(&mut self.watches) {
-            // Memory forgets nothing by being reopened, so it may still be ahead of what was resumed here.
+            // Reopening does not compact memory, so it may have history that the subject no longer has.
             let model = self.model.watch(pair.range.clone(), pair.seen).await;
             match (model, self.subject.watch(pair.range.clone(), pair.seen).await) {
                 (Ok(model), Ok(subject)) => {
@@ -164,7 +164,7 @@ impl LockStep {
         Ok(())
     }
 
-    /// A compaction that was not answered may have happened, whole or in part.
+    /// Determines how much of a compaction without a result has happened: all, part or none of it.
     async fn settle_compaction(&mut self, through: Revision) -> Result<(), Disagreement> {
         match self.subject.watch(Range::all(), self.compacted).await {
             Err(ReadError::Compacted { oldest, .. }) if oldest <= through.min(self.head()) => {
@@ -212,7 +212,7 @@ impl LockStep {
         })
     }
 
-    /// The subject goes first: if it cannot say whether it wrote, the model must not have.
+    /// Commits to the subject first: if its result is unknown, the model must not have written.
     async fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<StepResult, Disagreement> {
         let on = format!("{change:?} of {key:?} expecting {expect:?}");
         self.in_doubt = Some((key.clone(), expect, change.clone()));
@@ -270,8 +270,8 @@ impl LockStep {
         }
     }
 
-    /// Reads both watches to the newest revision. Both must deliver what is in the log. Only a watch that is
-    /// behind compaction may say so instead; whether it notices depends on how it keeps its place, so the two
+    /// Reads both watches up to the newest revision. Both must deliver the events of the log. Only a watch that is
+    /// behind compaction may return `Compacted` instead; whether it does depends on how its cursor works, so the two
     /// need not agree on that.
     async fn read(&self, pair: &mut Pair) -> Result<Progress, Disagreement> {
         let wanted: Vec<_> = (self.log.iter())

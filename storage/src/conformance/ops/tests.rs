@@ -1,4 +1,4 @@
-//! The executor, checked: equal stores agree, and a wrong one is found and reduced to its cause.
+//! Tests of the executor: equal stores agree, and the difference of a wrong one is found and reduced to its cause.
 
 use super::*;
 use crate::memory::Memory;
@@ -11,7 +11,7 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(Memory::new())
 }
 
-/// A store with one mistake.
+/// A store with one bug.
 #[derive(Debug)]
 struct Flawed {
     inner: Memory,
@@ -24,7 +24,7 @@ enum Flaw {
     ForgetsToCount,
     IgnoresCompaction,
     WatchesFromNow,
-    /// Answers the third write "unknown" and has not done it; or has.
+    /// Returns "unknown" for the third write, which has or has not happened.
     Dies {
         after_writing: bool,
     },
@@ -102,7 +102,7 @@ async fn a_flaw_is_found_and_reduced_to_its_cause() {
     check(Flaw::WatchesFromNow, 3).await;
 }
 
-/// A commit without an answer happened or not; the model follows whatever the reopened subject says.
+/// A commit without a result has or has not happened; the model follows the reopened subject.
 #[tokio::test]
 async fn a_subject_that_dies_in_a_write_may_have_written_it_or_not() {
     for after_writing in [false, true] {

@@ -1,4 +1,4 @@
-//! All writes of a run in the order of their revisions, each with the call that asked for it.
+//! All writes of a run in the order of their revisions, each with the call that requested it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,14 +10,14 @@ pub(super) struct Log {
     start: Revision,
     events: BTreeMap<Revision, Event>,
     acknowledged: HashSet<Revision>,
-    /// The write each call made, by the call's place.
+    /// The write of each call, by the index of the call.
     by_call: HashMap<usize, Revision>,
-    /// What each key was, since when.
+    /// The versions of each key, each with its first revision.
     versions: BTreeMap<Key, Vec<(Revision, Option<Entry>)>>,
 }
 
 impl Log {
-    /// Collects what writers were told and what watches delivered, and finds who asked for it.
+    /// Collects the acknowledged writes and the delivered events, and finds the call of each.
     pub(super) fn of(history: &History) -> (Log, Vec<Violation>) {
         let mut log = Log {
             start: history.start.revision,
@@ -54,7 +54,7 @@ impl Log {
             let asked = format!("{change:?} of {key:?} expecting {expect:?}");
             violations.push(Violation::WrongAnswer { asked, event: event.clone() });
         }
-        // Even an equal event: two writers cannot both have made it.
+        // Even an equal event: two calls cannot both have written it.
         if !self.acknowledged.insert(event.revision) {
             let one = self.events[&event.revision].clone();
             violations.push(Violation::ReusedRevision { one, other: event.clone() });
@@ -65,12 +65,12 @@ impl Log {
         violations
     }
 
-    /// Every unacknowledged write must be one that was requested and got no answer.
+    /// Finds the call of every unacknowledged write among the calls without a result.
     fn find_askers(&mut self, history: &History) -> Vec<Violation> {
         let mut open: Vec<_> = (history.calls.iter().enumerate())
             .filter(|(_, call)| matches!(call.what, What::Commit { outcome: Outcome::Unknown, .. }))
             .collect();
-        // Equal deletes are interchangeable; the earliest is the one most likely to be in time.
+        // Equal deletes are interchangeable; the earliest is the most likely to have been in time.
         open.sort_by_key(|(_, call)| call.began);
         let mut violations = Vec::new();
         for event in self.events.values().filter(|event| !self.acknowledged.contains(&event.revision)) {
@@ -97,7 +97,7 @@ impl Log {
         }
     }
 
-    /// Every write must have found what was there before it.
+    /// Checks that every write replaced the entry before it.
     pub(super) fn chain(&self) -> Vec<Violation> {
         let broken = self.events.values().filter_map(|event| {
             let really = self.at(&event.key, Revision(event.revision.0.saturating_sub(1)));
@@ -107,9 +107,9 @@ impl Log {
         broken.collect()
     }
 
-    /// What `key` was at `revision`.
+    /// Returns the entry of `key` at `revision`.
     pub(super) fn at(&self, key: &Key, revision: Revision) -> Option<&Entry> {
-        // What was there at the start was there at any time before the first write.
+        // The entries at the start are those of any revision before the first write.
         let revision = revision.max(self.start);
         let versions = self.versions.get(key)?;
         let since = versions.partition_point(|(since, _)| *since <= revision);
@@ -128,14 +128,14 @@ impl Log {
         self.acknowledged.contains(&event.revision)
     }
 
-    /// All events after a revision, oldest first.
+    /// Returns all events after a revision, oldest first.
     pub(super) fn after(&self, revision: Revision) -> impl Iterator<Item = &Event> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.events.range((Excluded(revision), Unbounded)).map(|(_, event)| event)
     }
 }
 
-/// Whether `event` is what this request makes if it succeeds.
+/// Reports whether this request results in `event` if it succeeds.
 fn fits(event: &Event, key: &Key, expect: Expect, change: &Change) -> bool {
     let wrote = match (change, &event.current) {
         (Change::Put(value), Some(entry)) => {

@@ -1,4 +1,4 @@
-//! The checker, checked: a true history passes, and each kind of lie is called by its name.
+//! Tests of the checker: a correct history passes, and each kind of violation is found.
 
 use super::*;
 use crate::conformance::history::{Recorder, Watched};
@@ -7,7 +7,7 @@ use crate::range::Range;
 use crate::store::watch::Batch;
 use crate::store::{CommitError, Expect, Store};
 
-/// Four writes to two keys with all kinds of reads, one call after the other.
+/// Records four writes to two keys with all kinds of reads, one call after the other.
 async fn truth() -> History {
     let store = Memory::new();
     let before = store.commit("run/old".into(), Expect::Absent, put("old")).await.expect("absent");
@@ -32,7 +32,7 @@ fn put(value: &'static str) -> Change {
     Change::Put(value.into())
 }
 
-/// The nth commit that was acknowledged.
+/// Returns the nth acknowledged commit.
 fn acknowledged(history: &mut History, nth: usize) -> &mut Call {
     let committed =
         |call: &&mut Call| matches!(call.what, What::Commit { outcome: Outcome::Committed(_), .. });
@@ -57,7 +57,7 @@ fn is(what: fn(&What) -> bool) -> impl FnMut(&&mut Call) -> bool {
     move |call| what(&call.what)
 }
 
-/// Changes the event of a revision wherever a watch delivered it; `None` takes it away.
+/// Changes the event of a revision wherever a watch delivered it; `None` removes it.
 fn rewatch(history: &mut History, revision: u64, change: impl Fn(&Event) -> Option<Event>) {
     for watched in &mut history.watches {
         for (_, batch) in &mut watched.batches {
@@ -70,7 +70,7 @@ fn rewatch(history: &mut History, revision: u64, change: impl Fn(&Event) -> Opti
     }
 }
 
-/// The other watch, not the witness.
+/// Returns the watch that is not the witness.
 fn watched(history: &mut History) -> &mut Watched {
     history.watches.iter_mut().find(|watched| !watched.witness).expect("there is one")
 }
@@ -145,7 +145,7 @@ async fn a_write_without_an_answer_may_have_happened_or_not() {
     assert_eq!(check(&never), [], "it never happened, and that is fine too");
 }
 
-/// A crash lost the newest acknowledged write, and the store went on with its revision.
+/// A crash lost the newest acknowledged write, and the store reused its revision.
 #[tokio::test]
 async fn a_store_that_forgets_its_newest_write_is_caught() {
     let mut history = truth().await;
@@ -172,7 +172,7 @@ fn tell_twice(history: &mut History) {
     history.calls.push(again);
 }
 
-/// Key `a` goes from one to three; say that three followed on nothing.
+/// Key `a` changes from one to three; its event claims that nothing was there before.
 fn lost_update(history: &mut History) {
     let call = acknowledged(history, 2);
     event(call).previous = None;
@@ -193,7 +193,7 @@ fn is_conflict(what: &What) -> bool {
     matches!(what, What::Commit { outcome: Outcome::Conflict(_), .. })
 }
 
-/// Lets a read begin and end long after everything else.
+/// Makes a read begin and end long after everything else.
 fn stale(history: &mut History, what: fn(&What) -> bool) {
     let call = history.calls.iter_mut().find(is(what)).expect("there is one");
     (call.began, call.ended) = (1 << 40, Some(1 << 41));

@@ -1,4 +1,4 @@
-//! Judges what one watch delivered: Ordered, Unique, Reliable, Bookmarkable.
+//! Checks the events of one watch: Ordered, Unique, Reliable, Bookmarkable.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ pub(super) fn check(watched: &Watched, log: &Log) -> Vec<Violation> {
     violations
 }
 
-/// Goes through what came, in the order it came.
+/// Checks the events in the order in which they were delivered.
 fn delivered(watched: &Watched) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut seen = HashSet::new();
@@ -42,8 +42,8 @@ fn delivered(watched: &Watched) -> Vec<Violation> {
     violations
 }
 
-/// What the watch should have delivered, by what it said, and did not. The witness was read to the very end,
-/// so there it is also everything beyond.
+/// Checks that no event up to the revision where the watch claimed to be complete is missing. The witness was read to
+/// the end, so no event at all may be missing there.
 fn missed(watched: &Watched, log: &Log) -> Vec<Violation> {
     let seen: HashSet<Revision> =
         watched.batches.iter().flat_map(|(_, batch)| &batch.events).map(|event| event.revision).collect();
