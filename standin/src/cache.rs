@@ -1,8 +1,9 @@
 //! The objects that a stand-in's controllers read.
 //!
-//! They come from the store alone, so every controller sees what is written and nothing else. Timestamps in objects are
-//! whole seconds, and a container may be ready after a tenth of one; so the cache also records, to the nanosecond, when it
-//! observed a pod enter its stage, and which owners could not create objects. Both are lost when a stand-in restarts.
+//! They come from the store alone, so every controller sees all writes and nothing else. Timestamps in objects are
+//! whole seconds, and a container may be ready after a tenth of one; so the cache also records, to the nanosecond, when
+//! it observed a pod enter its stage, and which owners failed to create objects. Both records are lost when a stand-in
+//! restarts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) struct Cache {
     objects: BTreeMap<ObjectKind, BTreeMap<String, BTreeMap<String, Arc<Value>>>>,
     /// Namespaces and names of objects by the uid of their controller.
     by_controller: HashMap<(ObjectKind, String), BTreeSet<(String, String)>>,
-    /// The stage of a pod and since when, by its uid.
+    /// The stage of a pod and when it entered it, by its uid.
     pod_stages: HashMap<String, (PodStage, Timestamp)>,
     /// The last failed create of an owner by its uid: when, and the message of the server.
     create_failures: HashMap<String, (Timestamp, String)>,
@@ -87,26 +88,26 @@ impl Cache {
         self.objects.get(&kind)?.get(namespace)?.get(name).map(|object| &**object)
     }
 
-    /// All objects of a namespace.
+    /// Returns all objects of a namespace.
     pub(crate) fn list(&self, kind: ObjectKind, namespace: &str) -> impl Iterator<Item = &Value> {
         let ns = self.objects.get(&kind).and_then(|namespaces| namespaces.get(namespace));
         ns.into_iter().flat_map(BTreeMap::values).map(|object| &**object)
     }
 
-    /// All objects of all namespaces.
+    /// Returns all objects of all namespaces.
     pub(crate) fn list_all(&self, kind: ObjectKind) -> impl Iterator<Item = &Value> {
         let namespaces = self.objects.get(&kind).into_iter().flat_map(BTreeMap::values);
         namespaces.flat_map(BTreeMap::values).map(|object| &**object)
     }
 
-    /// The objects whose controller is `owner`.
+    /// Returns the objects whose controller is `owner`.
     pub(crate) fn controlled_by(&self, kind: ObjectKind, owner: &Value) -> Vec<&Value> {
         let keys = self.by_controller.get(&(kind, uid(owner).to_owned()));
         let keys = keys.into_iter().flatten();
         keys.filter_map(|(namespace, name)| self.get(kind, namespace, name)).collect()
     }
 
-    /// Objects without a controller that the selector matches.
+    /// Returns the objects that the selector matches and that have no controller.
     pub(crate) fn orphans<'a>(
         &'a self,
         kind: ObjectKind,
@@ -122,7 +123,7 @@ impl Cache {
         self.objects.values().flat_map(BTreeMap::keys).filter(|name| !name.is_empty()).cloned().collect()
     }
 
-    /// The stage of a pod, and since when it is in it.
+    /// Returns the stage of a pod, and when the pod entered it.
     pub(crate) fn pod_stage(&self, pod: &Value, now: Timestamp) -> (PodStage, Timestamp) {
         self.pod_stages.get(uid(pod)).copied().unwrap_or((PodStage::of(pod), now))
     }
@@ -144,7 +145,7 @@ impl Cache {
 
 #[cfg(test)]
 impl Cache {
-    /// A cache with these objects.
+    /// Returns a cache with these objects.
     pub(crate) fn with(objects: impl IntoIterator<Item = (ObjectKind, Value)>, now: Timestamp) -> Cache {
         let mut cache = Cache::default();
         objects.into_iter().for_each(|(kind, object)| cache.put(kind, object, now));

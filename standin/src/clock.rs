@@ -1,7 +1,7 @@
 //! The clock of a stand-in.
 //!
-//! All simulated components use it: for the delay until a container is ready, for back-offs, for CronJobs. A test that holds
-//! the clock can advance it by hours at once.
+//! All simulated components use it: for the delay until a container is ready, for back-offs, for CronJobs. A test that
+//! uses a held clock can advance it by hours at once.
 
 use std::time::Duration;
 
@@ -19,12 +19,13 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The system clock.
+    /// Returns the system clock.
     pub fn running() -> Clock {
         Clock(None)
     }
 
-    /// Stands still until it is advanced. It starts at the system time, because the API server dates objects by that.
+    /// Returns a clock that stands still until it is advanced. It starts at the system time, because the API server
+    /// sets timestamps from that.
     pub fn held() -> Clock {
         Clock(Some(watch::Sender::new(Timestamp::now())))
     }
@@ -44,18 +45,18 @@ impl Clock {
     pub(crate) async fn until(&self, due: Timestamp) {
         match &self.0 {
             None => tokio::time::sleep(between(Timestamp::now(), due)).await,
-            // It fails only after the sender is dropped, and this holds the sender.
+            // This fails only after the sender is dropped, and `self` holds the sender.
             Some(held) => drop(held.subscribe().wait_for(|now| *now >= due).await),
         }
     }
 }
 
-/// A timestamp `by` later, at most [`Timestamp::MAX`].
+/// Returns the timestamp `by` later, at most [`Timestamp::MAX`].
 pub(crate) fn later(timestamp: Timestamp, by: Duration) -> Timestamp {
     timestamp.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// The time from one timestamp to another; zero if the other is earlier.
+/// Returns the time from one timestamp to another; zero if the other is earlier.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }

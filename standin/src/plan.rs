@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::objects::fields::{is_equivalent, name, namespace, uid};
 use crate::objects::kind::ObjectKind;
 
-/// One write. The server refuses it with a conflict if the object has changed since it was read.
+/// One write. The server rejects it with a conflict if the object has changed since it was read.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Write {
     Create {
@@ -157,7 +157,7 @@ impl Plan {
 
 #[cfg(test)]
 impl Plan {
-    /// One line per write except Events and logs.
+    /// Returns one line per write, except for Events and logs.
     pub(crate) fn summary(&self) -> Vec<String> {
         let one = |write: &Write| match write {
             Write::Create { kind, object, .. } => {
@@ -174,7 +174,7 @@ impl Plan {
         self.writes.iter().filter_map(one).collect()
     }
 
-    /// The planned status of an object.
+    /// Returns the planned status of an object.
     pub(crate) fn status_of(&self, wanted: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
             Write::Status { object, .. } if name(object) == wanted => Some(&object["status"]),
@@ -182,7 +182,7 @@ impl Plan {
         })
     }
 
-    /// The planned update of an object.
+    /// Returns the planned update of an object.
     pub(crate) fn updated(&self, wanted: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
             Write::Update { object, .. } if name(object) == wanted => Some(object),

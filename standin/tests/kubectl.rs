@@ -1,4 +1,4 @@
-//! What kubectl makes of a stand-in: it waits for rollouts, undoes them, describes, follows and deletes as anywhere.
+//! kubectl with a stand-in: rollouts, rollbacks, describe, logs and deletions work as with any cluster.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -51,12 +51,12 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}
 "#;
 
-/// kubectl, a stand-in, and where the two meet.
+/// kubectl with a stand-in and its kubeconfig.
 struct Desk {
     kubectl: PathBuf,
     dir: tempfile::TempDir,
     _standin: Standin,
-    /// Said to kubectl in its environment.
+    /// The environment variables of kubectl.
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -74,7 +74,7 @@ impl Desk {
         Path::join(self.dir.path(), file).display().to_string()
     }
 
-    /// What kubectl prints; it must succeed.
+    /// Returns the output of kubectl, which must succeed.
     async fn run(&self, line: &str) -> String {
         let (ok, message) = self.try_run(line).await;
         assert!(ok, "kubectl {line}: {message}");
@@ -84,12 +84,12 @@ impl Desk {
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(self.path("kubeconfig")).args(line.split(' '));
-        // In a home of its own: it keeps what it has learned about servers.
+        // In a home directory of its own, because kubectl caches discovery there.
         command.env("HOME", self.dir.path()).envs(self.environment.iter().copied());
         command
     }
 
-    /// What it prints when it is given this.
+    /// Returns the output of kubectl with this input.
     async fn feed(&self, line: &str, input: &str) -> String {
         let (mut command, input) = (self.command(line), input.to_owned());
         let fed = move || {
@@ -198,7 +198,7 @@ async fn what_kubectl_shows_is_what_it_shows_anywhere() {
     let (found, message) = desk.try_run("logs job/once --previous").await;
     assert!(!found && message.contains("previous terminated container \"main\" in pod"), "{message}");
 
-    // With room for a moment and one pod at a time.
+    // Drains one node while the other is cordoned, and uncordons that afterwards: all pods move to it.
     desk.run("cordon east-1").await;
     desk.run("drain east-2 --ignore-daemonsets --delete-emptydir-data --force --timeout=60s").await;
     desk.run("uncordon east-1").await;
@@ -213,7 +213,7 @@ async fn commands_run_in_containers() {
     run_commands(&desk).await;
 }
 
-/// `kubectl attach` over SPDY used to get "Upgrade request required".
+/// `kubectl attach` over SPDY was once rejected with "Upgrade request required".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_container_writes_is_seen_by_who_is_attached() {
     let test = "what_a_container_writes_is_seen_by_who_is_attached";
@@ -226,7 +226,8 @@ async fn what_a_container_writes_is_seen_by_who_is_attached() {
             let mut child = desk.command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             let seen = tokio::task::spawn_blocking(move || lines.next().map(Result::unwrap));
-            // Nothing says when it is attached. The container is ready once more, and says so, until that is seen.
+            // kubectl does not report when it is attached. So the container is made ready again, which writes a log
+            // line, until the line is seen.
             for _ in 0..60 {
                 for fail in ["standin.holon.dev/fail=NotReady", "standin.holon.dev/fail-"] {
                     desk.run(&format!("annotate --overwrite pod box {fail}")).await;
@@ -254,15 +255,15 @@ async fn what_a_container_writes_is_seen_by_who_is_attached() {
     assert!(tokio::time::timeout(Duration::from_secs(20), left).await.unwrap().unwrap().success());
 }
 
-/// Clients with kubectl before 1.31, or a Go program with the SPDY executor of client-go, got "Upgrade request required" for
-/// every exec: stand-ins spoke WebSocket alone, where every Kubernetes speaks both.
+/// Clients with kubectl before 1.31, or Go programs with the SPDY executor of client-go, got "Upgrade request required"
+/// for every exec: stand-ins supported WebSocket only, while every Kubernetes supports both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_in_containers_over_spdy() {
     let test = "commands_run_in_containers_over_spdy";
     let Some(mut desk) = Desk::open(test, Options::new("east")).await else { return };
     desk.environment = vec![("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")];
     run_commands(&desk).await;
-    // More than one frame, both ways; and what is copied is packed.
+    // More than one frame, both ways; and a copy, which is an archive.
     let much = "0123456789abcdef\n".repeat(20_000);
     assert_eq!(desk.feed("exec -i box -- cat", &much).await, much);
     std::fs::write(desk.path("much"), &much).unwrap();

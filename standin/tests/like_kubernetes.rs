@@ -1,7 +1,7 @@
-//! The statuses a stand-in's controllers come to are those of Kubernetes' own, field by field.
+//! The statuses that a stand-in's controllers write equal those of Kubernetes, field by field.
 //!
-//! The same objects are applied to a stand-in and to a real cluster, whose kube-controller-manager and scheduler are as
-//! released and whose kubelets are played by kwok. Names, uids and times differ; everything else must not.
+//! The same objects are applied to a stand-in and to a real cluster with the released kube-controller-manager and
+//! scheduler, and kwok instead of kubelets. Names, uids and times differ; everything else must be equal.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,11 +82,11 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}
 "#;
 
-/// One side of the comparison.
+/// One of the two clusters.
 struct Side {
     kubectl: PathBuf,
     kubeconfig: PathBuf,
-    /// kubectl keeps here what it has learned about servers.
+    /// The home directory, in which kubectl caches discovery.
     home: PathBuf,
 }
 
@@ -112,7 +112,7 @@ impl Side {
         }
     }
 
-    /// Through a rollout and its undoing, to what is there at the end.
+    /// Runs a rollout and a rollback, and returns the final state.
     fn story(&self, manifest: &Path) -> Value {
         self.run(&format!("apply -f {}", manifest.display()));
         let settled = |side: &Side| {
@@ -133,7 +133,8 @@ impl Side {
         json!([first, self.shown()])
     }
 
-    /// What the controllers and the scheduler have message, each thing once: how often depends on how fast a machine is.
+    /// Returns the distinct messages of the controllers and the scheduler: how often each occurs depends on the speed
+    /// of the machine.
     fn message(&self) -> Value {
         let sets = self.get("replicasets");
         let hash = &sets["items"][0]["metadata"]["labels"]["pod-template-hash"];
@@ -146,7 +147,7 @@ impl Side {
             let involved = &event["involvedObject"]["kind"];
             let text = format!("{involved} {} {} {}", event["type"], event["reason"], event["message"]);
             let text = text.replace(hash.as_str().unwrap(), "HASH").replace("test-node-1", "east-1");
-            // Words may be names that end in letters of chance.
+            // Words may be names with a random suffix.
             text.split(' ').map(unnamed).collect::<Vec<_>>().join(" ")
         });
         let message: BTreeSet<String> = message.collect();
@@ -154,7 +155,7 @@ impl Side {
         json!(message)
     }
 
-    /// Everything the controllers have written, without what differs anyway.
+    /// Returns everything that the controllers have written, without values that differ between any two clusters.
     fn shown(&self) -> Value {
         self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
         let kinds = [
@@ -183,7 +184,7 @@ impl Side {
     }
 }
 
-/// Those whose Events are compared. A kubelet's are kwok's there.
+/// The components whose Events are compared. The real cluster's kubelet is kwok, which writes other Events.
 const TELLERS: &[&str] = &[
     "deployment-controller",
     "replicaset-controller",
@@ -193,7 +194,7 @@ const TELLERS: &[&str] = &[
     "default-scheduler",
 ];
 
-/// Fields whose values are made up on the spot.
+/// Fields with generated values.
 const MADE_UP: &[&str] = &[
     "uid",
     "resourceVersion",
@@ -209,7 +210,7 @@ const MADE_UP: &[&str] = &[
     "generation",
 ];
 
-/// An object without what differs between any two clusters.
+/// Returns an object without the values that differ between any two clusters.
 fn normal(object: &Value, hashes: &[String]) -> Value {
     let mut object = object.clone();
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -230,7 +231,7 @@ fn normal(object: &Value, hashes: &[String]) -> Value {
     serde_json::from_str(&unnamed(&text)).unwrap()
 }
 
-/// Names that end in letters of chance end in a star.
+/// Replaces the random suffix of names by a star.
 fn unnamed(text: &str) -> String {
     let mut out = String::new();
     for piece in text.split_inclusive('"') {

@@ -24,7 +24,7 @@ pub(crate) enum WriteResult {
     Created {
         owner: String,
     },
-    /// The server refused to create an object with a controller.
+    /// The server rejected the create of an object with a controller.
     CreateFailed {
         owner: String,
         message: String,
@@ -127,7 +127,8 @@ impl Executor {
         self.send(Method::PUT, &path, object).await;
     }
 
-    /// Sends a request, and logs a failure other than a conflict or a missing object, which mean that the cache was stale.
+    /// Sends a request, and logs a failure other than a conflict or a missing object, which mean that the cache was
+    /// stale.
     async fn send(&self, method: Method, path: &str, body: Value) {
         let (code, body) = self.request(method.clone(), path, &body).await;
         if !code.is_success() && !matches!(code, StatusCode::CONFLICT | StatusCode::NOT_FOUND) {

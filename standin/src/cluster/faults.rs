@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Whether bytes pass.
+/// Whether the link passes bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Link {
     #[default]
@@ -75,7 +75,7 @@ impl Faults {
         self.link.subscribe()
     }
 
-    /// The delay and the fault of the next request.
+    /// Returns the delay and the fault of the next request.
     pub(crate) fn next_request(&self) -> (Duration, Option<ResponseFault>) {
         let mut requests = self.requests();
         requests.count += 1;

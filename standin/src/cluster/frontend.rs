@@ -64,7 +64,7 @@ impl Handler for Frontend {
     }
 }
 
-/// A Status that reports a failure of the server.
+/// Returns a Status that reports a failure of the server.
 fn failure(code: StatusCode, reason: &str) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,

@@ -4,7 +4,7 @@
 //!   client ─► port that stays the same ─► relay ─► the server's own port
 //! ```
 //!
-//! A partition is simulated below TLS, because only there a connection can stay open without any traffic, as a real one does
+//! A partition is simulated below TLS, because only there a connection can stay open without any traffic, as it does
 //! when a cable is pulled.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The transport of clients in the same process: no socket, and the same link, faults and counts as over one.
+//! The transport of clients in the same process: without a socket, and with the same link, faults and counts.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::cluster::faults::Link;
 use crate::cluster::frontend::Frontend;
 use crate::identity::identity;
 
-/// Calls the frontend, which is absent while the stand-in is killed, and another one after a restart.
+/// Calls the frontend. It is absent while the stand-in is killed, and a new one after a restart.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalTransport {
     pub(crate) frontend: watch::Receiver<Option<Arc<Frontend>>>,

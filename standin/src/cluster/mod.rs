@@ -1,4 +1,4 @@
-//! The stand-in as a process: its API server and what reaches it, faults, and the loop that reconciles.
+//! The stand-in as a running cluster: its API server and the transports to it, faults, and the reconcile loop.
 
 mod executor;
 pub(crate) mod faults;

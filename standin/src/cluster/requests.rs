@@ -1,4 +1,4 @@
-//! RequestCounts of clients' requests by verb and resource. Tests check here that nothing was deleted.
+//! Counts of clients' requests by verb and resource. Tests use them, for example to check that nothing was deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ pub struct RequestCounts(pub BTreeMap<(String, String), u64>);
 const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
 
 impl RequestCounts {
-    /// Requests with one of these verbs.
+    /// Returns the number of requests with one of these verbs.
     pub fn of(&self, verbs: &[&str]) -> u64 {
         self.0.iter().filter(|((verb, _), _)| verbs.contains(&verb.as_str())).map(|(_, count)| count).sum()
     }
@@ -32,7 +32,7 @@ impl RequestCounts {
         self.0.values().sum()
     }
 
-    /// The requests since `before`.
+    /// Returns the requests since `before`.
     pub fn since(&self, before: &RequestCounts) -> RequestCounts {
         let newer = |(key, count): (&(String, String), &u64)| {
             let more = count - before.0.get(key).copied().unwrap_or_default();
@@ -56,7 +56,7 @@ impl RequestCounter {
     }
 }
 
-/// The verb and the resource of a request. A request for no resource is counted by its method.
+/// Returns the verb and the resource of a request. A request for no resource is counted by its method.
 fn verb_and_resource(method: &Method, path: &str, query: &str) -> (String, String) {
     let Ok((_, Target::Resource(resource))) = path::parse(path) else {
         return (method.as_str().to_lowercase(), String::new());

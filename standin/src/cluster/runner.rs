@@ -5,8 +5,8 @@
 //!   clock ──────────────┘ and for each namespace that is due
 //! ```
 //!
-//! Before every reconcile the cache catches up with the store, its own writes included. So a controller never repeats a
-//! write, and needs no expectations of its own. Without changes and due times the loop sleeps.
+//! Before every reconcile the cache catches up with the store, including the runner's own writes. So a controller never
+//! repeats a write and needs no expectations. Without changes and due times the loop sleeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -49,7 +49,7 @@ pub(crate) struct Runner {
 struct NamespaceQueue {
     /// Namespaces with changed objects.
     changed: BTreeSet<String>,
-    /// Namespaces to reconcile at a time even if nothing changes.
+    /// Namespaces that must be reconciled at a time even if nothing changes.
     due: BTreeMap<String, Timestamp>,
 }
 
@@ -111,7 +111,7 @@ impl Runner {
         watch: &mut Watch,
     ) -> Result<Infallible, ReadError> {
         loop {
-            // It fails only after the stand-in is dropped, which also ends this task.
+            // This fails only after the stand-in is dropped, which also ends this task.
             let _ = self.frozen.wait_for(|frozen| !frozen).await;
             self.reconcile_all(cache, queue, watch).await?;
             let due = async {
@@ -158,7 +158,7 @@ impl Runner {
         now: Timestamp,
     ) -> Plan {
         let mut all = Plan::default();
-        // A change of a cluster-scoped object, such as a node or a volume, concerns all namespaces.
+        // A change of a cluster-scoped object, such as a node or a volume, can affect all namespaces.
         let all_namespaces = if namespaces.contains("") { cache.namespaces() } else { BTreeSet::new() };
         for ns in namespaces.union(&all_namespaces).filter(|ns| !ns.is_empty()) {
             let mut plan = Plan::default();

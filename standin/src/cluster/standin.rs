@@ -40,9 +40,9 @@ use crate::containers::{ContainerFiles, Containers};
 use crate::node::delays::Delays;
 use crate::node::nodes::NodeShape;
 
-/// The grace period of its tasks.
+/// How long its tasks may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// Nodes by default: enough for examples, few enough to exhaust.
+/// The default number of nodes: enough for examples, few enough to exhaust.
 const NODES: usize = 2;
 
 /// The configuration of a stand-in.
@@ -55,16 +55,16 @@ pub struct Options {
     pub clock: Clock,
     /// Whether it serves metrics.k8s.io, as a cluster with a metrics server does.
     pub metrics_server: bool,
-    /// Keeps its objects; by default in memory.
+    /// The store of its objects; by default in memory.
     pub store: Option<Arc<dyn Store>>,
     /// The directory of its certificates; by default a temporary one.
     pub dir: Option<PathBuf>,
-    /// Where it listens; by default on a free port.
+    /// The address on which it listens; by default a free port.
     pub listen: SocketAddr,
 }
 
 impl Options {
-    /// Two nodes, no delays, in memory.
+    /// Returns the default options: two nodes, no delays, in memory.
     pub fn new(name: impl Into<String>) -> Options {
         let name = name.into();
         let node = |number| NodeShape::new(format!("{name}-{number}"), "8", "32Gi", 110);
@@ -103,14 +103,14 @@ pub struct Standin {
     options: Options,
     store: Arc<dyn Store>,
     authority: Authority,
-    /// Where clients reach it. It stays the same across restarts.
+    /// The address for clients. It stays the same across restarts.
     address: SocketAddr,
     faults: Arc<Faults>,
     counter: Arc<RequestCounter>,
     logs: Arc<Logs>,
     files: Arc<ContainerFiles>,
     frozen: watch::Sender<bool>,
-    /// The frontend; none while the stand-in is killed.
+    /// The frontend; `None` while the stand-in is killed.
     frontend: watch::Sender<Option<Arc<Frontend>>>,
     /// The one group of all its tasks.
     running: KeyedTasks<(), Result<(), TaskError>>,
@@ -217,12 +217,12 @@ impl Standin {
         &self.options.name
     }
 
-    /// Its TLS address. It stays the same across restarts.
+    /// Returns its TLS address, which stays the same across restarts.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig of an administrator.
+    /// Returns a kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> Result<String, StartError> {
         let admin = self.authority.client("standin-admin", &["system:masters"])?;
         let [ca, certificate, key] =
@@ -236,18 +236,19 @@ impl Standin {
         ))
     }
 
-    /// A client of an administrator without a socket. Link, faults and counts apply to it; it works again after a restart.
+    /// Returns a client of an administrator without a socket. Link, faults and counts apply to it; it works again after
+    /// a restart.
     pub fn client(&self) -> kube::Client {
         let transport = LocalTransport { frontend: self.frontend.subscribe(), link: self.faults.link() };
         kube::Client::new(transport, "default")
     }
 
-    /// The faults between the stand-in and its clients.
+    /// Returns the faults between the stand-in and its clients.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The requests of its clients since it was first started.
+    /// Returns the requests of its clients since it was first started.
     pub fn requests(&self) -> RequestCounts {
         self.counter.read()
     }
@@ -256,7 +257,7 @@ impl Standin {
         &self.options.clock
     }
 
-    /// Stops controllers and nodes. The API server goes on.
+    /// Stops controllers and nodes. The API server continues.
     pub fn freeze(&self) {
         self.frozen.send_replace(true);
     }

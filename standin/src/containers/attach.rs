@@ -1,4 +1,4 @@
-//! A session of `kubectl attach`: shows the log lines of a container as they are written. It ignores stdin.
+//! A session of `kubectl attach`: shows the log lines of a container as they are written, and ignores stdin.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct AttachSession {
 }
 
 impl AttachSession {
-    /// Shows new lines until the client has left or the pod is deleted.
+    /// Shows new lines until the client disconnects or the pod is deleted.
     pub(super) async fn run(
         self,
         mut transport: Transport<impl AsyncRead + AsyncWrite + Unpin>,
@@ -37,7 +37,7 @@ impl AttachSession {
         transport.close().await
     }
 
-    /// The lines since `seen`, with the line ends of the client's terminal.
+    /// Returns the lines since `seen`, with the line ends of the client's terminal.
     fn new_lines(&self, seen: &mut usize) -> Vec<Vec<u8>> {
         let (lines, now) = self.logs.read(&self.pod, &self.container, *seen);
         *seen = now;

@@ -9,7 +9,7 @@ use super::shell::Environment;
 use super::spdy_session::{RequestedStreams, SpdySession};
 use super::websocket::{Channel, ClientMessage, WebSocket};
 
-/// The command to run, and how.
+/// The command to run, and its options.
 #[derive(Clone, Debug)]
 pub(super) struct ExecSession {
     pub(super) command: Vec<String>,
@@ -33,7 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         Ok(Transport::Spdy(SpdySession::open(stream, requested).await?))
     }
 
-    /// The next message; none after the client has left. Cancel-safe.
+    /// Returns the next message, or `None` after the client has disconnected. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<ClientMessage>> {
         match self {
             Transport::WebSocket(transport) => transport.next().await,
@@ -56,15 +56,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 }
 
-/// Bytes sent at a time, as a kubelet does.
+/// How many bytes are sent at a time, as by a kubelet.
 const CHUNK_BYTES: usize = 32 << 10;
-/// The most a command reads from stdin: as much as the files of containers may hold.
+/// The most that a command reads from stdin: the limit for the files of all containers.
 const STDIN_BYTES_MAX: usize = 64 << 20;
 
 const PROMPT: &str = "$ ";
 
 impl ExecSession {
-    /// Runs until the command ends or the client has left.
+    /// Runs until the command ends or the client disconnects.
     pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         self,
         mut transport: Transport<S>,
@@ -115,7 +115,7 @@ impl ExecSession {
                         transport.send(Channel::Stdout, b"\r\n").await?;
                         let words = self.environment.words(&std::mem::take(&mut line));
                         let is_exit = words.first().is_some_and(|word| word == "exit");
-                        // `exit` without a code keeps that of the last command.
+                        // `exit` without a code keeps the code of the last command.
                         if words.len() != 1 || !is_exit {
                             let one = ExecSession { command: words, ..self.clone() };
                             exit = one.run_command(b"", transport).await?;
@@ -174,7 +174,7 @@ pub(super) fn with_terminal_line_ends(bytes: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// The exit code of a command, as a Status.
+/// Returns the exit code of a command as a Status.
 pub(super) fn exit_status(exit: u8) -> Value {
     match exit {
         0 => json!({ "metadata": {}, "status": "Success" }),

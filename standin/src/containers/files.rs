@@ -9,7 +9,7 @@ use bytes::Bytes;
 /// The most that all containers together may hold.
 const BYTES_MAX: usize = 64 << 20;
 
-/// By path. A directory exists if it has a file.
+/// Files by path. A directory exists if it contains a file.
 type Tree = BTreeMap<String, Bytes>;
 
 /// By pod uid and container.
@@ -51,7 +51,7 @@ impl FileSystem {
             || self.paths().iter().any(|found| found.starts_with(&inside))
     }
 
-    /// The entries of a directory.
+    /// Returns the entries of a directory.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let inside = format!("{}/", normalize(path));
         let paths = self.paths();
@@ -92,7 +92,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// An archive of files and directories.
+    /// Returns an archive of files and directories.
     pub(super) fn pack(&self, paths: &[&str]) -> Result<Vec<u8>, String> {
         let mut archive = tar::Builder::new(Vec::new());
         for wanted in paths {
@@ -116,7 +116,7 @@ impl FileSystem {
     }
 }
 
-/// The normalized absolute path; empty for the root.
+/// Returns the normalized absolute path; empty for the root.
 fn normalize(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,4 +1,4 @@
-//! The log lines of containers: of the current run and of the one before, at most `LINES_MAX` each.
+//! The log lines of containers: those of the current and of the previous run, at most `LINES_MAX` each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// Lines of one run of a container. A container here writes a few; a thousand are some 100 KiB.
+/// The limit for one run of a container. A simulated container writes a few; a thousand are some 100 KiB.
 const LINES_MAX: usize = 1000;
 
-/// A line, and when it was written.
+/// A line, and the time at which it was written.
 pub(crate) type Line = (Timestamp, String);
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Runs {
 #[derive(Debug, Default)]
 struct Run {
     lines: VecDeque<Line>,
-    /// Older lines that were dropped.
+    /// The number of older lines that were dropped.
     dropped: usize,
 }
 
@@ -51,7 +51,7 @@ impl Logs {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// The lines of a container after the first `seen`, and the number of all lines.
+    /// Returns the lines of a container after the first `seen`, and the number of all lines.
     pub(crate) fn read(&self, pod: &str, container: &str, seen: usize) -> (Vec<Line>, usize) {
         let all = self.runs();
         let Some(runs) = all.get(&(pod.to_owned(), container.to_owned())) else { return (Vec::new(), seen) };
@@ -60,14 +60,14 @@ impl Logs {
         (lines, runs.current.dropped + runs.current.lines.len())
     }
 
-    /// The lines of the previous run, if there was one.
+    /// Returns the lines of the previous run, if there was one.
     pub(crate) fn previous(&self, pod: &str, container: &str) -> Option<Vec<Line>> {
         let all = self.runs();
         let previous = all.get(&(pod.to_owned(), container.to_owned()))?.previous.as_ref()?;
         Some(previous.lines.iter().cloned().collect())
     }
 
-    /// Whether the pod exists and has written something.
+    /// Returns whether the pod exists and has written something.
     pub(crate) fn contains_pod(&self, pod: &str) -> bool {
         self.runs().keys().any(|(known, _)| known == pod)
     }
@@ -77,7 +77,7 @@ impl Logs {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Changes whenever a line is written or a pod is removed.
+    /// Returns a receiver that changes whenever a line is written or a pod is removed.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

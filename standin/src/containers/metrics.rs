@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::endpoints::connect::Wish;
+use apiserver::endpoints::connect::ConnectRequest;
 use apiserver::http::body::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
@@ -15,27 +15,30 @@ use crate::identity::identity;
 use crate::objects::fields::{list, name, namespace, text, time, uid};
 
 /// Responds to a request for PodMetrics or NodeMetrics.
-pub(super) async fn respond(stack: Arc<Stack>, wish: Wish) -> Result<Response<Body>, Status> {
-    if wish.method != Method::GET {
+pub(super) async fn respond(stack: Arc<Stack>, request: ConnectRequest) -> Result<Response<Body>, Status> {
+    if request.method != Method::GET {
         return Err(Status::wrong_method());
     }
-    let selector = percent_encode(wish.text("labelSelector"));
-    let ns =
-        if wish.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", wish.namespace) };
-    let path = format!("/api/v1/{ns}{}?labelSelector={selector}", wish.plural);
+    let selector = percent_encode(request.text("labelSelector"));
+    let ns = if request.namespace.is_empty() {
+        String::new()
+    } else {
+        format!("namespaces/{}/", request.namespace)
+    };
+    let path = format!("/api/v1/{ns}{}?labelSelector={selector}", request.plural);
     let objects = get(&stack, &path).await;
-    let kind = if wish.plural == "nodes" { "NodeMetrics" } else { "PodMetrics" };
+    let kind = if request.plural == "nodes" { "NodeMetrics" } else { "PodMetrics" };
     let is_running = |object: &&Value| kind == "NodeMetrics" || text(object, "/status/phase") == "Running";
     let mut metrics =
         list(&objects, "/items").iter().filter(is_running).map(|object| metrics_of(kind, object));
-    let body = match wish.name.as_str() {
+    let body = match request.name.as_str() {
         "" => json!({
             "apiVersion": "metrics.k8s.io/v1beta1", "kind": format!("{kind}List"), "metadata": {},
             "items": metrics.collect::<Vec<_>>(),
         }),
         requested => metrics.find(|object| name(object) == requested).ok_or_else(|| {
             Status::not_found(
-                openapi::meta::status::GroupResource::new("metrics.k8s.io", &wish.plural),
+                openapi::meta::status::GroupResource::new("metrics.k8s.io", &request.plural),
                 requested,
             )
         })?,
@@ -56,7 +59,7 @@ fn percent_encode(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The usage of a pod or a node.
+/// Returns the usage of a pod or a node.
 fn metrics_of(kind: &str, object: &Value) -> Value {
     let mut metrics = json!({
         "apiVersion": "metrics.k8s.io/v1beta1", "kind": kind,

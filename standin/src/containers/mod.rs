@@ -1,4 +1,4 @@
-//! Simulated containers, as `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`, `proxy` and `top` reach them.
+//! Simulated containers, reached by `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`, `proxy` and `top`.
 
 mod attach;
 mod exec;
@@ -15,7 +15,7 @@ mod websocket;
 use std::sync::{Arc, OnceLock, Weak};
 
 use api::metrics::METRICS;
-use apiserver::endpoints::connect::{Connect, Part, Wish};
+use apiserver::endpoints::connect::{Connect, ConnectRequest, Part};
 use apiserver::http::body::{Body, whole};
 use apiserver::stack::Stack;
 use bytes::Bytes;
@@ -36,7 +36,7 @@ use logs::{Line, Logs};
 use port_forward::PortForwardSession;
 use shell::Environment;
 
-/// The subresources of pods that are served here.
+/// The subresources of pods that this module serves.
 const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// All containers of a stand-in, and the sessions with them.
@@ -45,7 +45,7 @@ pub(crate) struct Containers {
     logs: Arc<Logs>,
     files: Arc<ContainerFiles>,
     sessions: StreamTasks,
-    /// The API server, to read pods and nodes for metrics.
+    /// The API server, from which metrics read pods and nodes.
     stack: OnceLock<Weak<Stack>>,
 }
 
@@ -57,17 +57,17 @@ impl Connect for Containers {
         }
     }
 
-    fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
+    fn connect(&self, request: ConnectRequest) -> Boxed<'_, Result<Response<Body>, Status>> {
         Box::pin(async move {
-            if wish.group == METRICS.0 {
+            if request.group == METRICS.0 {
                 let stack = self.stack.get().and_then(Weak::upgrade);
-                return metrics::respond(stack.ok_or_else(Status::unknown_path)?, wish).await;
+                return metrics::respond(stack.ok_or_else(Status::unknown_path)?, request).await;
             }
-            match wish.part.as_str() {
-                "log" => self.log(&wish),
-                "proxy" => proxy::respond(&wish),
-                "portforward" => self.forward(wish),
-                _ => self.exec_or_attach(wish),
+            match request.part.as_str() {
+                "log" => self.log(&request),
+                "proxy" => proxy::respond(&request),
+                "portforward" => self.forward(request),
+                _ => self.exec_or_attach(request),
             }
         })
     }
@@ -78,31 +78,32 @@ impl Containers {
         Containers { logs, files, sessions: StreamTasks::default(), stack: OnceLock::new() }
     }
 
-    /// Sets the API server. To be called once.
+    /// Sets the API server. Must be called once.
     pub(crate) fn set_server(&self, stack: &Arc<Stack>) {
-        // The first call wins, and there is only one.
+        // This fails only if it was called before.
         let _ = self.stack.set(Arc::downgrade(stack));
     }
 
     /// Switches protocols, and starts an exec or attach session on the connection.
-    fn exec_or_attach(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
-        let container = container(&wish.object, wish.text("container"))?;
-        if !is_running(&wish.object, &container) {
-            let (pod, ns) = (name(&wish.object), namespace(&wish.object));
+    fn exec_or_attach(&self, mut request: ConnectRequest) -> Result<Response<Body>, Status> {
+        let container = container(&request.object, request.text("container"))?;
+        if !is_running(&request.object, &container) {
+            let (pod, ns) = (name(&request.object), namespace(&request.object));
             return Err(Status::internal(&format!("container not found ({container:?}) in pod {pod}_{ns}")));
         }
-        let is_spdy = spdy::is_requested(&wish.headers);
+        let is_spdy = spdy::is_requested(&request.headers);
         let response = match is_spdy {
-            true => spdy_session::accept(&wish.headers)?,
-            false => websocket::accept(&wish.headers)?,
+            true => spdy_session::accept(&request.headers)?,
+            false => websocket::accept(&request.headers)?,
         };
-        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
-        let (pod, tty) = (uid(&wish.object).to_owned(), is_true(wish.text("tty")));
+        let upgrade =
+            request.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let (pod, tty) = (uid(&request.object).to_owned(), is_true(request.text("tty")));
         let requested = spdy_session::RequestedStreams {
-            stdin: is_true(wish.text("stdin")),
-            stdout: is_true(wish.text("stdout")),
+            stdin: is_true(request.text("stdin")),
+            stdout: is_true(request.text("stdout")),
             // A terminal has one output stream.
-            stderr: is_true(wish.text("stderr")) && !tty,
+            stderr: is_true(request.text("stderr")) && !tty,
         };
         let transport = async move {
             let stream = upgrade.open().await?;
@@ -111,30 +112,31 @@ impl Containers {
                 false => Ok(Transport::websocket(stream).await),
             }
         };
-        if wish.part == "attach" {
+        if request.part == "attach" {
             let session = AttachSession { logs: self.logs.clone(), pod, container, tty };
             self.spawn_session(async move { session.run(transport.await?).await });
             return Ok(response);
         }
         let file_system = FileSystem::new(self.files.clone(), &pod, &container);
         let session = ExecSession {
-            command: wish.all("command").map(str::to_owned).collect(),
+            command: request.all("command").map(str::to_owned).collect(),
             stdin: requested.stdin,
             tty,
-            environment: Environment::new(&wish.object, &container, file_system),
+            environment: Environment::new(&request.object, &container, file_system),
         };
         self.spawn_session(async move { session.run(transport.await?).await });
         Ok(response)
     }
 
-    fn forward(&self, mut wish: Wish) -> Result<Response<Body>, Status> {
-        if text(&wish.object, "/status/phase") != "Running" {
-            let phase = text(&wish.object, "/status/phase");
+    fn forward(&self, mut request: ConnectRequest) -> Result<Response<Body>, Status> {
+        if text(&request.object, "/status/phase") != "Running" {
+            let phase = text(&request.object, "/status/phase");
             return Err(Status::bad_request(format!("pod is not running, its phase is {phase}")));
         }
-        let response = port_forward::accept(&wish.headers)?;
-        let upgrade = wish.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
-        let session = PortForwardSession::new(&wish.object);
+        let response = port_forward::accept(&request.headers)?;
+        let upgrade =
+            request.upgrade.take().ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+        let session = PortForwardSession::new(&request.object);
         self.spawn_session(async move { session.run(upgrade.open().await?).await });
         Ok(response)
     }
@@ -147,11 +149,11 @@ impl Containers {
         });
     }
 
-    fn log(&self, wish: &Wish) -> Result<Response<Body>, Status> {
-        let pod = &wish.object;
-        let container = container(pod, wish.text("container"))?;
-        let options = LogOptions::parse(wish)?;
-        if is_true(wish.text("previous")) {
+    fn log(&self, request: &ConnectRequest) -> Result<Response<Body>, Status> {
+        let pod = &request.object;
+        let container = container(pod, request.text("container"))?;
+        let options = LogOptions::parse(request)?;
+        if is_true(request.text("previous")) {
             let lines = self.logs.previous(uid(pod), &container).ok_or_else(|| {
                 Status::bad_request(format!(
                     "previous terminated container {container:?} in pod {:?} not found",
@@ -163,13 +165,13 @@ impl Containers {
         check_started(pod, &container)?;
         let (lines, seen) = self.logs.read(uid(pod), &container, 0);
         let first = options.print(lines);
-        if !is_true(wish.text("follow")) {
+        if !is_true(request.text("follow")) {
             return Ok(plain_text(whole(Full::new(first))));
         }
         Ok(plain_text(self.follow(uid(pod).to_owned(), container, options, first, seen)))
     }
 
-    /// The lines so far, and then new ones until the pod is deleted.
+    /// Streams the lines so far, and then new ones until the pod is deleted.
     fn follow(&self, pod: String, container: String, options: LogOptions, first: Bytes, seen: usize) -> Body {
         let (logs, updates) = (self.logs.clone(), self.logs.subscribe());
         let start = (Some(first), seen, updates);
@@ -188,7 +190,7 @@ impl Containers {
                         let chunk = options.clone().without_tail().print(lines);
                         return Some((Ok(Frame::data(chunk)), (None, seen, updates)));
                     }
-                    // Changes fail after the stand-in is dropped.
+                    // This fails only after the stand-in is dropped.
                     if !logs.contains_pod(&pod) || updates.changed().await.is_err() {
                         return None;
                     }
@@ -199,7 +201,7 @@ impl Containers {
     }
 }
 
-/// The query of `kubectl logs`: which lines, and how they are printed.
+/// The options of `kubectl logs`: which lines, and how they are printed.
 #[derive(Clone, Debug)]
 struct LogOptions {
     tail: Option<usize>,
@@ -209,8 +211,8 @@ struct LogOptions {
 }
 
 impl LogOptions {
-    fn parse(wish: &Wish) -> Result<LogOptions, Status> {
-        let number = |field: &str| match wish.text(field) {
+    fn parse(request: &ConnectRequest) -> Result<LogOptions, Status> {
+        let number = |field: &str| match request.text(field) {
             "" => Ok(None),
             text => text.parse::<usize>().map(Some).map_err(|_| {
                 Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
@@ -223,8 +225,8 @@ impl LogOptions {
         Ok(LogOptions {
             tail: number("tailLines")?,
             bytes: number("limitBytes")?,
-            timestamps: is_true(wish.text("timestamps")),
-            since: wish.text("sinceTime").parse().ok().or(age),
+            timestamps: is_true(request.text("timestamps")),
+            since: request.text("sinceTime").parse().ok().or(age),
         })
     }
 
@@ -251,7 +253,7 @@ impl LogOptions {
     }
 }
 
-/// The container of a request: the one named, or the only one.
+/// Returns the container of a request: the one it names, or the only one.
 fn container(pod: &Value, requested: &str) -> Result<String, Status> {
     let lists = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"];
     let names = |pointer: &str| {
@@ -275,7 +277,7 @@ fn container(pod: &Value, requested: &str) -> Result<String, Status> {
     }
 }
 
-/// Refuses a request to a container that was never started.
+/// Rejects a request to a container that was never started.
 fn check_started(pod: &Value, container: &str) -> Result<(), Status> {
     if text(pod, "/spec/nodeName").is_empty() {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", name(pod))));
@@ -293,7 +295,7 @@ fn check_started(pod: &Value, container: &str) -> Result<(), Status> {
     )))
 }
 
-/// The statuses of all containers, init and ephemeral ones included.
+/// Returns the statuses of all containers, including init and ephemeral ones.
 fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     lists.into_iter().flat_map(|field| pod["status"][field].as_array().into_iter().flatten())

@@ -16,8 +16,8 @@ use crate::objects::fields::{list, name, namespace, number};
 
 const PROTOCOL: &str = "portforward.k8s.io";
 
-/// The response that switches protocols, if the client asks for SPDY. kubectl tries WebSocket first, and SPDY when that is
-/// refused.
+/// Returns the response that switches protocols, if the client asks for SPDY. kubectl tries WebSocket first, and SPDY
+/// after that is rejected.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     match spdy::is_requested(headers) {
         true => Ok(spdy::switching_protocols(PROTOCOL)),
@@ -50,7 +50,7 @@ impl PortForwardSession {
         }
     }
 
-    /// Serves all ports until the client has left.
+    /// Serves all ports until the client disconnects.
     pub(super) async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let mut spdy = Spdy::new(stream);
         // Error streams by request id, and forwarded ports by data stream.
@@ -105,7 +105,7 @@ impl PortForwardSession {
         spdy.send(stream, b"", true).await
     }
 
-    /// The response to some bytes, and whether it ends the connection.
+    /// Returns the response to some bytes, and whether it ends the connection.
     fn respond(&self, port: &str, bytes: Vec<u8>) -> (Vec<u8>, bool) {
         let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line).into_owned();

@@ -1,6 +1,6 @@
 //! The pod proxy: every port of a simulated container answers with the request it received.
 
-use apiserver::endpoints::connect::{Port, Wish};
+use apiserver::endpoints::connect::{ConnectRequest, Port};
 use apiserver::http::body::{Body, whole};
 use bytes::Bytes;
 use http::Response;
@@ -11,24 +11,28 @@ use serde_json::Value;
 use super::{is_running, plain_text};
 use crate::objects::fields::{list, name, number, text};
 
-pub(super) fn respond(wish: &Wish) -> Result<Response<Body>, Status> {
-    let pod = &wish.object;
-    let Some((container, port)) = find_port(pod, &wish.port).filter(|(one, _)| is_running(pod, one)) else {
-        let address = format!("{}:{}", text(pod, "/status/podIP"), wish.port.port);
+pub(super) fn respond(request: &ConnectRequest) -> Result<Response<Body>, Status> {
+    let pod = &request.object;
+    let Some((container, port)) = find_port(pod, &request.port).filter(|(one, _)| is_running(pod, one))
+    else {
+        let address = format!("{}:{}", text(pod, "/status/podIP"), request.port.port);
         let why = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
         return Err(Status::unavailable(&why));
     };
-    let path = if wish.rest.is_empty() { "/" } else { &wish.rest };
+    let path = if request.rest.is_empty() { "/" } else { &request.rest };
     let query: String =
-        wish.query.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&");
+        request.query.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&");
     let separator = if query.is_empty() { "" } else { "?" };
-    let text =
-        format!("{} {path}{separator}{query} at port {port} of {} in {container}\n", wish.method, name(pod));
-    let bytes = [Bytes::from(text), wish.body.clone()].concat();
+    let text = format!(
+        "{} {path}{separator}{query} at port {port} of {} in {container}\n",
+        request.method,
+        name(pod)
+    );
+    let bytes = [Bytes::from(text), request.body.clone()].concat();
     Ok(plain_text(whole(Full::from(bytes))))
 }
 
-/// The container with a port, and its number. The first port if none is named.
+/// Returns the container with a port and the port's number. Without a name or number it is the first port.
 fn find_port(pod: &Value, requested: &Port) -> Option<(String, i64)> {
     let containers = list(pod, "/spec/containers").iter();
     let mut ports = containers.flat_map(|container| {

@@ -1,4 +1,4 @@
-//! The few commands that simulated containers have, enough to see that `exec` reaches them.
+//! The few commands of simulated containers: enough to see that `exec` reaches them.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Output {
     }
 }
 
-/// Where a command runs.
+/// The environment in which a command runs.
 #[derive(Clone, Debug)]
 pub(super) struct Environment {
     pub(super) host: String,
@@ -32,7 +32,7 @@ pub(super) struct Environment {
     file_system: FileSystem,
 }
 
-/// The limit of `seq`: some seven megabytes.
+/// The limit of `seq`: some seven megabytes of output.
 const NUMBERS_MAX: u32 = 1_000_000;
 /// The exit code of a shell for an unknown command.
 const NOT_FOUND: u8 = 127;
@@ -98,7 +98,7 @@ impl Environment {
         }
     }
 
-    /// As `kubectl cp` runs it: `tar cf - PATH…`, `tar -xmf - -C DIRECTORY`.
+    /// Supports the commands that `kubectl cp` runs: `tar cf - PATH…`, `tar -xmf - -C DIRECTORY`.
     fn tar(&self, arguments: &[&str], stdin: &[u8]) -> Output {
         let mut words = arguments.iter().filter(|word| !word.starts_with("--"));
         let mode = words.next().map_or("", |word| word.trim_start_matches('-'));
@@ -127,7 +127,7 @@ impl Environment {
         }
     }
 
-    /// Runs commands in sequence: after `&&` only if the one before succeeded, and none after `exit`.
+    /// Runs commands in sequence. After `&&` a command runs only if the previous one succeeded; after `exit` none runs.
     fn script(&self, script: &str, stdin: &[u8]) -> Output {
         let (mut all, mut stdout) = (Output::default(), Vec::new());
         for line in script.split(['\n', ';']) {

@@ -30,7 +30,7 @@ const FIN: u8 = 1;
 const HEADER_BYTES: usize = 8;
 /// The longest frame accepted. kubectl sends 32 KiB at a time.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The longest headers accepted, uncompressed. Those of a forwarded port are four.
+/// The longest headers accepted, uncompressed. A forwarded port has four.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// The preset dictionary of the protocol begins with these words and their lengths …
@@ -116,12 +116,12 @@ fn dictionary() -> Vec<u8> {
     words.chain(DICTIONARY_TEXT.bytes()).collect()
 }
 
-/// Whether a client asks to switch to SPDY.
+/// Returns whether a client asks to switch to SPDY.
 pub(super) fn is_requested(headers: &HeaderMap) -> bool {
     headers.get(UPGRADE).is_some_and(|requested| requested.as_bytes().eq_ignore_ascii_case(NAME.as_bytes()))
 }
 
-/// The response that switches protocols.
+/// Returns the response that switches protocols.
 pub(super) fn switching_protocols(protocol: &'static str) -> Response<Body> {
     let mut response = Response::new(whole(Empty::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -145,7 +145,7 @@ pub(super) struct Spdy<S> {
     stream: S,
     /// Received bytes of the next frame.
     unread: BytesMut,
-    /// Replies that are written before anything else is written or read.
+    /// Replies that are written before the next read or write.
     pending: BytesMut,
     inflate: Option<Decompress>,
     deflate: Compress,
@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
         Spdy { stream, unread: BytesMut::new(), pending: BytesMut::new(), inflate: None, deflate }
     }
 
-    /// The next frame; none after the client has left. Cancel-safe.
+    /// Returns the next frame, or `None` after the client has disconnected. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<SpdyFrame>> {
         loop {
             self.flush_pending().await?;
@@ -188,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
         }
     }
 
-    /// Header and payload of the next frame, if it has been received.
+    /// Returns header and payload of the next frame, if it has been received.
     fn frame(&mut self) -> io::Result<Option<([u8; HEADER_BYTES], BytesMut)>> {
         let Some(head) = self.unread.first_chunk::<HEADER_BYTES>().copied() else { return Ok(None) };
         let length = number(&[0, head[5], head[6], head[7]]) as usize;
@@ -259,7 +259,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
     }
 }
 
-/// An inflater with the preset dictionary. flate2 cannot set one, so the dictionary is passed in as a stored block.
+/// Returns an inflater with the preset dictionary. flate2 cannot set one, so the dictionary is passed in as a stored
+/// block.
 fn inflate_with_dictionary() -> io::Result<Decompress> {
     let (dictionary, mut inflate) = (dictionary(), Decompress::new(false));
     let length = (dictionary.len() as u16).to_le_bytes();

@@ -1,5 +1,5 @@
-//! A session of `exec` or `attach` over SPDY, which kubectl before 1.31 and most Go programs use: a stream each for stdin,
-//! stdout, stderr and the exit status (`error`).
+//! A session of `exec` or `attach` over SPDY, which kubectl before 1.31 and most Go programs use: one stream each for
+//! stdin, stdout, stderr and the exit status (`error`).
 //!
 //! ```text
 //!   client opens  error, stdin?, stdout?, stderr?, resize?     the header `streamType` names each
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of stdin accepted before all streams are open: a few frames of 32 KiB.
 const EARLY_BYTES_MAX: usize = 1 << 20;
 
-/// The response that switches protocols, if the client offers a supported one.
+/// Returns the response that switches protocols, if the client offers a supported one.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let offered = headers.get_all(spdy::STREAM_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|text| text.split(',')).map(str::trim).collect();
@@ -51,7 +51,7 @@ pub(super) struct SpdySession<S> {
     stdout: Option<u32>,
     stderr: Option<u32>,
     error: Option<u32>,
-    /// Messages that were received and not yet returned.
+    /// Messages that were received and not yet returned by `next`.
     received: VecDeque<ClientMessage>,
 }
 
@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SpdySession<S> {
                     None => return Err(io::ErrorKind::UnexpectedEof.into()),
                 }
             }
-            // The client also waits for the reply to the last one.
+            // The client also waits for the reply to its last stream.
             streams.spdy.flush_pending().await
         };
         tokio::time::timeout(TIMEOUT, opening).await??;
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SpdySession<S> {
             Some("stdout") => self.stdout = Some(stream),
             Some("stderr") => self.stderr = Some(stream),
             Some("error") => self.error = Some(stream),
-            // Nothing here uses the size of the terminal.
+            // Simulated containers do not use the size of the terminal.
             _ => {}
         }
     }
@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SpdySession<S> {
         }
     }
 
-    /// The next message; none after the client has left. Cancel-safe.
+    /// Returns the next message, or `None` after the client has disconnected. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<ClientMessage>> {
         loop {
             if let Some(message) = self.received.pop_front() {
@@ -153,13 +153,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> SpdySession<S> {
         }
     }
 
-    /// Ends all streams, and waits for the client to close the connection: a connection that ends first is an error to it.
+    /// Ends all streams, and waits for the client to close the connection: the client reports an error if the server
+    /// closes it first.
     pub(super) async fn close(mut self) -> io::Result<()> {
         for stream in [self.stdout, self.stderr, self.error].into_iter().flatten() {
             self.spdy.send(stream, b"", true).await?;
         }
         let left = async { while let Ok(Some(_)) = self.spdy.next().await {} };
-        // A client that does not close it is disconnected.
+        // A client that does not close the connection in time is disconnected.
         let _ = tokio::time::timeout(TIMEOUT, left).await;
         self.spdy.shutdown().await
     }

@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 /// The supported subprotocols, in order of preference.
 const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
-/// The server's proof of the handshake is a digest of the client's key and this (RFC 6455).
+/// The server proves the handshake with a digest of the client's key and this constant (RFC 6455).
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The longest message accepted. kubectl sends 32 KiB at a time.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -45,7 +45,7 @@ pub(super) enum ClientMessage {
     StdinClosed,
 }
 
-/// The response that switches protocols, if the client offers a supported one.
+/// Returns the response that switches protocols, if the client offers a supported one.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let key = text("sec-websocket-key");
@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         WebSocket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await)
     }
 
-    /// The next message; none after the client has left. Answers pings. Cancel-safe.
+    /// Returns the next message, or `None` after the client has disconnected. Answers pings. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<ClientMessage>> {
         while let Some(message) = self.0.next().await {
             match message.map_err(io_error)? {
@@ -118,7 +118,7 @@ fn io_error(error: Error) -> io::Error {
     }
 }
 
-/// None for a resize of the terminal, which nothing here uses.
+/// Returns the message, or `None` for a resize of the terminal, which simulated containers do not use.
 fn decode(message: &Bytes) -> Option<ClientMessage> {
     match message.split_first()? {
         (0, _) => Some(ClientMessage::Stdin(message.slice(1..))),

@@ -73,13 +73,13 @@ fn reconcile_set(cache: &Cache, set: &Value, now: Timestamp, plan: &mut Plan) {
     revisions.delete_old(set, used, plan);
 }
 
-/// Whether the pods of a DaemonSet may run on a node.
+/// Returns whether the pods of a DaemonSet may run on a node.
 fn is_eligible(node: &Value, set: &Value) -> bool {
     let pod = with_tolerations(json!({ "spec": set["spec"]["template"]["spec"] }));
     predicates::mismatch(node, &pod).is_none()
 }
 
-/// The node a pod is bound to, or that its affinity names.
+/// Returns the node that a pod is bound to, or that its affinity names.
 fn node_of(pod: &Value) -> &str {
     const AFFINITY: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
                          /nodeSelectorTerms/0/matchFields/0/values/0";
@@ -153,7 +153,7 @@ fn replace_outdated(
     }
 }
 
-/// The counts of the status: nodes with a scheduled, ready, available or updated pod.
+/// The counts in the status: nodes with a scheduled, ready, available or updated pod.
 struct NodeCounts {
     scheduled: i64,
     ready: i64,

@@ -1,12 +1,12 @@
 //! Deployments: a ReplicaSet per template, and rollouts from old ReplicaSets to the new one.
 //!
 //! ```text
-//!   template ─► new ReplicaSet (found by its template, or created) ─► up as far as maxSurge allows
-//!               old ReplicaSets, oldest first                      ─► down as far as maxUnavailable allows
+//!   template ─► new ReplicaSet (found by its template, or created) ─► scaled up as far as maxSurge allows
+//!               old ReplicaSets, oldest first                      ─► scaled down as far as maxUnavailable allows
 //! ```
 //!
-//! Every reconcile scales as far as it may, and continues when pods have become ready or are gone. A rollback needs no code
-//! of its own: the earlier template matches its old ReplicaSet.
+//! Every reconcile scales as far as it may, and the next one continues after pods have become ready or were deleted. A
+//! rollback needs no code of its own: the earlier template matches its old ReplicaSet.
 
 mod progress;
 mod scale;
@@ -49,9 +49,9 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan
 /// A Deployment and its ReplicaSets.
 struct Rollout<'a> {
     deployment: &'a Value,
-    /// The one with the current template.
+    /// The ReplicaSet with the current template.
     new: Option<&'a Value>,
-    /// The others, oldest first.
+    /// The other ReplicaSets, oldest first.
     old: Vec<&'a Value>,
     desired: i64,
     /// `maxSurge` and `maxUnavailable`, in pods.
@@ -100,7 +100,8 @@ impl<'a> Rollout<'a> {
         self.write_status(plan);
     }
 
-    /// Writes the status and, in the same write, the revision annotation: an update of its own would be a new generation.
+    /// Writes the status and, in the same write, the revision annotation: a separate update would increase the
+    /// generation.
     fn write_status(&self, plan: &mut Plan) {
         let mut updated = self.deployment.clone();
         updated["status"] = progress::status(self, plan);
@@ -113,7 +114,7 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Whether `spec.replicas` has changed since the ReplicaSets were last scaled.
+    /// Returns whether `spec.replicas` has changed since the ReplicaSets were last scaled.
     fn is_scaled(&self) -> bool {
         let stale = |set: &Value| {
             size(set) > 0 && annotation(set, DESIRED).is_some_and(|noted| noted != self.desired.to_string())
@@ -212,8 +213,8 @@ impl<'a> Rollout<'a> {
         plan.writes.len() > before
     }
 
-    /// Sets the annotations of the new ReplicaSet. One that is rolled back to gets a new revision, and its history keeps the
-    /// old one.
+    /// Sets the annotations of the new ReplicaSet. A ReplicaSet that is reused by a rollback gets a new revision, and
+    /// its history keeps the old one.
     fn update_annotations(&self, annotations: &mut Map<String, Value>) {
         annotations.extend(self.copied_annotations());
         let old = annotations.get(REVISION).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -240,7 +241,7 @@ impl<'a> Rollout<'a> {
             .collect()
     }
 
-    /// One higher than the revision of any old ReplicaSet.
+    /// Returns a revision one higher than that of any old ReplicaSet.
     fn revision(&self) -> i64 {
         self.old.iter().map(|set| revision(set)).max().unwrap_or_default() + 1
     }
@@ -267,7 +268,7 @@ impl<'a> Rollout<'a> {
 /// The reason of Events about scaling.
 const SCALED: &str = "ScalingReplicaSet";
 
-/// The replicas that ReplicaSets should have, by name. The others keep theirs.
+/// The replicas that ReplicaSets should have, by name. ReplicaSets that are not listed keep theirs.
 #[derive(Debug, Default)]
 struct Sizes(BTreeMap<String, i64>);
 
@@ -281,7 +282,7 @@ impl Sizes {
     }
 }
 
-/// The desired replicas of a ReplicaSet.
+/// Returns the desired replicas of a ReplicaSet.
 fn size(set: &Value) -> i64 {
     number(set, "/spec/replicas").unwrap_or(1)
 }

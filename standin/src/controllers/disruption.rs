@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: their status says how many pods may be evicted. The eviction subresource reads it.
+//! PodDisruptionBudgets: writes into their status how many pods may be evicted, which the eviction subresource reads.
 
 use jiff::Timestamp;
 use openapi::meta::selector::LabelSelector;
@@ -14,7 +14,7 @@ use crate::objects::kind::ObjectKind;
 use crate::objects::pods::is_finished;
 use crate::plan::Plan;
 
-/// A pod that still exists so long after its eviction was granted is not counted as disrupted any more.
+/// A pod that still exists this long after its eviction was granted no longer counts as disrupted.
 const EVICTION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
 
 pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan) {
@@ -26,7 +26,7 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan
 }
 
 fn status(cache: &Cache, budget: &Value, now: Timestamp, plan: &mut Plan) -> Value {
-    // Unlike that of a workload, an empty selector matches all pods.
+    // Unlike the selector of a workload, an empty one matches all pods.
     let selector = LabelSelector::from_value(&budget["spec"]["selector"]);
     let is_selected = |pod: &&Value| {
         let matches = |selector: &LabelSelector| selector.matches(|key| label(pod, key));
@@ -60,7 +60,7 @@ fn status(cache: &Cache, budget: &Value, now: Timestamp, plan: &mut Plan) -> Val
     })
 }
 
-/// Pods whose eviction was granted and whose deletion is not observed yet.
+/// Returns the pods whose eviction was granted and whose deletion is not observed yet.
 fn disrupted_pods(budget: &Value, pods: &[&Value], now: Timestamp, plan: &mut Plan) -> Map<String, Value> {
     let mut kept = Map::new();
     for (pod, granted) in fields(budget, "/status/disruptedPods") {
@@ -74,7 +74,7 @@ fn disrupted_pods(budget: &Value, pods: &[&Value], now: Timestamp, plan: &mut Pl
     kept
 }
 
-/// The desired number of pods: the sum over their controllers.
+/// Returns the desired number of pods: the sum over their controllers.
 fn expected_pods(cache: &Cache, pods: &[&Value]) -> i64 {
     let mut owners: Vec<(ObjectKind, &str)> = Vec::new();
     for owner in pods.iter().filter_map(|pod| controller_reference(pod)) {
@@ -91,7 +91,7 @@ fn expected_pods(cache: &Cache, pods: &[&Value]) -> i64 {
     let Some(ns) = pods.first().map(|pod| namespace(pod)) else { return 0 };
     let size = |(kind, owner): &(ObjectKind, &str)| {
         let owner = cache.get(*kind, ns, owner)?;
-        // During a rollout the Deployment has the desired number.
+        // During a rollout only the Deployment has the desired number.
         let deployment = controller_reference(owner)
             .and_then(|owner| cache.get(ObjectKind::Deployments, ns, text(owner, "/name")));
         Some((

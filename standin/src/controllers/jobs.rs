@@ -1,7 +1,7 @@
-//! Jobs: they create pods until enough have succeeded.
+//! Jobs: create pods until enough have succeeded.
 //!
-//! A finished pod is counted exactly once, although it may be deleted at any moment: it has a finalizer until its uid is in
-//! the Job's status, and its uid is removed from there when the count increases.
+//! A finished pod is counted exactly once, although it may be deleted at any moment: it has a finalizer until its uid
+//! is in the Job's status, and the uid is removed from there in the write that increases the count.
 //!
 //! ```text
 //!   finished ─► uid in uncountedTerminatedPods ─► finalizer removed ─► uid removed, succeeded or failed + 1
@@ -27,7 +27,7 @@ use crate::objects::pods::{is_finished, restarts};
 use crate::plan::{Event, Plan};
 
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-/// The delay before a pod is replaced after the first failure. It doubles with each further one.
+/// The delay before a pod is replaced after the first failure. It doubles with each further failure.
 const BACKOFF: Duration = Duration::from_secs(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(600);
 /// The default of `backoffLimit`.
@@ -37,12 +37,12 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan
     for job in cache.list(ObjectKind::Jobs, ns) {
         let pods = cache.controlled_by(ObjectKind::Pods, job);
         match is_being_deleted(job) {
-            // The pods of a deleted Job are not counted any more.
+            // The pods of a deleted Job are no longer counted.
             true => pods.iter().for_each(|pod| remove_finalizer(pod, plan)),
             false => JobReconcile { job, pods, now }.reconcile(plan),
         }
     }
-    // A Job that is deleted in the background is gone before its pods are, and cannot release them.
+    // A Job that is deleted in the background is removed before its pods, and its own reconcile cannot release them.
     let jobs: BTreeSet<&str> = cache.list(ObjectKind::Jobs, ns).map(uid).collect();
     let is_orphaned =
         |pod: &&Value| controller_reference(pod).is_none_or(|owner| !jobs.contains(text(owner, "/uid")));
@@ -153,7 +153,7 @@ impl JobReconcile<'_> {
         tally.completed.insert(index);
     }
 
-    /// The end that the status records already. It does not change while pods terminate.
+    /// Returns the end that the status already records. It does not change while pods terminate.
     fn recorded_end(&self) -> Option<JobEnd> {
         if is_true(self.job, "SuccessCriteriaMet") {
             return Some(JobEnd::Complete);
@@ -204,7 +204,7 @@ impl JobReconcile<'_> {
         let succeeded = tally.succeeded + tally.uncounted_succeeded.len() as i64;
         let desired = match number(self.job, "/spec/completions") {
             Some(completions) => parallelism.min(completions - succeeded),
-            // Without completions, no pod is created after the first success.
+            // A Job without `completions` creates no pod after the first success.
             None if succeeded > 0 => (active.len() as i64).min(parallelism),
             None => parallelism,
         };
@@ -224,7 +224,7 @@ impl JobReconcile<'_> {
         }
     }
 
-    /// When the next pod may be created after failures.
+    /// Returns when the next pod may be created after failures.
     fn backoff(&self, tally: &Tally) -> Option<Timestamp> {
         let failures = tally.failed + tally.uncounted_failed.len() as i64;
         let failed = self.pods.iter().filter(|pod| text(pod, "/status/phase") == "Failed");
@@ -364,12 +364,12 @@ const FAILURES: &[(&str, &str)] = &[
     ("DeadlineExceeded", "Job was active longer than specified deadline"),
 ];
 
-/// Whether the pod has the finalizer of its Job.
+/// Returns whether the pod has the finalizer of its Job.
 fn is_tracked(pod: &Value) -> bool {
     list(pod, "/metadata/finalizers").iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Removes the finalizer of the Job from a pod.
+/// Removes the finalizer of its Job from a pod.
 fn remove_finalizer(pod: &Value, plan: &mut Plan) {
     if is_tracked(pod) {
         let mut released = pod.clone();

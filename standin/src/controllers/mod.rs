@@ -1,7 +1,7 @@
 //! The controllers of kube-controller-manager, each a pure function: the cache and a namespace in, a plan out.
 //!
-//! Names, labels, orders, conditions and messages are those of Kubernetes' controllers. Reconciling an unchanged cache
-//! plans nothing, so a controller needs no state of its own and may run at any time.
+//! Names, labels, orders, conditions and messages are those of the controllers of Kubernetes. A reconcile of an
+//! unchanged cache plans nothing, so a controller needs no state of its own and may run at any time.
 
 pub(crate) mod cronjobs;
 pub(crate) mod daemonsets;

@@ -1,4 +1,4 @@
-//! What controllers of pods share: creating pods from a template, adopting and releasing them, counting them.
+//! Code that controllers of pods share: creating pods from a template, adopting and releasing them, counting them.
 
 use openapi::meta::selector::LabelSelector;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::objects::kind::ObjectKind;
 use crate::objects::pods::is_finished;
 use crate::plan::Plan;
 
-/// A pod from a template, controlled by `owner`. It has no name yet.
+/// Returns a pod from a template, controlled by `owner`. It has no name yet.
 pub(crate) fn from_template(kind: ObjectKind, owner: &Value, template: &Value) -> Value {
     let mut metadata =
         json!({ "namespace": namespace(owner), "ownerReferences": [owner_reference(kind, owner)] });
@@ -52,7 +52,7 @@ pub(crate) fn adopt_kind(
     }
 }
 
-/// The selector of an owner. A ReplicationController has bare labels where the other kinds have a selector.
+/// Returns the selector of an owner. A ReplicationController has bare labels instead of a LabelSelector.
 fn selector(kind: ObjectKind, owner: &Value) -> Option<LabelSelector> {
     let selector = &owner["spec"]["selector"];
     match kind {
@@ -61,7 +61,7 @@ fn selector(kind: ObjectKind, owner: &Value) -> Option<LabelSelector> {
     }
 }
 
-/// The active pods, and how many are terminating. Finished pods are neither.
+/// Returns the active pods, and how many are terminating. Finished pods are neither.
 pub(crate) fn active_and_terminating<'a>(pods: &[&'a Value]) -> (Vec<&'a Value>, usize) {
     let unfinished = pods.iter().copied().filter(|pod| !is_finished(pod));
     let (terminating, active): (Vec<_>, Vec<_>) = unfinished.partition(|pod| is_being_deleted(pod));

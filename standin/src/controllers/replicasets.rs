@@ -1,7 +1,7 @@
-//! ReplicaSets and ReplicationControllers: a number of pods of one template.
+//! ReplicaSets and ReplicationControllers: keep a number of pods of one template.
 //!
-//! Missing pods are created and surplus ones deleted, in the order of `pods_to_delete`. Finished and terminating pods do not
-//! count.
+//! Missing pods are created and surplus ones deleted, in the order of `pods_to_delete`. Finished and terminating pods
+//! do not count.
 
 use std::cmp::Reverse;
 
@@ -70,8 +70,8 @@ fn scale(kind: ObjectKind, set: &Value, active: &[&Value], missing: i64, plan: &
     }
 }
 
-/// The pods in the order in which they are deleted: unscheduled, not running, not ready, low deletion cost, on nodes with
-/// many pods of the set, ready for a shorter time, often restarted, newer.
+/// Returns the pods in the order in which they are deleted: unscheduled, not running, not ready, low deletion cost, on
+/// nodes with many pods of the set, ready for a shorter time, often restarted, newer.
 fn pods_to_delete<'a>(active: &[&'a Value]) -> Vec<&'a Value> {
     let pods_on = |node: &str| active.iter().filter(|pod| text(pod, "/spec/nodeName") == node).count();
     let mut pods = active.to_vec();

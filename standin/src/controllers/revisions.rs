@@ -1,7 +1,7 @@
-//! ControllerRevisions: the templates a StatefulSet or DaemonSet has had.
+//! ControllerRevisions: the past and current templates of a StatefulSet or DaemonSet.
 //!
-//! A label on each pod names the revision it was created from, which shows whether it is up to date. `kubectl rollout undo`
-//! restores a template from here.
+//! A label on each pod names the revision it was created from, which shows whether it is up to date. `kubectl rollout
+//! undo` restores a template from a revision.
 
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ pub(crate) struct Revisions<'a> {
 }
 
 impl<'a> Revisions<'a> {
-    /// Reads the revisions, and creates one for the current template; if an older one has it, that becomes the newest.
-    /// `hash_label` is the label that carries the hash.
+    /// Reads the revisions, and creates one for the current template. If an older revision has the same template, that
+    /// becomes the newest. `hash_label` is the label that carries the hash.
     pub(crate) fn sync(
         cache: &'a Cache,
         kind: ObjectKind,
@@ -68,7 +68,7 @@ impl<'a> Revisions<'a> {
         Revisions { all, hash, name: revision }
     }
 
-    /// The template of a revision; the current one if the revision does not exist.
+    /// Returns the template of a revision; the current one if the revision does not exist.
     pub(crate) fn template(&self, owner: &Value, revision: &str) -> Value {
         let found = self.all.iter().find(|known| name(known) == revision);
         match found.map(|found| found["data"]["spec"]["template"].clone()) {
@@ -103,7 +103,7 @@ fn data(owner: &Value) -> Value {
     json!({ "spec": { "template": template } })
 }
 
-/// The generation of a DaemonSet's template, which is a label on its pods.
+/// Returns the generation of a DaemonSet's template, which is a label on its pods.
 pub(crate) fn template_generation(owner: &Value) -> Option<&str> {
     annotation(owner, "deprecated.daemonset.template.generation")
 }

@@ -1,4 +1,4 @@
-//! Services and Ingresses: their EndpointSlices and load balancer addresses.
+//! Services and Ingresses: maintains their EndpointSlices and load balancer addresses.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn assign_address(kind: ObjectKind, object: &Value, plan: &mut Plan) {
     }
 }
 
-/// Keeps one EndpointSlice with the pods that a Service selects.
+/// Maintains one EndpointSlice with the pods that a Service selects.
 fn sync_endpoint_slice(cache: &Cache, service: &Value, plan: &mut Plan) {
     let ns = namespace(service);
     let is_endpoint = |pod: &&Value| {
@@ -88,7 +88,7 @@ fn sync_endpoint_slice(cache: &Cache, service: &Value, plan: &mut Plan) {
     plan.update(ObjectKind::EndpointSlices, slice, changed);
 }
 
-/// The ports of a Service, with the target port resolved to a number.
+/// Returns the ports of a Service, with the target port resolved to a number.
 fn ports(service: &Value, pod: Option<&Value>) -> Value {
     let number = |port: &Value| match &port["targetPort"] {
         Value::String(target) => {

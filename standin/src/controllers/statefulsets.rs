@@ -93,7 +93,7 @@ impl<'a> SetReconcile<'a> {
         !is_being_deleted(pod) && at.is_some_and(|at| at <= self.now)
     }
 
-    /// Pods from this ordinal on get the current template.
+    /// Returns the ordinal from which on pods get the current template.
     fn partition(&self) -> i64 {
         match text(self.set, "/spec/updateStrategy/type") {
             "OnDelete" => i64::MAX,
@@ -129,7 +129,8 @@ impl<'a> SetReconcile<'a> {
         }
     }
 
-    /// Deletes a pod of an old revision that never became ready, because the rollout would wait for it for ever.
+    /// Deletes a pod of an old revision that never became ready, because otherwise the rollout would wait for it
+    /// forever.
     fn replace_broken(&self, ordinal: i64, plan: &mut Plan) {
         let Some(pod) = self.pods.get(&ordinal) else { return };
         let is_old = label(pod, POD_HASH_LABEL) != Some(self.revisions.name.as_str());
@@ -138,7 +139,7 @@ impl<'a> SetReconcile<'a> {
         }
     }
 
-    /// Deletes the pod of an old revision with the highest ordinal, if all above it are available.
+    /// Deletes the pod of an old revision with the highest ordinal, if all pods above it are available.
     fn replace_outdated(&self, plan: &mut Plan) {
         for (ordinal, pod) in self.pods.iter().rev() {
             if *ordinal < self.partition() {

@@ -23,7 +23,7 @@ fn owner(name: &str, spec: Value) -> Value {
     owner
 }
 
-/// A pod in one of the states that the tables name.
+/// Returns a pod in one of the states that the tables name.
 fn pod(kind: ObjectKind, owner: &Value, name: &str, state: &str) -> Value {
     let mut pod = json!({
         "metadata": {
@@ -85,7 +85,7 @@ fn a_replica_set_deletes_surplus_pods_in_order() {
     check(2, &[("a", "ready"), ("b", "Failed")], &["create Pod web-*"]);
 }
 
-/// A chart from 2016 has a ReplicationController. Stand-ins ran no controller for it: it stayed at 0 of 2 for ever.
+/// A chart from 2016 has a ReplicationController. Stand-ins had no controller for it, so it stayed at 0 of 2 replicas.
 #[test]
 fn a_replication_controller_creates_and_adopts_its_pods() {
     let mut set = owner("web", json!({ "replicas": 2 }));
@@ -108,7 +108,7 @@ fn a_replication_controller_creates_and_adopts_its_pods() {
     let ready = look(["a", "b"].map(|name| pod(kind, &set, name, "ready")).to_vec());
     let status = ready.status_of("web").unwrap();
     assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(2), &json!(2)));
-    // The type has no such field; the server would warn about it.
+    // A ReplicationController has no such field; the server would warn about it.
     assert!(status.get("terminatingReplicas").is_none(), "{status}");
 }
 
@@ -169,7 +169,7 @@ fn a_job_counts_a_finished_pod_before_it_releases_it() {
     let released = look(&job, Some(&ended));
     assert_eq!(released.summary(), ["update Pod once-1"]);
     let free = released.updated("once-1").unwrap().clone();
-    // Whether the pod still exists or not.
+    // The pod may still exist or not.
     for pod in [Some(&free), None] {
         let counted = look(&job, pod);
         let status = counted.status_of("once").unwrap();
@@ -178,7 +178,8 @@ fn a_job_counts_a_finished_pod_before_it_releases_it() {
     }
 }
 
-/// A Job was deleted while the end of a pod was still to be counted. No controller removed its finalizer, and the pod stayed for ever.
+/// A Job was deleted before the end of a pod was counted. No controller removed the pod's finalizer, so the pod stayed
+/// forever.
 #[test]
 fn a_pod_whose_job_is_deleted_is_released() {
     let job = owner("once", json!({ "completions": 1 }));

@@ -1,4 +1,4 @@
-//! PersistentVolumes: provisioned for every claim at once, and deleted with it.
+//! PersistentVolumes: provisions one for every claim at once, and deletes it with the claim.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::objects::fields::{is_being_deleted, list, name, namespace, text, uid}
 use crate::objects::kind::ObjectKind;
 use crate::plan::Plan;
 
-/// The provisioner of every volume here.
+/// The provisioner of all volumes of a stand-in.
 const PROVISIONER: &str = "standin.holon.dev";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The finalizer of a claim while a pod uses it.
@@ -54,7 +54,7 @@ fn bind(cache: &Cache, claim: &Value, plan: &mut Plan) {
         bound["spec"]["volumeName"] = volume_name.into();
         bound["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
         bound["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] = "yes".into();
-        // The status is another write of the same object, so the next reconcile writes it.
+        // The status is a separate write of the same object, so the next reconcile writes it.
         return plan.update(ObjectKind::PersistentVolumeClaims, claim, bound);
     }
     let status = json!({

@@ -1,6 +1,6 @@
-//! How long scheduling, starting and stopping pods takes, and which failures are injected.
+//! The delays of scheduling, starting and stopping pods, and the injected failures.
 //!
-//! A stand-in has delays for all pods. Annotations of a pod template override them, and inject a failure:
+//! A stand-in has default delays for all pods. Annotations of a pod template override them, and can inject a failure:
 //!
 //! | Annotation | Value | Meaning |
 //! |---|---|---|
@@ -24,7 +24,7 @@ pub struct Delays {
     pub ready: Duration,
     /// From ready to completion, for pods whose restart policy is not Always.
     pub run: Duration,
-    /// From deletion to having stopped, within the grace period.
+    /// From the deletion until the containers have stopped, at most the grace period.
     pub stop: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Delays {
         run: Duration::ZERO,
         stop: Duration::ZERO,
     };
-    /// Fast enough to wait for, slow enough to watch.
+    /// Short enough to wait for, long enough to watch.
     pub const SHORT: Delays = Delays {
         schedule: Duration::from_millis(50),
         start: Duration::from_millis(600),
@@ -46,7 +46,7 @@ impl Delays {
         stop: Duration::from_millis(500),
     };
 
-    /// The delays of one pod.
+    /// Returns the delays of one pod.
     pub(crate) fn for_pod(self, pod: &Value) -> Delays {
         let own = |step: &str, default: Duration| {
             let annotated = annotation(pod, &format!("{PREFIX}{step}")).and_then(parse_duration);
@@ -85,7 +85,7 @@ impl PodFailure {
     }
 }
 
-/// `250ms`, `2s`, `1m`, `1h`.
+/// Parses `250ms`, `2s`, `1m` and `1h`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let end = text.find(|letter: char| !letter.is_ascii_digit())?;
     let number: u64 = text[..end].parse().ok()?;

@@ -1,4 +1,4 @@
-//! The kubelets: they start the pods of their nodes, report them ready, restart and stop them, each after its delay.
+//! The kubelets: start the pods of their nodes, report them ready, restart and stop them, each after its delay.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, delays: Delays, now: Timestamp,
         let node = text(pod, "/spec/nodeName");
         let is_lost = !node.is_empty() && cache.get(ObjectKind::Nodes, "", node).is_none();
         if is_lost {
-            // No kubelet will ever confirm that it has stopped, so it is deleted by force.
+            // The node no longer exists, so no kubelet will confirm that the pod has stopped: deletes it by force.
             let is_confirmed =
                 is_being_deleted(pod) && number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
             if !is_confirmed {
@@ -37,7 +37,7 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, delays: Delays, now: Timestamp,
     }
 }
 
-/// A pod, and since when it has been in its stage.
+/// A pod, and when it entered its stage.
 struct PodSync<'a> {
     pod: &'a Value,
     stage: PodStage,
@@ -72,7 +72,7 @@ impl PodSync<'_> {
         }
     }
 
-    /// Whether the pod has been in its stage for this long. If not, requeues it for then.
+    /// Returns whether the pod has been in its stage for this long. If not, requeues it for that time.
     fn is_due(&self, after: Duration, plan: &mut Plan) -> bool {
         let due = later(self.since, after);
         if due > self.now {
@@ -110,7 +110,7 @@ impl PodSync<'_> {
         }
     }
 
-    /// Starts the containers. Without a delay the same write reports them ready.
+    /// Starts the containers. If there is no delay, the same write reports them ready.
     fn run(&self, restarts: i64, failure: Option<PodFailure>, plan: &mut Plan) {
         let ready = self.delays.ready == Duration::ZERO && !is_never_ready(failure);
         self.write_status(ContainerState::Running { ready, restarts }, plan);
@@ -143,7 +143,7 @@ impl PodSync<'_> {
         }
     }
 
-    /// Makes a running pod ready, or lets it fail.
+    /// Makes a running pod ready or fails it.
     fn sync_running(&self, failure: Option<PodFailure>, restarts: i64, plan: &mut Plan) {
         if failure == Some(PodFailure::NotReady) || !self.is_due(self.delays.ready, plan) {
             return;
@@ -157,7 +157,7 @@ impl PodSync<'_> {
         }
     }
 
-    /// Completes a ready pod that does not restart always, or lets it fail.
+    /// Completes or fails a ready pod. With restart policy Always it does not complete.
     fn sync_ready(&self, failure: Option<PodFailure>, restarts: i64, plan: &mut Plan) {
         match failure {
             Some(PodFailure::CrashLoop) => return self.crash(restarts, plan),
@@ -211,7 +211,7 @@ impl PodSync<'_> {
         let ran = !list(self.pod, "/status/containerStatuses").is_empty();
         let is_finished = is_finished(self.pod);
         if grace_s == 0 {
-            // The kubelet is done with it; a finalizer still holds it.
+            // The kubelet has finished; only a finalizer still holds the pod.
             return;
         }
         let grace = Duration::from_secs(grace_s.unsigned_abs());
@@ -255,7 +255,7 @@ impl PodSync<'_> {
     }
 }
 
-/// Whether containers with this failure never become ready.
+/// Returns whether containers with this failure never become ready.
 fn is_never_ready(failure: Option<PodFailure>) -> bool {
     matches!(failure, Some(PodFailure::CrashLoop | PodFailure::NotReady))
 }

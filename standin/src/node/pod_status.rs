@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::objects::fields::{count, generation, is_true, list, name, namespace, text, time, uid};
 
-/// The state of all containers of a pod.
+/// The state that all containers of a pod share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ContainerState {
     Creating,
@@ -43,7 +43,7 @@ impl ContainerState {
     }
 }
 
-/// The status of a pod whose containers are in this state.
+/// Returns the status of a pod whose containers are in this state.
 pub(crate) fn status(pod: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let mut status = pod["status"].clone();
     status["phase"] = containers.phase().into();
@@ -77,7 +77,7 @@ pub(crate) fn status(pod: &Value, containers: ContainerState, now: Timestamp) ->
     status
 }
 
-/// Whether an ephemeral container was added that has no status yet.
+/// Returns whether an ephemeral container was added that has no status yet.
 pub(crate) fn has_new_ephemeral_container(pod: &Value) -> bool {
     let started = list(pod, "/status/ephemeralContainerStatuses").len();
     list(pod, "/spec/ephemeralContainers").len() > started
@@ -181,7 +181,8 @@ fn container_status(pod: &Value, container: &Value, containers: ContainerState, 
     })
 }
 
-/// Init containers have completed by the time the others run. Sidecars (restart policy Always) keep running.
+/// Returns the status of an init container. Init containers have completed by the time the others run; sidecars
+/// (restart policy Always) keep running.
 fn init_status(pod: &Value, container: &Value, containers: ContainerState, now: Timestamp) -> Value {
     let mut status = container_status(pod, container, containers, now);
     let is_sidecar = text(container, "/restartPolicy") == "Always";
@@ -198,7 +199,7 @@ fn init_status(pod: &Value, container: &Value, containers: ContainerState, now: 
     status
 }
 
-/// An ephemeral container runs until the pod ends, and is never ready.
+/// Returns the status of an ephemeral container, which runs until the pod ends and is never ready.
 fn ephemeral_status(pod: &Value, container: &Value, now: Timestamp) -> Value {
     let old = list(pod, "/status/ephemeralContainerStatuses").iter();
     if let Some(old) = old.into_iter().find(|old| old["name"] == container["name"]) {
@@ -212,7 +213,7 @@ fn ephemeral_status(pod: &Value, container: &Value, now: Timestamp) -> Value {
     status
 }
 
-/// A stable IP address derived from a name or uid.
+/// Returns a stable IP address derived from a name or uid.
 pub(crate) fn address(first: u8, second: u8, seed: &str) -> String {
     let hash = xxhash_rust::xxh3::xxh3_64(seed.as_bytes()).to_le_bytes();
     let second = if second == 0 { hash[2] } else { second };

@@ -1,4 +1,4 @@
-//! The scheduler's predicates: whether a pod may run on a node, and whether it fits its free resources.
+//! The scheduler's predicates: whether a node accepts a pod, and whether the pod fits its free resources.
 
 use api::meta::quantity::{self, Amounts};
 use openapi::meta::selector::Requirement;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::objects::fields::{fields, flag, label, list, name, text};
 
-/// Why a pod may not run on a node, apart from resources.
+/// Returns why a pod may not run on a node, apart from resources.
 pub(crate) fn mismatch(node: &Value, pod: &Value) -> Option<String> {
     let unschedulable = json!({ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" });
     if flag(node, "/spec/unschedulable") && !is_tolerated(&unschedulable, pod) {
@@ -24,7 +24,7 @@ pub(crate) fn mismatch(node: &Value, pod: &Value) -> Option<String> {
         .then(|| "node(s) didn't match Pod's node affinity/selector".to_owned())
 }
 
-/// Whether one of the required node affinity terms of a pod matches.
+/// Returns whether one of the required node affinity terms of a pod matches.
 fn matches_affinity(node: &Value, pod: &Value) -> bool {
     const TERMS: &str =
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
@@ -51,17 +51,17 @@ fn is_tolerated(taint: &Value, pod: &Value) -> bool {
     })
 }
 
-/// The resources a pod requests.
+/// Returns the resources that a pod requests.
 pub(crate) fn requests(pod: &Value) -> Amounts {
     quantity::asked_by(&pod["spec"])
 }
 
-/// The allocatable resources of a node.
+/// Returns the allocatable resources of a node.
 pub(crate) fn allocatable(node: &Value) -> Amounts {
     quantity::amounts_of(&node["status"]["allocatable"])
 }
 
-/// The first requested resource of which too little is free, as a message.
+/// Returns the message about the first requested resource that is insufficient.
 pub(crate) fn insufficient(free: &Amounts, wanted: &Amounts) -> Option<String> {
     let short =
         wanted.iter().find(|(resource, amount)| free.get(*resource).copied().unwrap_or_default() < **amount);

@@ -1,4 +1,4 @@
-//! The scheduler: binds a pod to the least used node that it fits, or reports why there is none.
+//! The scheduler: binds a pod to the least used node that it fits, or reports why no node fits.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ struct NodeResources<'a> {
     free: Amounts,
 }
 
-/// By the name of the node.
+/// The free resources by the name of the node.
 struct FreeResources<'a>(BTreeMap<&'a str, NodeResources<'a>>);
 
 impl<'a> FreeResources<'a> {
@@ -109,7 +109,7 @@ impl<'a> FreeResources<'a> {
         }
     }
 
-    /// Chooses a node for a pod and reserves its requests there; or says why no node fits.
+    /// Chooses a node for a pod and reserves its requests there, or returns why no node fits.
     fn assign(&mut self, cache: &Cache, pod: &Value) -> Result<String, String> {
         let requested = predicates::requests(pod);
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl<'a> FreeResources<'a> {
 }
 
 impl NodeResources<'_> {
-    /// The used share of its scarcest resource in thousandths, and the number of its pods.
+    /// Returns the used share of its scarcest resource in thousandths, and the number of its pods.
     fn used(&self) -> (i128, i128) {
         let taken = |resource: &str| {
             let (all, free) = (self.allocatable.get(resource)?, self.free.get(resource)?);
@@ -154,7 +154,7 @@ impl NodeResources<'_> {
     }
 }
 
-/// Why a claim of the pod is not bound, if one is not.
+/// Returns why a claim of the pod is not bound, if one is not.
 fn unbound_claim(cache: &Cache, pod: &Value) -> Option<String> {
     let claims = list(pod, "/spec/volumes").iter();
     let names =
@@ -171,7 +171,7 @@ fn unbound_claim(cache: &Cache, pod: &Value) -> Option<String> {
     None
 }
 
-/// The message of kube-scheduler.
+/// Returns the message that kube-scheduler would report.
 fn unschedulable_message(nodes: usize, reasons: &BTreeMap<String, usize>, would_fit_empty: bool) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".to_owned();

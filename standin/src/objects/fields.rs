@@ -1,4 +1,4 @@
-//! Reading the fields of an object in JSON.
+//! Access to the fields of an object in JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::objects::kind::ObjectKind;
 
-/// The string at a JSON pointer; empty if there is none.
+/// Returns the string at a JSON pointer; empty if there is none.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -20,7 +20,7 @@ pub(crate) fn number(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
 
-/// The number at a JSON pointer; 0 if there is none.
+/// Returns the number at a JSON pointer; 0 if there is none.
 pub(crate) fn count(object: &Value, pointer: &str) -> i64 {
     number(object, pointer).unwrap_or_default()
 }
@@ -48,17 +48,17 @@ pub(crate) fn timestamp(object: &Value, pointer: &str) -> Option<Timestamp> {
     text(object, pointer).parse().ok()
 }
 
-/// A `metav1.Time`: whole seconds.
+/// Returns a `metav1.Time`: whole seconds.
 pub(crate) fn time(at: Timestamp) -> Value {
     api::meta::time::seconds(at).into()
 }
 
-/// The owner reference of the controller.
+/// Returns the owner reference of the controller.
 pub(crate) fn controller_reference(object: &Value) -> Option<&Value> {
     list(object, "/metadata/ownerReferences").iter().find(|owner| flag(owner, "/controller"))
 }
 
-/// An owner reference that makes `owner` the controller of an object.
+/// Returns an owner reference that makes `owner` the controller of an object.
 pub(crate) fn owner_reference(kind: ObjectKind, owner: &Value) -> Value {
     json!({
         "apiVersion": kind.info().api_version(), "kind": kind.info().kind, "name": name(owner), "uid": uid(owner),
@@ -66,12 +66,13 @@ pub(crate) fn owner_reference(kind: ObjectKind, owner: &Value) -> Value {
     })
 }
 
-/// Whether a label selector of a workload matches an object. An empty one matches none: workloads must have a selector.
+/// Returns whether the label selector of a workload matches an object. An empty one matches none: workloads must have a
+/// selector.
 pub(crate) fn selects(selector: &LabelSelector, object: &Value) -> bool {
     !selector.is_empty() && selector.matches(|key| label(object, key))
 }
 
-/// An IntOrString: a number, or a percentage of `total`, which is 25% if the field is absent.
+/// Resolves an IntOrString: a number, or a percentage of `total`. The default is 25%.
 pub(crate) fn resolve_int_or_percent(value: &Value, total: i64, round_up: bool) -> i64 {
     let percent = match value {
         Value::Number(number) => return number.as_i64().unwrap_or_default(),
@@ -81,7 +82,8 @@ pub(crate) fn resolve_int_or_percent(value: &Value, total: i64, round_up: bool) 
     (total * percent + if round_up { 99 } else { 0 }) / 100
 }
 
-/// Whether two values are equal to a controller. The server drops empty and zero fields, so these equal absent ones.
+/// Returns whether two values are equal to a controller. The server drops empty and zero fields, so these equal absent
+/// ones.
 pub(crate) fn is_equivalent(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -107,7 +109,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A stable hash of a value, in the characters Kubernetes uses for generated names.
+/// Returns a stable hash of a value, in the characters that Kubernetes uses for generated names.
 pub(crate) fn name_hash(value: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rest = xxhash_rust::xxh3::xxh3_64(value.to_string().as_bytes());

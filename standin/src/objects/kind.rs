@@ -1,4 +1,4 @@
-//! The kinds a stand-in handles, as a table.
+//! The table of kinds that a stand-in handles.
 
 /// A kind of object that a stand-in watches or writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,7 +87,7 @@ impl ObjectKind {
         &found.expect("every kind has a row, as a test checks").1
     }
 
-    /// The kind of a collection, if a stand-in handles it.
+    /// Returns the kind of a collection, if a stand-in handles it.
     pub(crate) fn find(group: &str, plural: &str) -> Option<ObjectKind> {
         KINDS.iter().find(|(_, row)| row.group == group && row.plural == plural).map(|(kind, _)| *kind)
     }
@@ -105,7 +105,7 @@ impl KindInfo {
         }
     }
 
-    /// The path of a collection.
+    /// Returns the path of a collection.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         match self.namespaced {

@@ -1,4 +1,4 @@
-//! Objects as JSON: their fields, the kinds a stand-in handles, and what a pod's status means.
+//! Objects as JSON: their fields, the kinds that a stand-in handles, and the state of pods.
 
 pub(crate) mod fields;
 pub(crate) mod kind;

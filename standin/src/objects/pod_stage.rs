@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::fields::{flag, is_being_deleted, list, text};
 use super::pods::{is_finished, restarts};
 
-/// All containers of a simulated pod change their state together, so a pod has one stage.
+/// The stage of a pod. All containers of a simulated pod change their state together, so a pod has one stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PodStage {
     Unscheduled,
@@ -20,13 +20,13 @@ pub(crate) enum PodStage {
     Bound,
     Creating,
     ImagePullBackOff,
-    /// Containers run and are not ready. With the restart count, as the next two.
+    /// The containers run and are not ready. The number is the restart count, as in the next two stages.
     Running(i64),
     Ready(i64),
     CrashLoopBackOff(i64),
     /// Succeeded or Failed.
     Finished,
-    /// Deleted, within its grace period or held by a finalizer.
+    /// Deleted: within its grace period, or held by a finalizer.
     Terminating,
 }
 

@@ -1,4 +1,4 @@
-//! What a pod's status says.
+//! The state of a pod, read from its status.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::fields::{condition, count, is_true, list, text, timestamp};
 use crate::clock::later;
 
-/// Whether all containers have terminated for good.
+/// Returns whether all containers have terminated for good.
 pub(crate) fn is_finished(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// From when on a pod counts as available: ready for `minReadySeconds`. None while it is not ready.
+/// Returns from when on a pod counts as available: ready for `minReadySeconds`. `None` while it is not ready.
 pub(crate) fn available_at(pod: &Value, min_ready_s: i64) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|_| is_true(pod, "Ready"))?;
     match u64::try_from(min_ready_s) {
@@ -25,7 +25,7 @@ pub(crate) fn available_at(pod: &Value, min_ready_s: i64) -> Option<Timestamp> {
     }
 }
 
-/// The highest restart count among the containers of a pod.
+/// Returns the highest restart count among the containers of a pod.
 pub(crate) fn restarts(pod: &Value) -> i64 {
     let statuses = list(pod, "/status/containerStatuses").iter();
     statuses.map(|status| count(status, "/restartCount")).max().unwrap_or_default()

@@ -7,12 +7,12 @@ use standin::{Clock, Delays, Link, Options, ResponseFault};
 
 use crate::common::{APPS, BATCH, CORE, TestCluster, deployment, is_true, job, template};
 
-/// The same in every run.
+/// Random numbers that are the same in every run.
 struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift: any generator will do, as long as it repeats itself.
+        // Xorshift: any generator works if it is reproducible.
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -19,7 +19,7 @@ pub(crate) struct TestCluster {
 }
 
 impl TestCluster {
-    /// A stand-in without delays.
+    /// Starts a stand-in without delays.
     pub(crate) async fn new() -> TestCluster {
         TestCluster::with(Options::new("east")).await
     }
@@ -53,7 +53,7 @@ impl TestCluster {
         self.ask("DELETE", path, Value::Null).await.unwrap();
     }
 
-    /// Polls until the object is as expected.
+    /// Polls until the object has the wanted state.
     pub(crate) async fn until(&self, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -74,7 +74,7 @@ impl TestCluster {
         self.until(path, Value::is_null).await;
     }
 
-    /// The body of a response that is not JSON.
+    /// Returns the body of a response that is not JSON.
     pub(crate) async fn text(&self, path: &str) -> Result<String, kube::Error> {
         self.client.request_text(Request::get(path).body(Vec::new()).unwrap()).await
     }

@@ -1,4 +1,4 @@
-//! A stand-in that is cut off, slow, broken, frozen, killed.
+//! A stand-in that is disconnected, slow, broken, frozen or killed.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn requests_fail_as_asked_and_are_counted() {
     cluster.standin.faults().clear();
     assert_eq!(cluster.names(&format!("{APPS}/deployments")).await, ["web"]);
     let news = cluster.standin.requests().since(&before);
-    // What the controllers inside do is not counted.
+    // Requests of its own controllers are not counted.
     assert_eq!((news.writes(), news.deletes(), news.of(&["list"])), (1, 0, 1));
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of workloads in a stand-in, as a client sees it.
+//! Workloads in a stand-in, as a client sees them.
 
 mod access;
 mod chaos;

@@ -1,4 +1,4 @@
-//! Workloads that go well.
+//! Workloads without failures.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn a_rollout_keeps_enough_pods_and_can_be_undone() {
     let mut sizes: Vec<i64> = sets["items"].as_array().unwrap().iter().map(size).collect();
     sizes.sort();
     assert_eq!(sizes, [0, 4]);
-    // Back to what was there before: the old ReplicaSet, under a new revision.
+    // A rollback: the old ReplicaSet is reused under a new revision.
     cluster.merge(&path, set_image("nginx:1")).await;
     let web = cluster
         .until(&path, |web| {
@@ -110,7 +110,7 @@ async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
     cluster.merge(&path, json!({"spec": {"replicas": 1}})).await;
     cluster.until(&path, |db| db["status"]["replicas"] == 1).await;
     assert_eq!(cluster.names(&format!("{CORE}/pods")).await, ["db-3"]);
-    // What was written stays.
+    // The claims, with the data, stay.
     assert_eq!(cluster.names(&format!("{CORE}/persistentvolumeclaims")).await.len(), 2);
 }
 
@@ -284,8 +284,8 @@ async fn an_eviction_waits_until_a_pod_can_be_spared() {
     cluster.until(&format!("{budgets}/web"), allowed(1)).await;
 }
 
-/// A chart from 2016 has a ReplicationController, and its pods ask for room on the node's disk. Stand-ins ran no controller
-/// for the first, and no node had any of the second: nothing ever ran.
+/// A chart from 2016 has a ReplicationController, and its pods request ephemeral storage. Stand-ins had no controller
+/// for the former, and their nodes reported none of the latter: no pod ever ran.
 #[tokio::test]
 async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
     let cluster = TestCluster::new().await;
@@ -313,7 +313,7 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("ReplicationController"), &json!("web")));
     cluster.merge(&format!("{path}/web"), json!({ "spec": { "replicas": 1 } })).await;
     cluster.until(&format!("{path}/web"), |web| web["status"]["replicas"] == 1).await;
-    // What no disk has room for waits, and says why.
+    // A pod that requests more than any node has stays Pending, with a message.
     cluster.create(&path, old("huge", "1Ti")).await;
     let message = |pods: &Value| {
         let texts = pods["items"]

@@ -55,7 +55,7 @@ pub(super) fn status(rollout: &Rollout<'_>, plan: &mut Plan) -> Value {
     status
 }
 
-/// Whether every pod has the current template and is available.
+/// Returns whether every pod has the current template and is available.
 pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
     let desired = number(deployment, "/spec/replicas").unwrap_or(1);
     let all = ["/updatedReplicas", "/replicas", "/availableReplicas"];
@@ -98,7 +98,7 @@ fn set_progressing(rollout: &Rollout<'_>, status: &Value, conditions: &mut Condi
         return conditions.update("Progressing", "True", "ReplicaSetUpdated", &message);
     }
     if reason == "NewReplicaSetAvailable" {
-        // A new template: the deadline starts now.
+        // The template is new, so the deadline starts now.
         return conditions.update("Progressing", "True", "ReplicaSetUpdated", &message);
     }
     let since = conditions.get("Progressing").and_then(|old| timestamp(old, "/lastUpdateTime"));
@@ -113,7 +113,7 @@ fn set_progressing(rollout: &Rollout<'_>, status: &Value, conditions: &mut Condi
     }
 }
 
-/// Whether there are more new, ready or available pods than before, or fewer old ones.
+/// Returns whether there are more new, ready or available pods than before, or fewer old ones.
 fn has_progressed(before: &Value, after: &Value) -> bool {
     let old_pods = |status: &Value| count(status, "/replicas") - count(status, "/updatedReplicas");
     let more = |pointer: &str| count(after, pointer) > count(before, pointer);

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{MAX, Rollout, Sizes, size};
 use crate::objects::fields::{annotation, count, resolve_int_or_percent, text};
 
-/// `maxSurge` and `maxUnavailable` in pods. A percentage of surge is rounded up and one of unavailable pods down. If both
-/// are 0, one pod may be unavailable, because the rollout could not progress otherwise.
+/// Returns `maxSurge` and `maxUnavailable` in pods. A percentage of surge is rounded up and one of unavailable pods
+/// down. If both are 0, one pod may be unavailable, because the rollout could not progress otherwise.
 pub(super) fn surge_and_unavailable(deployment: &Value, desired: i64) -> (i64, i64) {
     if text(deployment, "/spec/strategy/type") == "Recreate" || desired == 0 {
         return (0, 0);
@@ -20,7 +20,7 @@ pub(super) fn surge_and_unavailable(deployment: &Value, desired: i64) -> (i64, i
     }
 }
 
-/// The replicas of the new ReplicaSet: the desired number, as far as `maxSurge` allows.
+/// Returns the replicas of the new ReplicaSet: the desired number, as far as `maxSurge` allows.
 pub(super) fn scaled_up(rollout: &Rollout<'_>, now: i64) -> i64 {
     if now >= rollout.desired {
         return rollout.desired;
@@ -57,8 +57,8 @@ pub(super) fn scale_down_old(rollout: &Rollout<'_>, new: &Value, sizes: &mut Siz
     }
 }
 
-/// The Deployment was scaled while several ReplicaSets have pods: each changes in proportion to its size, so that the
-/// rollout continues from where it was.
+/// Scales a Deployment whose desired number changed while several ReplicaSets have pods: each changes in proportion to
+/// its size, so that the rollout continues from where it was.
 pub(super) fn scale_proportionally(rollout: &Rollout<'_>, sizes: &mut Sizes) {
     let active: Vec<&Value> = rollout.sets().filter(|set| size(set) > 0).collect();
     if active.len() <= 1 {
@@ -75,7 +75,7 @@ pub(super) fn scale_proportionally(rollout: &Rollout<'_>, sizes: &mut Sizes) {
     let whole = if rollout.desired > 0 { rollout.desired + rollout.surge } else { 0 };
     let change = whole - total;
     let mut sets = active;
-    // The largest first. Of equal ones the newer is scaled up first, and the older is scaled down first.
+    // The largest first. Among equal ones, the newer is first when scaling up and the older when scaling down.
     sets.sort_by_key(|set| -size(set));
     if change > 0 {
         sets.reverse();
@@ -101,7 +101,7 @@ fn is_saturated(rollout: &Rollout<'_>, new: &Value) -> bool {
     size(new) == rollout.desired && count(new, "/status/availableReplicas") == rollout.desired
 }
 
-/// The change of one ReplicaSet that keeps its proportion of the total.
+/// Returns the change of one ReplicaSet that keeps its proportion of the total.
 fn proportion(rollout: &Rollout<'_>, set: &Value, whole: i64) -> i64 {
     if rollout.desired == 0 {
         return -size(set);
@@ -110,7 +110,7 @@ fn proportion(rollout: &Rollout<'_>, set: &Value, whole: i64) -> i64 {
     let before: i64 = noted.unwrap_or_else(|| count(rollout.deployment, "/status/replicas"));
     match before {
         0 => 0,
-        // Rounded to the nearest.
+        // Rounded to the nearest integer.
         before => (2 * size(set) * whole + before) / (2 * before) - size(set),
     }
 }

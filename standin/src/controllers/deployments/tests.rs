@@ -2,8 +2,8 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A Deployment with these numbers, and ReplicaSets of `(image, replicas, available)`, oldest first. The Deployment's
-/// own image is `new`.
+/// Returns a Deployment with these numbers, and ReplicaSets of `(image, replicas, available)`, oldest first. The
+/// Deployment's own image is `new`.
 fn cache(wanted: i64, strategy: Value, sets: &[(&str, i64, i64)]) -> Cache {
     let template = |image: &str| json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web", "image": image }] } });
     let deployment = json!({
@@ -33,7 +33,7 @@ fn cache(wanted: i64, strategy: Value, sets: &[(&str, i64, i64)]) -> Cache {
     Cache::with([(ObjectKind::Deployments, deployment)].into_iter().chain(sets), NOW)
 }
 
-/// The sizes ReplicaSets get, in the order of their names; those that stay as they are are left out.
+/// Returns the planned sizes of ReplicaSets, in the order of their names, without unchanged ones.
 fn sizes(cache: &Cache) -> Vec<(String, i64)> {
     let mut plan = Plan::default();
     reconcile(cache, "shop", NOW, &mut plan);
@@ -67,20 +67,20 @@ fn a_rollout_scales_as_far_as_surge_and_unavailable_allow() {
     let quarter = rolling(json!("25%"), json!("25%"));
     check(4, &quarter, &[], &[("made", 4)]);
     check(4, &quarter, &[("new", 4, 4)], &[]);
-    // One on top at first; then one old one goes, then there is room for two more.
+    // First one surge pod. After one old pod is removed, there is room for two new ones.
     check(4, &quarter, &[("old", 4, 4)], &[("made", 1)]);
     check(4, &quarter, &[("old", 4, 4), ("new", 1, 0)], &[("old", 3)]);
     check(4, &quarter, &[("old", 3, 3), ("new", 1, 0)], &[("new", 2)]);
     check(4, &quarter, &[("old", 3, 3), ("new", 2, 0)], &[]);
     check(4, &quarter, &[("old", 3, 3), ("new", 2, 2)], &[("old", 1)]);
-    // Pods that do not work anyway go first, the oldest set's first.
+    // Unhealthy pods are removed first, those of the oldest ReplicaSet before others.
     check(4, &quarter, &[("older", 2, 0), ("old", 2, 2), ("new", 1, 0)], &[("older", 1)]);
-    // Nothing may be missing, and nothing on top: then one may be missing.
+    // With maxSurge and maxUnavailable both 0, one pod may be unavailable.
     check(3, &rolling(json!(0), json!(0)), &[("old", 3, 3), ("new", 0, 0)], &[("old", 2)]);
     check(3, &rolling(json!(1), json!(0)), &[("old", 3, 3), ("new", 1, 0)], &[]);
     check(3, &rolling(json!(1), json!(0)), &[("old", 3, 3), ("new", 1, 1)], &[("old", 2)]);
     check(3, &rolling(json!("100%"), json!(0)), &[("old", 3, 3)], &[("made", 3)]);
-    // Old ones go before new ones come.
+    // Recreate removes all old pods before it creates new ones.
     let recreate = json!({ "type": "Recreate" });
     check(2, &recreate, &[("old", 2, 2)], &[("old", 0)]);
     check(2, &recreate, &[("old", 0, 0)], &[("made", 2)]);
@@ -91,7 +91,7 @@ fn a_rollout_scales_as_far_as_surge_and_unavailable_allow() {
 fn scaling_is_proportional_to_the_size_of_each_replica_set() {
     let check = |before: i64, wanted: i64, sets: &[(&str, i64, i64)], expected: &[(&str, i64)]| {
         let mut cache = cache(wanted, rolling(json!("25%"), json!("25%")), sets);
-        // As they were noted when the number was another.
+        // The annotations that were recorded for the previous number of replicas.
         let noted: Vec<Value> = cache.list(ObjectKind::ReplicaSets, "shop").cloned().collect();
         for mut set in noted {
             set["metadata"]["annotations"][DESIRED] = before.to_string().into();

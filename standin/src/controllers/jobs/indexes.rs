@@ -8,7 +8,7 @@ use crate::objects::fields::{annotation, list};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// The completion index of a pod.
+/// Returns the completion index of a pod.
 pub(super) fn of(pod: &Value) -> Option<i64> {
     annotation(pod, INDEX)?.parse().ok()
 }
