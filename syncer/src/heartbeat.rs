@@ -1,12 +1,13 @@
 //! The heartbeat of a syncer: its lease, and its report about the physical cluster.
 //!
-//! The lease is renewed all the time. The report is the status of the PhysicalCluster of this name in the mailbox,
-//! written when it changes.
+//! The syncer renews the lease continuously. The report is the status of the PhysicalCluster of this name in the
+//! mailbox, written when it changes.
 //!
-//! The uid in the report identifies the physical cluster. With a kubeconfig that leads to another cluster, the syncer
-//! would find none of its objects and apply them all; so with another uid it writes nothing. An address may also lead
-//! elsewhere from one moment to the next. So when the syncer loses a watch downstream, or misses an object there, it
-//! checks the identity before it writes anything else; and it checks again right before a step that cannot be undone.
+//! The uid in the report identifies the physical cluster. With a kubeconfig of another cluster, the syncer would find
+//! none of its objects and apply them all; so if the uid differs, it writes nothing. An address may also lead to
+//! another cluster from one moment to the next. So when the syncer loses a watch downstream, or misses an object there,
+//! it checks the identity before it writes anything else; and it checks again right before a step that cannot be
+//! undone.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,17 +28,17 @@ use crate::state::kinds::discover;
 
 /// How often the syncer reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// The minimum between two reports; also the interval until the identity of the cluster is known, because nothing is
-/// written before.
+/// The minimum between two reports. It is also the interval while the identity of the cluster is unknown, because
+/// nothing is written before that.
 const REPORT_MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the inventory is counted, which lists all pods.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
 
-/// Holds the lease, for as long as it is polled.
+/// Holds the lease while it is polled.
 pub(crate) async fn hold_lease(context: Arc<SyncerContext>) -> Infallible {
     let led = std::sync::atomic::AtomicBool::new(false);
     let renewed = |attempt: Result<bool, &CallError>| {
-        // A syncer whose credential is refused cannot be told to stop either.
+        // A mailbox that rejects the credential counts as unreachable: it cannot tell this syncer to stop either.
         context.set_mailbox_unreachable(
             attempt.as_ref().is_err_and(|error| !error.is_answer() || error.code() == 401),
         );
@@ -57,7 +58,7 @@ pub(crate) async fn hold_lease(context: Arc<SyncerContext>) -> Infallible {
     context.lease.hold(renewed).await
 }
 
-/// Reports, for as long as it is polled.
+/// Reports while it is polled.
 pub(crate) async fn report(context: Arc<SyncerContext>) -> Infallible {
     let mut reporter = Reporter { context, inventory: None, counted: None, written: None };
     loop {
@@ -76,7 +77,7 @@ struct Reporter {
     context: Arc<SyncerContext>,
     inventory: Option<ClusterInventory>,
     counted: Option<Instant>,
-    /// The status in the mailbox.
+    /// The status that the mailbox has.
     written: Option<PhysicalClusterStatus>,
 }
 
@@ -193,7 +194,7 @@ impl Reporter {
         status
     }
 
-    /// The conditions of the report.
+    /// Returns the conditions of the report.
     fn conditions(&self, same: ClusterIdentity, unreachable: Option<&CallError>) -> Vec<ConditionUpdate> {
         let ready = match unreachable {
             None => ConditionUpdate::new("Ready", "True", "Reachable", "the physical cluster answers"),
@@ -267,7 +268,7 @@ impl ConditionUpdate {
     }
 }
 
-/// Merges conditions: transition times are kept, and so are conditions of others.
+/// Merges conditions: keeps transition times, and conditions that others wrote.
 fn merge_conditions(before: &[Condition], updates: &[ConditionUpdate]) -> Vec<Condition> {
     let others = before.iter().filter(|old| updates.iter().all(|new| new.r#type != old.r#type)).cloned();
     let now = time::now();

@@ -10,7 +10,7 @@ use crate::inventory::amounts::{Amounts, requested};
 
 /// Objects per page. Only one page is in memory.
 const PAGE: usize = 500;
-/// The report is one object, and has the size limit of an object.
+/// The report is one object, so the size limit of an object applies.
 const QUOTAS_MAX: usize = 500;
 const CLASSES_MAX: usize = 500;
 
@@ -22,25 +22,25 @@ const CLASSES: &[(ClassKind, &str)] = &[
     (ClassKind::IngressClass, "/apis/networking.k8s.io/v1/ingressclasses"),
 ];
 
-/// What a physical cluster has, and what pods request of it.
+/// The capacity of a physical cluster, and what its pods request of it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct ClusterInventory {
     pub(crate) version: String,
-    /// None if the syncer may not list nodes.
+    /// `None` if the syncer may not list nodes.
     pub(crate) nodes: Option<Nodes>,
     pub(crate) capacity: Amounts,
     pub(crate) allocatable: Amounts,
     pub(crate) requested: Amounts,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) kinds: Vec<ServedKind>,
-    /// Of the class kinds that the syncer may list.
+    /// The classes of the kinds that the syncer may list.
     pub(crate) classes: Vec<ServedClasses>,
-    /// Forbidden lists, as the server reported them.
+    /// The messages of the server about forbidden lists.
     pub(crate) forbidden: Vec<String>,
 }
 
 impl ClusterInventory {
-    /// The uid of the cluster: that of its namespace kube-system.
+    /// Returns the uid of the cluster: that of its namespace kube-system.
     pub(crate) async fn cluster_uid(downstream: &Remote) -> Result<String, CallError> {
         let namespace = downstream.read("/api/v1/namespaces/kube-system").await?;
         let uid = namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
@@ -56,7 +56,7 @@ impl ClusterInventory {
         let counted =
             each(downstream, "/api/v1/nodes", "", |node| inventory.add_node(node, &mut nodes)).await;
         inventory.nodes = inventory.allowed(counted)?.then_some(nodes);
-        // Pods that have completed, or have no node, take no resources.
+        // Pods that have completed or have no node use no resources.
         let running = "&fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed,spec.nodeName!%3D";
         let counted =
             each(downstream, "/api/v1/pods", running, |pod| inventory.requested.add(&requested(pod))).await;
@@ -70,7 +70,7 @@ impl ClusterInventory {
         Ok(inventory)
     }
 
-    /// Reads the names of one kind of class. Forbidden or unserved kinds are left out.
+    /// Reads the names of the classes of one kind. Forbidden and unserved kinds are skipped.
     async fn add_classes(
         &mut self,
         downstream: &Remote,
@@ -90,7 +90,7 @@ impl ClusterInventory {
         Ok(())
     }
 
-    /// Whether the list was allowed. If it was forbidden, the rest is counted all the same.
+    /// Returns whether the list was allowed. After a forbidden list the rest is still counted.
     fn allowed(&mut self, counted: Result<(), CallError>) -> Result<bool, CallError> {
         match counted {
             Err(error) if error.code() == 403 => {
@@ -106,7 +106,7 @@ impl ClusterInventory {
         nodes.total += 1;
         nodes.ready += i64::from(is_ready);
         self.capacity.add(&Amounts::of(&node["status"]["capacity"]));
-        // A node that is not ready or unschedulable takes no pods.
+        // A node that is not ready or is unschedulable accepts no pods.
         if is_ready && node["spec"]["unschedulable"] != true {
             self.allocatable.add(&Amounts::of(&node["status"]["allocatable"]));
         }

@@ -1,7 +1,7 @@
-//! One mailbox to and from one physical cluster.
+//! Keeps one physical cluster equal to one mailbox.
 //!
-//! The syncer keeps one physical cluster equal to its mailbox and reports what happened there. The same code
-//! runs inside Holon (push) and inside the physical cluster (pull): it is given two clients and a name.
+//! The syncer applies the objects of the mailbox to the physical cluster and reports their status. The same code runs
+//! inside Holon (push) and inside the physical cluster (pull): the caller passes two clients and a name.
 //!
 //! ```text
 //!              mailbox                                                     physical cluster
@@ -10,10 +10,10 @@
 //!              ◄─ status ──┼─ sync: down, up, project ◄─────┤  deletes
 //!   projected  ◄───────────┘   (planned by mirror)          └──────────    pods, replica sets, events, …
 //!   lease      ◄── heartbeat: lease, report ─────────────────────────────► identity, inventory
-//!                             state: what the syncer knows; desired objects on disk
+//!                             state: kinds, syncs, errors in memory; desired objects on disk
 //! ```
 //!
-//! It transports and never decides: no placement, no division, no aggregation. It never sees another cluster's
+//! It transports and never decides: no placement, no division, no aggregation. It has no access to another cluster's
 //! mailbox or a user's logical cluster. It deletes downstream only what was deleted in the mailbox ([`mirror`]).
 
 mod heartbeat;
@@ -44,7 +44,7 @@ use crate::watch::informers::manage_informers;
 
 /// Concurrent reconciles. Each waits for a server most of the time.
 const WORKERS: usize = 16;
-/// How long the syncer may take to stop: each call ends within this.
+/// How long the syncer may take to stop; each of its calls ends sooner.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a syncer ended.
@@ -70,7 +70,7 @@ impl Syncer {
         Syncer { mailbox: Remote::new(mailbox), downstream: Remote::new(downstream), settings }
     }
 
-    /// Runs until it is told to stop. Returns earlier only if a task of it fails, which none should.
+    /// Runs until `stop`. Returns earlier only if one of its tasks fails, which is a bug.
     pub async fn run(self, mut stop: Stop) -> Result<(), SyncerError> {
         let Syncer { mailbox, downstream, settings } = self;
         let (header, stored) = match &settings.directory {
@@ -100,7 +100,7 @@ impl Syncer {
     }
 }
 
-/// Reconciles the objects of the queue until told to stop. Then it waits for the reconciles in progress, so that this syncer
+/// Reconciles the objects of the queue until `stop`. Then it waits for the reconciles in progress, so that this syncer
 /// writes nothing after another has acquired the lease.
 async fn reconcile_all(context: Arc<SyncerContext>, mut stop: Stop) -> Result<(), Infallible> {
     let workers = Semaphore::new(WORKERS);
@@ -113,14 +113,14 @@ async fn reconcile_all(context: Arc<SyncerContext>, mut stop: Stop) -> Result<()
         never = &mut working => match never {},
         () = stop.requested() => {}
     }
-    // The semaphore is fair: this gets all permits before reconciles that start later.
+    // The semaphore is fair: this acquires all permits before reconciles that start later.
     tokio::select! {
         never = working => match never {},
         _ = timeout(PATIENCE, workers.acquire_many(WORKERS as u32)) => Ok(()),
     }
 }
 
-/// Releases the lease once nothing writes any more, and records that this syncer is no longer the last holder.
+/// Releases the lease after the last write, and records that this syncer is no longer the last holder.
 async fn release_lease(context: &SyncerContext) {
     match timeout(STOP_TIMEOUT, context.lease.release()).await {
         Ok(Ok(true)) => context.update_header(|header| header.led = false).await,

@@ -1,14 +1,14 @@
-//! Planning, from values alone: what the syncer does next about an object, what it applies downstream, and what it shows in
-//! the mailbox.
+//! Plans as pure functions: the next step for an object, the object to apply downstream, and the object to show in the
+//! mailbox.
 //!
 //! ```text
 //!   mailbox object ──► desired ──► plan_step ──► AddFinalizer │ Apply │ Delete │ RemoveFinalizer │ InSync │ Hold(reason)
 //!                                     ▲
-//!   downstream object ────────────────┴────────► upstream_status, or a projection of all of it
+//!   downstream object ────────────────┴────────► upstream_status, or a projection of the whole object
 //! ```
 //!
-//! An object has the same kind, namespace and name in the mailbox and downstream. Nothing here does I/O: the caller reads
-//! both objects, executes the step, and plans again.
+//! An object has the same kind, namespace and name in the mailbox and downstream. This module does no I/O: the caller
+//! reads both objects, executes the step, and plans again.
 
 mod compare;
 mod desired;

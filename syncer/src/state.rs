@@ -1,4 +1,4 @@
-//! What a syncer knows: the kinds it watches, what it did to each object, and what it keeps on disk.
+//! The state of a syncer: the kinds it watches, its last sync of each object, and the desired objects on disk.
 
 pub(crate) mod context;
 pub(crate) mod directory;

@@ -1,5 +1,5 @@
-//! Reconciling one object: placed objects go [`down`], their status comes [`up`], and what they create downstream is
-//! [`project`]ed into the mailbox.
+//! Reconciles one object: a placed object is applied [`down`]stream, its status is copied [`up`], and the objects that
+//! it creates downstream are [`project`]ed into the mailbox.
 
 pub(crate) mod down;
 mod events;

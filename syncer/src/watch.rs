@@ -1,4 +1,4 @@
-//! Which kinds are watched on both sides ([`informers`]), and what their events requeue ([`events`]).
+//! The kinds that are watched on both sides ([`informers`]), and the objects that their events requeue ([`events`]).
 
 mod events;
 pub(crate) mod informers;

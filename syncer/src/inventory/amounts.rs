@@ -1,4 +1,4 @@
-//! Adding up amounts: `500m` of CPU, `2Gi` of memory, `3` pods.
+//! Sums of amounts: `500m` of CPU, `2Gi` of memory, `3` pods.
 
 use api::fleet::{Quantities, Quantity};
 use api::meta::quantity;
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) struct Amounts(quantity::Amounts);
 
 impl Amounts {
-    /// As in `status.allocatable` of a node. An amount that cannot be parsed counts as zero.
+    /// Parses a list like `status.allocatable` of a node. An amount that cannot be parsed counts as zero.
     pub(crate) fn of(list: &Value) -> Amounts {
         Amounts(quantity::amounts_of(list))
     }
@@ -26,7 +26,7 @@ impl Amounts {
     }
 }
 
-/// The requests of a pod.
+/// Returns the requests of a pod.
 pub(crate) fn requested(pod: &Value) -> Amounts {
     Amounts(quantity::asked_by(&pod["spec"]))
 }

@@ -1,14 +1,14 @@
-//! Whether a downstream object still has what was applied.
+//! Decides whether a downstream object still has the fields that were applied.
 //!
-//! A server changes what it is sent: it adds defaults, rewrites quantities, runs webhooks. Comparing values with what
-//! was sent would find differences that no apply removes. But an API server records in managedFields which fields our
-//! field manager owns, and removes a field from our entry when another manager changes or removes it. So as long as
-//! our entry is the same as after the last apply, so are the values.
+//! A server changes the objects that it receives: it adds defaults, rewrites quantities, runs webhooks. A comparison of
+//! values would find differences that no apply removes. But an API server records in managedFields which fields our
+//! field manager owns, and removes a field from our entry when another manager changes or removes it. So as long as our
+//! entry is the same as after the last apply, the values are the same too.
 //!
-//! After a restart the syncer does not know that entry, and compares values once. If they differ, one apply, which
-//! changes nothing if nothing differs, gives it an entry to compare with. In a list that managedFields tracks item by
-//! item (`k:`, `v:`), other managers may have added items; any other list is one value, and an additional item is a
-//! difference.
+//! After a restart the syncer does not know that entry, and compares values once. If they differ, it applies the
+//! object, which changes nothing if the difference is only the server's, and then has an entry to compare with. In a
+//! list that managedFields tracks item by item (`k:`, `v:`), other managers may have added items; any other list is one
+//! value, and an additional item is a difference.
 
 use api::meta::cover::{SharedLists, covers};
 use api::names::FIELD_MANAGER;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use super::desired::DesiredObject;
 use super::object::fingerprint;
 
-/// What the syncer remembers of its last apply.
+/// The syncer's record of its last apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastApplied {
     desired: u64,
-    /// The fingerprint of the fields we owned after it. None if the server keeps no managedFields.
+    /// The fingerprint of the fields that we owned after it. `None` if the server keeps no managedFields.
     fields: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl LastApplied {
     }
 }
 
-/// Whether an apply would change nothing.
+/// Returns whether an apply would change nothing.
 pub fn is_applied(downstream: &Value, desired: &DesiredObject, sent: Option<LastApplied>) -> bool {
     if !desired.was_sent(downstream) || !desired.names_leader_of(downstream) {
         return false;
@@ -41,7 +41,8 @@ pub fn is_applied(downstream: &Value, desired: &DesiredObject, sent: Option<Last
         Some(LastApplied { desired: then, fields: Some(fields) }) if then == desired.fingerprint => {
             owned(downstream) == Some(fields)
         }
-        // Without managedFields: values that the last apply did not change, the next one will not change either.
+        // Without managedFields: additional list items that the last apply did not remove would survive the next one
+        // too.
         Some(LastApplied { desired: then, fields: None }) if then == desired.fingerprint => {
             covers(downstream, &desired.object, SharedLists::Any)
         }
@@ -49,14 +50,14 @@ pub fn is_applied(downstream: &Value, desired: &DesiredObject, sent: Option<Last
     }
 }
 
-/// The fingerprint of the fields that our field manager owns.
+/// Returns the fingerprint of the fields that our field manager owns.
 fn owned(downstream: &Value) -> Option<u64> {
     let fields: Vec<Value> = ours(downstream).cloned().collect();
     (!fields.is_empty()).then(|| fingerprint(&Value::Array(fields)))
 }
 
-/// The fields that our field manager owns, an entry for each version that it applied: `{"f:spec": {"f:ports":
-/// {"k:{\"port\":80}": {…}}}}`.
+/// Returns the fields that our field manager owns, with one entry for each version that it applied: `{"f:spec":
+/// {"f:ports": {"k:{\"port\":80}": {…}}}}`.
 fn ours(downstream: &Value) -> impl Iterator<Item = &Value> {
     let entries = downstream["metadata"]["managedFields"].as_array().into_iter().flatten();
     let ours = entries.filter(|entry| {
@@ -107,7 +108,7 @@ mod tests {
         let found = downstream(&before, json!({ "f:data": {} }));
         let sent = Some(LastApplied::new(&before, &found));
         assert!(is_applied(&found, &before, sent));
-        // Every desired value is there, but so is one that is no longer desired.
+        // All desired values exist, but so does one that is no longer desired.
         assert!(!is_applied(&found, &now, sent));
         assert!(!is_applied(&found, &now, None));
     }
@@ -149,14 +150,14 @@ mod tests {
             downstream["data"] = found.clone();
             assert_eq!(is_applied(&downstream, &desired, None), expected, "{found}");
         };
-        // One value: we own the list, or another manager does.
+        // The list is one value, owned by us or by another manager.
         let one = json!({ "f:ingress": {} });
         check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }])), true);
         check(rules(json!([{ "a": 1 }])), one.clone(), rules(json!([{ "a": 1 }, {}])), false);
         check(rules(json!([{ "a": 1 }])), json!({}), rules(json!([{ "a": 1 }, {}])), false);
         check(rules(json!([])), one.clone(), rules(json!([{}])), false);
         check(rules(json!([])), one, json!({}), true);
-        // Item by item.
+        // The list is tracked item by item.
         let ours = || containers(json!([web]));
         let injected = containers(json!([{ "name": "injected" }, web]));
         check(ours(), by_name.clone(), ours(), true);
@@ -166,7 +167,7 @@ mod tests {
         check(ours(), by_name, with("image", json!("theirs")), true);
         let set = json!({ "f:ingress": { "v:\"a\"": {} } });
         check(rules(json!(["a"])), set, rules(json!(["a", "b"])), true);
-        // Without managedFields, one apply is all the syncer can do.
+        // Without managedFields the syncer can only apply once.
         let desired = desired(rules(json!([])));
         let mut downstream = desired.object.clone();
         downstream["data"] = rules(json!([1]));

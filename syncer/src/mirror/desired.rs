@@ -1,5 +1,5 @@
-//! What the syncer applies downstream for a mailbox object: the object itself, without fields that servers set, and
-//! with our labels and annotations.
+//! The object that the syncer applies downstream for a mailbox object: the same object without the fields that servers
+//! set, and with our labels and annotations.
 
 use api::names::{
     ADOPT, LOGICAL_CLUSTER, MAILBOX, NODE_PORTS, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER,
@@ -9,18 +9,18 @@ use serde_json::{Map, Value, json};
 
 use super::object::{AnyObject, fingerprint};
 
-/// Annotation of applied objects: the fingerprint of what was applied. After a restart it tells whether the mailbox
+/// Annotation of applied objects: the fingerprint of the applied object. After a restart it shows whether the mailbox
 /// object has changed since.
 pub const SENT: &str = "holon.dev/sent";
 
-/// Annotation of applied namespaces: the syncer that held the lease when it was written. A syncer that cannot reach
-/// the mailbox, where the lease is, learns from it that another syncer leads.
+/// Annotation of applied namespaces: the syncer that held the lease when it was written. The lease is in the mailbox; a
+/// syncer that cannot reach the mailbox learns from the annotation that another syncer leads.
 pub const LED_BY: &str = "holon.dev/led-by";
 
-/// The metadata that is applied. Each server sets the rest.
+/// The metadata that is applied. The servers set the rest.
 const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "finalizers"];
 
-/// Annotations that concern the mailbox object only, or that a controller downstream writes.
+/// Annotations that only concern the mailbox object, or that a controller downstream writes.
 const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     ADOPT,
     NODE_PORTS,
@@ -37,11 +37,11 @@ const ANNOTATIONS_KEPT_HERE: &[&str] = &[
 const FINALIZERS_KEPT_HERE: &[&str] =
     &[SYNCER, "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
-/// A field that a server sets, unless `unless` matches.
+/// A field that a server sets, except where `unless` matches.
 struct Filled {
     group: &'static str,
     kind: &'static str,
-    /// `*` is every item of a list.
+    /// `*` stands for every item of a list.
     path: &'static [&'static str],
     unless: Option<(&'static [&'static str], Setting)>,
 }
@@ -66,7 +66,7 @@ const fn service(path: &'static [&'static str]) -> Filled {
     Filled { group: "", kind: "Service", path, unless: HEADLESS }
 }
 
-/// The physical cluster would refuse these, or they would overwrite what a controller there sets.
+/// The physical cluster would reject these fields, or they would overwrite what a controller there sets.
 const FILLED: &[Filled] = &[
     filled("", "Namespace", &["spec"]),
     filled("", "Namespace", &["metadata", "labels", "kubernetes.io/metadata.name"]),
@@ -81,7 +81,7 @@ const FILLED: &[Filled] = &[
     job(&["spec", "template", "metadata", "labels", "job-name"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/job-name"]),
-    // If the Job were deleted downstream, the syncer would create and so run it again.
+    // A TTL would delete the Job downstream, and the syncer would create it again, which would run it again.
     filled("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
 ];
 
@@ -93,7 +93,7 @@ pub struct DesiredObject {
 }
 
 impl DesiredObject {
-    /// `mailbox` is the id of the mailbox.
+    /// Returns the desired object. `mailbox` is the id of the mailbox.
     pub fn of(object: &Value, mailbox: &str) -> DesiredObject {
         let mut desired = object.clone();
         if let Some(fields) = desired.as_object_mut() {
@@ -118,7 +118,7 @@ impl DesiredObject {
         DesiredObject { object: desired, fingerprint }
     }
 
-    /// The same, with the replicas that an autoscaler downstream has set.
+    /// Returns the same with the replicas that an autoscaler downstream has set.
     pub fn with_downstream_scale(mut self, object: &Value, downstream: Option<&Value>) -> DesiredObject {
         let scaled_below = AnyObject(object).annotation(SCALED_BELOW) == Some(TRUE);
         let replicas = downstream.and_then(|downstream| downstream.pointer("/spec/replicas"));
@@ -128,7 +128,7 @@ impl DesiredObject {
         self
     }
 
-    /// The same, and a Namespace names the leader. Without a leader the annotation stays as it is.
+    /// Returns the same; a Namespace also names the leader. Without a leader the annotation stays as it is downstream.
     pub fn with_leader(mut self, leader: Option<&str>, downstream: Option<&Value>) -> DesiredObject {
         let said = leader.or_else(|| AnyObject(downstream?).annotation(LED_BY));
         if let Some(said) = said.filter(|_| self.object["kind"] == "Namespace") {
@@ -137,13 +137,13 @@ impl DesiredObject {
         self
     }
 
-    /// Whether the downstream object names the same leader.
+    /// Returns whether the downstream object names the same leader.
     pub(super) fn names_leader_of(&self, downstream: &Value) -> bool {
         let desired = AnyObject(&self.object).annotation(LED_BY);
         desired.is_none() || desired == AnyObject(downstream).annotation(LED_BY)
     }
 
-    /// Whether the annotation of the downstream object says that this was applied last.
+    /// Returns whether this object was applied last, according to the annotation of the downstream object.
     pub fn was_sent(&self, downstream: &Value) -> bool {
         AnyObject(downstream)
             .annotation(SENT)
@@ -191,7 +191,7 @@ fn strip_filled(object: &mut Value) {
     }
 }
 
-/// Removes the node ports that the mailbox allocated for a Service. Those that its user set are applied.
+/// Removes the node ports that the mailbox allocated for a Service. Node ports that the user requested are applied.
 fn strip_given_node_ports(object: &mut Value) {
     let asked = AnyObject(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
@@ -224,7 +224,7 @@ mod tests {
 
     const MAILBOX_ID: &str = "~bcdf";
 
-    /// Without our labels and annotations, which every object gets.
+    /// Returns the applied object without the labels and annotations that every object gets.
     fn sent(object: Value) -> Value {
         let mut desired = DesiredObject::of(&object, MAILBOX_ID).object;
         let annotations = desired["metadata"]["annotations"].as_object_mut().unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(replicas(&deployment(3, json!({}))), 3);
         let scaled = json!({ SCALED_BELOW: TRUE });
         assert_eq!(replicas(&deployment(3, scaled.clone())), 7);
-        // It starts with the desired replicas; a later change of them changes nothing.
+        // Only the first apply sends the number of replicas; a later change does not change the applied object.
         let [first, later] =
             [3, 4].map(|number| DesiredObject::of(&deployment(number, scaled.clone()), MAILBOX_ID));
         assert_eq!((&first.object["spec"]["replicas"], first.fingerprint), (&json!(3), later.fingerprint));

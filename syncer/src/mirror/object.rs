@@ -1,4 +1,4 @@
-//! Reading objects of any kind.
+//! Access to objects of any kind.
 
 use api::meta::metadata;
 use api::names::{FIELD_MANAGER, MAILBOX, PLACED, SYNCER, TRUE};
@@ -34,7 +34,7 @@ impl<'a> AnyObject<'a> {
         metadata::label(self.0, name)
     }
 
-    /// Whether it has a deletion timestamp.
+    /// Returns whether it has a deletion timestamp.
     pub fn is_deleting(self) -> bool {
         metadata::is_being_deleted(self.0)
     }
@@ -43,9 +43,9 @@ impl<'a> AnyObject<'a> {
         self.label(PLACED) == Some(TRUE)
     }
 
-    /// The mailbox whose syncer applied this downstream object. The annotation alone does not tell: controllers copy
-    /// labels and annotations, as from a Deployment to its ReplicaSets, and a user can write ours into a template.
-    /// Neither can copy the managedFields entry of our apply.
+    /// Returns the mailbox whose syncer applied this downstream object. The annotation alone is no proof: controllers
+    /// copy labels and annotations, as from a Deployment to its ReplicaSets, and a user can write ours into a template.
+    /// But nothing copies the managedFields entry of our apply.
     pub fn mailbox(self) -> Option<&'a str> {
         let is_ours = self.was_applied_by_us().unwrap_or_else(|| {
             let is_made = self.owners().any(|owner| owner["controller"] == true);
@@ -54,14 +54,14 @@ impl<'a> AnyObject<'a> {
         self.annotation(MAILBOX).filter(|_| is_ours)
     }
 
-    /// Whether managedFields has an apply of our field manager. None if the server keeps no managedFields.
+    /// Returns whether managedFields has an apply of our field manager. `None` if the server keeps no managedFields.
     fn was_applied_by_us(self) -> Option<bool> {
         let entries = self.0["metadata"]["managedFields"].as_array().filter(|entries| !entries.is_empty())?;
         let is_ours = |entry: &Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
         Some(entries.iter().any(is_ours))
     }
 
-    /// Whether it has our finalizer.
+    /// Returns whether it has our finalizer.
     pub fn has_finalizer(self) -> bool {
         self.finalizers().any(|finalizer| finalizer == SYNCER)
     }
@@ -75,7 +75,7 @@ impl<'a> AnyObject<'a> {
     }
 }
 
-/// A hash of a value that does not depend on the order of keys.
+/// Returns a hash of a value that does not depend on the order of keys.
 pub fn fingerprint(value: &Value) -> u64 {
     let mut hash = Xxh3::new();
     feed(&mut hash, value);
@@ -100,12 +100,12 @@ fn feed(hash: &mut Xxh3, value: &Value) {
             hash.update(b"]");
         }
         Value::String(text) => feed_text(hash, text),
-        // Numbers, booleans and null differ in their text.
+        // The texts of numbers, booleans and null all differ.
         other => hash.update(other.to_string().as_bytes()),
     }
 }
 
-/// The length comes first, so that two texts in a row do not hash like two others.
+/// Hashes the length first, so that two adjacent texts do not hash like two others with the same concatenation.
 fn feed_text(hash: &mut Xxh3, text: &str) {
     hash.update(b"\"");
     hash.update(&text.len().to_le_bytes());
@@ -132,8 +132,8 @@ mod tests {
         check(json!({}), made, None);
     }
 
-    /// EndpointSlices have the labels of their Service, and the claims of a StatefulSet what its user wrote into the
-    /// claim template, here the labels of a placed object. Such a claim has no owner. The syncer held it as an object
+    /// EndpointSlices have the labels of their Service, and the claims of a StatefulSet have the labels of its claim
+    /// template, in this case those of a placed object. Such a claim has no owner. The syncer held it as an object
     /// without a tombstone, and reported `Synced=False` for the whole physical cluster.
     #[test]
     fn copied_labels_do_not_make_an_object_ours_but_our_recorded_apply_does() {

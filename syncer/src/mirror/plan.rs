@@ -1,8 +1,9 @@
-//! The next step about one placed object.
+//! The next step for one placed object.
 //!
-//! The syncer deletes a downstream object only with a tombstone: the mailbox object, read, with a deletion timestamp and our
-//! finalizer. The finalizer is added before the object is applied, so every applied object has one. An object that is missing
-//! from the mailbox was not deleted there, whatever removed it, and is held.
+//! The syncer deletes a downstream object only with a tombstone: the mailbox object, read from the server, with a
+//! deletion timestamp and our finalizer. The finalizer is added before the object is applied, so every applied object
+//! has one. If an object is missing from the mailbox without a tombstone, its deletion was not requested there, and the
+//! downstream object is held.
 //!
 //! ```text
 //!   in the mailbox         downstream             step
@@ -23,7 +24,7 @@ use super::compare::{LastApplied, is_applied};
 use super::desired::DesiredObject;
 use super::object::AnyObject;
 
-/// What the syncer knows about one object when it plans.
+/// The state of one object from which the syncer plans.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncSnapshot<'a> {
     /// The id of the mailbox.
@@ -31,23 +32,23 @@ pub struct SyncSnapshot<'a> {
     pub mailbox: Option<&'a Value>,
     pub downstream: Option<&'a Value>,
     pub sent: Option<LastApplied>,
-    /// The informer of the mailbox is synced and watching.
+    /// Whether the informer of the mailbox is synced and watching.
     pub mailbox_synced: bool,
-    /// The informer of the physical cluster is synced and watching.
+    /// Whether the informer of the physical cluster is synced and watching.
     pub downstream_synced: bool,
-    /// This syncer may write downstream.
+    /// Whether this syncer may write downstream.
     pub leads: bool,
     /// The identity of this syncer, if it holds the lease.
     pub leader: Option<&'a str>,
     pub cluster: ClusterIdentity,
 }
 
-/// Whether the client leads to the physical cluster that was joined.
+/// Whether the client reaches the physical cluster that was joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClusterIdentity {
     Same,
     Other,
-    /// Not checked since the last doubt.
+    /// Not checked since the last reason for doubt.
     Unknown,
 }
 
@@ -61,7 +62,7 @@ impl ClusterIdentity {
     }
 }
 
-/// The next step. After executing it, the caller plans again.
+/// The next step. After its execution, the caller plans again.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SyncStep {
     /// Nothing to do: the object is in sync, or an event will requeue it.
@@ -73,9 +74,9 @@ pub enum SyncStep {
     Delete {
         uid: String,
     },
-    /// The object is gone downstream: remove our finalizer.
+    /// The downstream object is deleted: remove our finalizer.
     RemoveFinalizer,
-    /// Nothing may be done, which is reported.
+    /// Do nothing, and report why.
     Hold(HoldReason),
 }
 
@@ -95,7 +96,7 @@ pub enum HoldReason {
 }
 
 impl HoldReason {
-    /// The reason in conditions and events.
+    /// Returns the reason in conditions and events.
     pub fn reason(self) -> &'static str {
         match self {
             HoldReason::MailboxNotSynced => "MailboxNotSynced",
@@ -118,7 +119,9 @@ impl fmt::Display for HoldReason {
             HoldReason::MailboxNotSynced => "the informer of the mailbox is not synced",
             HoldReason::DownstreamNotSynced => "the informer of the physical cluster is not synced",
             HoldReason::NotLeading => "another syncer holds the lease of this mailbox",
-            HoldReason::OtherCluster => "the kubeconfig leads to another physical cluster than before",
+            HoldReason::OtherCluster => {
+                "the kubeconfig connects to a different physical cluster than the recorded one"
+            }
             HoldReason::UnknownCluster => "the identity of the physical cluster is not verified yet",
             HoldReason::NotOurs => {
                 "the physical cluster has an object of this name that Holon did not create; \
@@ -128,10 +131,12 @@ impl fmt::Display for HoldReason {
                 "the physical cluster has an object of this name that belongs to another mailbox"
             }
             HoldReason::OtherOrigin => {
-                "the object on the physical cluster was created for another object than the one being deleted"
+                "the downstream object was applied for another mailbox object (other uid) than the one \
+                 being deleted"
             }
             HoldReason::NoTombstone => {
-                "the object is on the physical cluster but not in the mailbox, and it was not deleted there"
+                "the downstream object is missing from the mailbox without a tombstone (its deletion was not \
+                 requested)"
             }
             HoldReason::NotMarked => {
                 "the object is being deleted in the mailbox and does not have the finalizer of the syncer"
@@ -175,7 +180,7 @@ fn desired(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
             Owner::Unmanaged => return SyncStep::Hold(HoldReason::NotOurs),
             Owner::OtherMailbox => return SyncStep::Hold(HoldReason::OtherMailbox),
         }
-        // It is applied again once it is gone.
+        // The object is applied again after its deletion is complete.
         if AnyObject(downstream).is_deleting() {
             return SyncStep::InSync;
         }
@@ -224,7 +229,7 @@ fn absent(snapshot: &SyncSnapshot) -> SyncStep {
     }
 }
 
-/// Why the syncer may neither delete downstream nor conclude that nothing is left there.
+/// Returns why the syncer may neither delete downstream nor conclude that the object is deleted there.
 fn doubt(snapshot: &SyncSnapshot) -> Option<HoldReason> {
     match snapshot.cluster.doubt() {
         Some(why) => Some(why),
@@ -317,7 +322,7 @@ mod tests {
         };
         assert_eq!(decided(Some("me"), &mine), SyncStep::InSync);
         assert_eq!(decided(None, &theirs), SyncStep::InSync);
-        // The remembered fields do not tell: every syncer applies the same ones.
+        // The record of the last apply makes no difference: every syncer applies the same fields.
         let SyncStep::Apply(desired) = decided(Some("me"), &theirs) else { panic!("it says another leads") };
         assert_eq!(desired.object, mine);
         let sent = Some(LastApplied::new(&desired, &theirs));
@@ -342,7 +347,7 @@ mod tests {
             plan_step(&snapshot(Some(&adopting), Some(&others))),
             SyncStep::Hold(HoldReason::OtherMailbox)
         );
-        // Nothing of ours is there, so the finalizer can go.
+        // No object of ours exists downstream, so the finalizer can be removed.
         for foreign in [&theirs, &others] {
             assert_eq!(plan_step(&snapshot(Some(&leaving()), Some(foreign))), SyncStep::RemoveFinalizer);
             assert_eq!(plan_step(&snapshot(None, Some(foreign))), SyncStep::InSync);
@@ -369,7 +374,7 @@ mod tests {
         check(SyncSnapshot { mailbox: Some(&unmarked), ..snapshot_of_both }, HoldReason::NotMarked);
         let other = annotated(downstream.clone(), ORIGIN, json!("another"));
         check(SyncSnapshot { downstream: Some(&other), ..snapshot_of_both }, HoldReason::OtherOrigin);
-        // Absent is not deleted.
+        // An absent mailbox object was not deleted with a tombstone.
         check(SyncSnapshot { mailbox: None, ..snapshot_of_both }, HoldReason::NoTombstone);
         check(
             SyncSnapshot { mailbox: None, mailbox_synced: false, ..snapshot_of_both },
@@ -418,7 +423,7 @@ mod tests {
             SyncSnapshot { cluster: ClusterIdentity::Other, ..snapshot_of_both },
             SyncStep::Hold(HoldReason::OtherCluster),
         );
-        // The desired object is known from before, and is enforced.
+        // The desired object is known from before the informer lost its watch, and is enforced.
         check(SyncSnapshot { mailbox_synced: false, ..snapshot_of_both }, apply());
     }
 

@@ -1,8 +1,8 @@
-//! What placed objects created downstream, as the mailbox shows it.
+//! The projection of an object into the mailbox, which a placed object created downstream.
 //!
 //! A projection is the downstream object with the uids of the mailbox: its owners are objects of the mailbox, so a
-//! client finds the pods of a ReplicaSet the usual way. Annotations name the object it shows and the fingerprint of
-//! what was written, so that it is written again only when the downstream object has changed.
+//! client finds the pods of a ReplicaSet the usual way. Annotations name the projected object and the fingerprint of
+//! the written projection, which is written again only when the downstream object has changed.
 
 use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE, is_own_key};
 use serde_json::{Map, Value, json};
@@ -13,17 +13,17 @@ use super::object::{AnyObject, fingerprint};
 /// The mailbox object that shows a downstream object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Projection {
-    /// Without its status, which is a separate write.
+    /// The object without its status, which is a separate write.
     pub object: Value,
 }
 
-/// Whether this object in the mailbox is a projection.
+/// Returns whether this object in the mailbox is a projection.
 pub fn is_projection(mailbox: &Value) -> bool {
     AnyObject(mailbox).label(PROJECTED) == Some(TRUE)
 }
 
-/// The projection of a downstream object, with these owners in the mailbox. `held` adds our finalizer, so that the
-/// syncer sees when the projection is deleted.
+/// Returns the projection of a downstream object, with these owners in the mailbox. `held` adds our finalizer, so that
+/// the syncer notices when the projection is deleted.
 pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>, held: bool) -> Projection {
     let object = AnyObject(downstream);
     let mut shown = downstream.clone();
@@ -59,22 +59,21 @@ pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>
 }
 
 impl Projection {
-    /// Whether the mailbox object is this projection.
+    /// Returns whether the mailbox object is this projection.
     pub fn is_current(&self, mailbox: &Value) -> bool {
         let sent = |object| AnyObject(object).annotation(SENT);
         is_projection(mailbox) && sent(mailbox) == sent(&self.object)
     }
 
-    /// Whether the mailbox object shows an earlier object of the same name.
+    /// Returns whether the mailbox object shows an earlier object of the same name.
     pub fn replaces(&self, mailbox: &Value) -> bool {
         AnyObject(mailbox).annotation(BELOW_UID) != AnyObject(&self.object).annotation(BELOW_UID)
     }
 }
 
-/// Labels or annotations of a downstream object, with only those of Holon's keys that the projection sets.
-/// Controllers copy labels and annotations to the objects they create: EndpointSlices have the labels of their
-/// Service, `holon.dev/placed` included. A user may also write such keys into a template. In a mailbox they would
-/// have an effect.
+/// Returns the labels or annotations of a downstream object, in which `ours` replace all of Holon's keys. Controllers
+/// copy labels and annotations to the objects they create: EndpointSlices have the labels of their Service, including
+/// `holon.dev/placed`. A user may also write such keys into a template. In a mailbox they would have an effect.
 fn replace_own_keys(found: &Value, ours: Value) -> Value {
     let mut all = found.as_object().cloned().unwrap_or_default();
     all.retain(|key, _| !is_own_key(key));
@@ -82,9 +81,8 @@ fn replace_own_keys(found: &Value, ours: Value) -> Value {
     Value::Object(all)
 }
 
-/// The owners of a downstream object, as the mailbox knows them; `mailbox_uid` finds each there, and owners that it
-/// does not find are left out. None of them blocks the deletion of another in the mailbox: the physical cluster
-/// decides that.
+/// Returns the owners of a downstream object with their uids in the mailbox, which `mailbox_uid` finds; owners without
+/// one are left out. No owner blocks the deletion of another in the mailbox, because the physical cluster decides that.
 pub fn owner_references(downstream: &Value, mailbox_uid: impl Fn(&Value) -> Option<String>) -> Vec<Value> {
     let rewritten = |owner: &Value| {
         let mut here = owner.clone();
@@ -95,8 +93,8 @@ pub fn owner_references(downstream: &Value, mailbox_uid: impl Fn(&Value) -> Opti
     AnyObject(downstream).owners().filter_map(rewritten).collect()
 }
 
-/// Whether a StatefulSet creates a claim of this name for its pods. The claim has no owner reference, only a name:
-/// template, set and ordinal.
+/// Returns whether a StatefulSet creates a claim of this name for its pods. The claim has no owner reference, only a
+/// name: template, set and ordinal.
 pub fn is_claim_of(stateful_set: &Value, claim: &str) -> bool {
     let set = AnyObject(stateful_set).name();
     let templates = stateful_set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();

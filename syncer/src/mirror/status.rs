@@ -1,7 +1,7 @@
-//! The status of a placed object in the mailbox: that of the downstream object, except for generations.
+//! The status of a placed object in the mailbox: the downstream status with the mailbox's generations.
 //!
-//! A generation counts the changes on one server, so the one that a controller downstream observed means nothing in
-//! the mailbox. Whether it observed the current one is expressed in the mailbox's generations.
+//! A generation counts the changes on one server, so the generation that a controller downstream observed means nothing
+//! in the mailbox. It is translated: either the current generation of the mailbox, or an earlier one.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ const OBSERVED: &str = "observedGeneration";
 pub struct Generations {
     pub mailbox: i64,
     pub downstream: i64,
-    /// The downstream object has what the mailbox object asks for.
+    /// Whether the downstream object has the fields that the mailbox object asks for.
     pub in_sync: bool,
 }
 
@@ -20,13 +20,13 @@ impl Generations {
     fn mapped(self, observed: i64) -> i64 {
         match self.in_sync && observed >= self.downstream {
             true => self.mailbox,
-            // An earlier generation; which one does not matter.
+            // Any earlier generation means the same.
             false => (self.mailbox - 1).max(0),
         }
     }
 }
 
-/// The status that the mailbox object should have.
+/// Returns the status that the mailbox object should have.
 pub fn upstream_status(downstream: &Value, generations: Generations) -> Option<Value> {
     let mut status = downstream.get("status").filter(|status| !status.is_null())?.clone();
     map(&mut status, generations);

@@ -1,4 +1,4 @@
-//! What the parts of one syncer share: its clients, its lease, its queue, and what it knows about objects.
+//! The context that the parts of one syncer share: clients, lease, queue, and the state of objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Settings {
     pub name: String,
     /// The id of the mailbox.
     pub mailbox: String,
-    /// Where to store the desired objects. Without it, a syncer that restarts needs Holon.
+    /// The state directory for the desired objects. Without it, a restarted syncer does nothing until it reaches Holon.
     pub directory: Option<PathBuf>,
     /// Encrypts the stored objects.
     pub encryption_key: Option<[u8; 32]>,
@@ -53,11 +53,11 @@ pub(crate) struct WatchedKind {
     pub(crate) name: Arc<KindName>,
     pub(crate) resource: SyncedResource,
     pub(crate) mailbox: Arc<View>,
-    /// None while the syncer does not watch it downstream.
+    /// `None` while the syncer does not watch it downstream.
     pub(crate) downstream: Option<Arc<DownstreamView>>,
 }
 
-/// What the syncer remembers of an object between two reconciles.
+/// The state of an object that the syncer keeps between two reconciles.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct LastSync {
     pub(crate) sent: Option<LastApplied>,
@@ -65,7 +65,7 @@ pub(crate) struct LastSync {
     pub(crate) status: Option<(u64, u64)>,
     /// Fingerprint of the stored object.
     pub(crate) saved: Option<u64>,
-    /// Fingerprint of the downstream uid that was deleted. A view that lags may still show the object.
+    /// Fingerprint of the uid of the deleted downstream object. A view that lags may still have the object.
     pub(crate) deleted: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct ObjectPair {
 }
 
 impl ObjectPair {
-    /// Whether it is, or was, placed, as opposed to projected.
+    /// Returns whether it is or was placed, as opposed to projected.
     pub(crate) fn is_placed(&self, mailbox_id: &str) -> bool {
         let is_ours = |downstream: &Value| AnyObject(downstream).mailbox() == Some(mailbox_id);
         match &self.mailbox {
@@ -89,7 +89,7 @@ impl ObjectPair {
     }
 }
 
-/// What the parts of a syncer share.
+/// The state that the parts of a syncer share.
 #[derive(Debug)]
 pub(crate) struct SyncerContext {
     pub(crate) settings: Settings,
@@ -101,16 +101,16 @@ pub(crate) struct SyncerContext {
     pub(crate) directory: Option<StateDirectory>,
     /// Notified when the set of watched kinds may have to change.
     pub(crate) kinds_changed: Notify,
-    /// Notified when there is something to report.
+    /// Notified when the report has changed.
     pub(crate) report_due: Notify,
     /// Namespaces with placed objects. Projected kinds are watched in these only.
     namespaces: RwLock<BTreeSet<String>>,
-    /// The last attempt to renew the lease did not reach the mailbox.
+    /// Whether the last attempt to renew the lease did not reach the mailbox.
     mailbox_unreachable: AtomicBool,
-    /// The identity of this syncer in the annotation of namespaces. Empty without a state directory: then it is not
-    /// written.
+    /// The identity of this syncer in the annotation of namespaces. Empty without a state directory: then the
+    /// annotation is not written.
     identity: String,
-    /// A namespace downstream names another leader.
+    /// Whether a namespace downstream names another leader.
     superseded: AtomicBool,
     /// 0: may not write; 1: may write downstream; 2: holds the lease.
     privilege: AtomicU8,
@@ -128,9 +128,9 @@ struct State {
     /// How often a check of the cluster's identity was requested.
     identity_checks: u64,
     header: StateHeader,
-    /// From the state directory, until the mailbox was listed.
+    /// Objects from the state directory, until the mailbox was listed.
     stored: HashMap<ObjectId, StoredObject>,
-    /// In the state directory, but no longer in the mailbox.
+    /// Objects that are in the state directory, but no longer in the mailbox.
     orphans: BTreeSet<ObjectId>,
 }
 
@@ -142,7 +142,7 @@ impl SyncerContext {
         header: StateHeader,
         stored: Vec<StoredObject>,
     ) -> SyncerContext {
-        // A new holder after every start: the process before may still be writing.
+        // A new holder name for every process: the previous one may still be writing.
         let holder = format!("{}-{:016x}", settings.name, rand::random::<u64>());
         let lease = Lease::new(mailbox.clone(), "kube-system", HEARTBEAT, &holder);
         let directory = settings
@@ -179,20 +179,20 @@ impl SyncerContext {
         }
     }
 
-    /// Whether this syncer may write downstream: it holds the lease, or held it last and cannot reach the mailbox,
-    /// where the lease is.
+    /// Returns whether this syncer may write downstream: it holds the lease, or it held the lease last and cannot reach
+    /// the mailbox, which has the lease.
     pub(crate) fn leads(&self) -> bool {
         let away = self.mailbox_unreachable.load(Ordering::Relaxed) && self.lease.other().is_none();
         self.lease.leads() || (away && !self.is_superseded() && self.state().header.led)
     }
 
-    /// The identity to write downstream, if this syncer holds the lease.
+    /// Returns the identity to write downstream, if this syncer holds the lease.
     pub(crate) fn leader(&self) -> Option<&str> {
         Some(&*self.identity).filter(|identity| !identity.is_empty() && self.lease.leads())
     }
 
-    /// Observes the leader that a namespace downstream names. A syncer that cannot reach the mailbox learns it this
-    /// way.
+    /// Observes the leader that a namespace downstream names. This tells a syncer that cannot reach the mailbox of
+    /// another leader.
     pub(crate) fn observe_leader(&self, said: Option<&str>) {
         let another = said.is_some_and(|said| said != self.identity);
         if another && !self.lease.leads() && !self.superseded.swap(true, Ordering::Relaxed) {
@@ -204,7 +204,7 @@ impl SyncerContext {
         self.superseded.load(Ordering::Relaxed)
     }
 
-    /// This syncer holds the lease, so no other one superseded it.
+    /// Resets `superseded`: this syncer holds the lease again.
     pub(crate) fn clear_superseded(&self) {
         self.superseded.store(false, Ordering::Relaxed);
     }
@@ -217,13 +217,13 @@ impl SyncerContext {
         self.state().cluster
     }
 
-    /// The number of requested checks. Read it before checking, for `set_identity`.
+    /// Returns the number of requested checks. Read it before a check, and pass it to `set_identity`.
     pub(crate) fn identity_checks(&self) -> u64 {
         self.state().identity_checks
     }
 
-    /// The address may lead to another cluster from now on. Nothing is written until the identity is checked, which
-    /// is due now.
+    /// Requests a check of the identity, because the address may lead to another cluster from now on. Nothing is
+    /// written until then.
     pub(crate) fn recheck_identity(&self) {
         let mut state = self.state();
         state.identity_checks += 1;
@@ -234,8 +234,8 @@ impl SyncerContext {
         self.report_due.notify_one();
     }
 
-    /// Sets the result of a check that began after this many requests. A result older than the last request is
-    /// ignored. Whether the identity changed.
+    /// Sets the result of a check that began after this many requests, and returns whether the identity changed. A
+    /// result older than the last request is ignored.
     pub(crate) fn set_identity(&self, cluster: ClusterIdentity, identity_checks: u64) -> bool {
         let mut state = self.state();
         state.identity_checks == identity_checks && std::mem::replace(&mut state.cluster, cluster) != cluster
@@ -277,19 +277,19 @@ impl SyncerContext {
         self.state().watched.remove(name);
     }
 
-    /// The watched kind with this group and `kind`.
+    /// Returns the watched kind with this group and `kind`.
     pub(crate) fn named(&self, group: &str, kind: &str) -> Option<Arc<WatchedKind>> {
         let state = self.state();
         let mut all = state.watched.values();
         all.find(|watched| watched.name.group == group && watched.resource.kind.name == kind).cloned()
     }
 
-    /// Whether all informers are synced, so that an object that they do not have does not exist.
+    /// Returns whether all informers are synced, so that an object that is in none of their views does not exist.
     pub(crate) fn is_all_synced(&self) -> bool {
         let is_synced = |kind: &WatchedKind| match &kind.downstream {
             Some(downstream) => kind.mailbox.synced() && downstream.all_synced(),
-            // Not watched downstream yet, which it will be if an object of it is placed. The views of projected kinds
-            // have others too.
+            // Not watched downstream yet, which starts once an object of it is placed. The views of projected kinds
+            // also have objects that are not placed.
             None => {
                 kind.mailbox.synced()
                     && (kind.mailbox.is_empty()
@@ -300,7 +300,8 @@ impl SyncerContext {
         self.watched_kinds().iter().all(|kind| is_synced(kind))
     }
 
-    /// An object in the mailbox and downstream. Until the mailbox was listed, its object is the stored one.
+    /// Returns an object in the mailbox and downstream. Until the mailbox was listed, the mailbox object is the stored
+    /// one.
     pub(crate) fn pair(&self, id: &ObjectId) -> Option<ObjectPair> {
         let watched = self.watched(&id.kind)?;
         let kind = &watched.resource.kind;
@@ -321,10 +322,10 @@ impl SyncerContext {
             downstream: pair.downstream.as_ref(),
             sent: self.last_sync(id).sent,
             mailbox_synced: pair.watched.mailbox.synced(),
-            // A kind that is not served has no objects. Before it relies on that, the syncer reads from the server.
+            // A kind that is not served has no objects. The syncer reads from the server before it relies on that.
             downstream_synced: !pair.watched.resource.is_served_downstream
                 || pair.watched.downstream.as_ref().is_some_and(|view| view.synced(&id.key.namespace)),
-            // Having held the lease last is enough to apply, but not to delete.
+            // The last holder of the lease may apply without it, but not delete.
             leads: if leaving { self.lease.leads() } else { self.leads() },
             leader: self.leader(),
             cluster: self.cluster(),
@@ -344,7 +345,7 @@ impl SyncerContext {
         self.errors.clear(id);
     }
 
-    /// Adds a namespace with placed or projected objects. Whether it is new.
+    /// Adds a namespace with placed or projected objects. Returns whether it is new.
     pub(crate) fn add_namespace(&self, namespace: &str) -> bool {
         let is_news = !namespace.is_empty() && !self.has_namespace(namespace);
         if is_news {
@@ -357,12 +358,12 @@ impl SyncerContext {
         self.namespaces.read().expect("no holder of this lock panics").contains(namespace)
     }
 
-    /// All namespaces with placed or projected objects.
+    /// Returns all namespaces with placed or projected objects.
     pub(crate) fn namespaces(&self) -> Vec<String> {
         self.namespaces.read().expect("no holder of this lock panics").iter().cloned().collect()
     }
 
-    /// Requeues an object once an object with this uid is known.
+    /// Waits: requeues `id` once an object with this uid is known.
     pub(crate) fn wait(&self, uid: &str, id: &ObjectId) {
         self.state().waiting.wait(uid, id);
     }
@@ -372,35 +373,36 @@ impl SyncerContext {
         woken.into_iter().for_each(|id| self.queue.add(id));
     }
 
-    /// The object is gone and waits for no other.
+    /// Forgets the waits of an object that no longer exists.
     pub(crate) fn wait_no_more(&self, id: &ObjectId) {
         self.state().waiting.leave(id);
     }
 
-    /// The mailbox or the physical cluster may serve other kinds from now on.
+    /// Requests discovery, because the mailbox or the physical cluster may serve other kinds from now on.
     pub(crate) fn rediscover(&self) {
         self.rediscover.store(true, Ordering::Relaxed);
         self.kinds_changed.notify_one();
     }
 
-    /// Objects of ours may have created others that were skipped when they were read.
+    /// Requests a relist of projected kinds: objects of ours may have created some that were skipped when they were
+    /// read.
     pub(crate) fn reread_projected(&self) {
         self.reread_projected.store(true, Ordering::Relaxed);
         self.kinds_changed.notify_one();
     }
 
-    /// Whether that was requested since the last call.
+    /// Returns whether a relist was requested since the last call.
     pub(crate) fn take_reread_projected(&self) -> bool {
         self.reread_projected.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether discovery was requested since the last call.
+    /// Returns whether discovery was requested since the last call.
     pub(crate) fn take_rediscover(&self) -> bool {
         self.rediscover.swap(false, Ordering::Relaxed)
     }
 
-    /// Requeues all objects if this syncer may do more than before. Without the mailbox, the last holder of the lease
-    /// may apply but not delete; the holder may do both.
+    /// Requeues all objects if this syncer has more privileges than before. Without the mailbox, the last holder of the
+    /// lease may apply but not delete; the holder may do both.
     pub(crate) fn requeue_all_if_promoted(&self) {
         let privilege = u8::from(self.leads()) + u8::from(self.lease.leads());
         if privilege > self.privilege.swap(privilege, Ordering::Relaxed) {
@@ -434,7 +436,7 @@ impl SyncerContext {
         }
     }
 
-    /// The stored objects of kinds that were not listed in the mailbox yet.
+    /// Returns the stored objects of kinds that were not listed in the mailbox yet.
     pub(crate) fn stored(&self) -> Vec<ObjectId> {
         self.state().stored.keys().cloned().collect()
     }
@@ -443,7 +445,8 @@ impl SyncerContext {
         self.state().stored.values().map(StoredObject::kind).collect()
     }
 
-    /// The mailbox was listed. Stored objects that it does not have are requeued as orphans.
+    /// Drops the stored objects of a kind after the mailbox was listed. Objects that the mailbox does not have are
+    /// requeued as orphans.
     pub(crate) fn drop_stored(&self, name: &KindName) {
         let Some(watched) = self.watched(name) else { return };
         let mut state = self.state();
@@ -476,12 +479,12 @@ fn id(stored: &StoredObject) -> ObjectId {
     ObjectId::new(&KindName::new(&kind.group, &kind.plural), stored.key())
 }
 
-/// The address of an object.
+/// Returns the address of an object.
 pub(crate) fn place<'a>(pair: &'a WatchedKind, key: &'a Key) -> Place<'a> {
     Place::new(&pair.resource.kind, &key.namespace, &key.name)
 }
 
-/// What claims without an owner reference wait for: a StatefulSet in their namespace.
+/// Returns the key under which claims without an owner reference wait for a StatefulSet of their namespace.
 pub(crate) fn claims_of(namespace: &str) -> String {
     format!("claims in {namespace}")
 }

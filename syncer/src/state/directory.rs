@@ -1,4 +1,4 @@
-//! The state directory: the desired objects as last read from the mailbox, so that a syncer that starts while Holon is
+//! The state directory: the desired objects as last read from the mailbox. A syncer that starts while Holon is
 //! unreachable enforces them.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! A file is written under another name and renamed, so it is complete or absent. With a key its content is encrypted
 //! (AES-256-GCM with a random nonce, bound to the name of the file): Secrets are among the objects.
 //!
-//! A file that cannot be read is logged and left alone. It deletes nothing anywhere: its object is not enforced until Holon is
-//! reachable. If no file can be read, the key is wrong, which is an error.
+//! A file that cannot be read is logged and left alone. It never causes a deletion: its object is just not enforced
+//! until Holon is reachable. If no file can be read, the key is wrong, which is an error.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,13 +30,13 @@ const ABOUT: &str = "cluster";
 /// The header of the state directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StateHeader {
-    /// The mailbox, so that the directory is not used for another one.
+    /// The mailbox. The directory of another mailbox is not used.
     pub(crate) mailbox: String,
     /// The uid of the physical cluster.
     pub(crate) cluster: Option<String>,
     /// Whether this syncer held the lease last.
     pub(crate) led: bool,
-    /// The identity of this syncer in the annotation of namespaces, also after a restart.
+    /// The identity of this syncer in the annotation of namespaces. It survives restarts.
     #[serde(default)]
     pub(crate) identity: String,
 }
@@ -55,7 +55,7 @@ pub(crate) struct StoredObject {
 }
 
 impl StoredObject {
-    /// Without status and managedFields, which are not applied.
+    /// Returns the stored object, without status and managedFields, which are not applied.
     pub(crate) fn new(kind: &Kind, key: &Key, object: &Value) -> StoredObject {
         let mut object = object.clone();
         if let Some(fields) = object.as_object_mut() {
@@ -83,7 +83,7 @@ impl StoredObject {
 }
 
 fn file(group: &str, plural: &str, key: &Key) -> String {
-    // None of these has a line break.
+    // None of these contains a line break.
     let text = [group, plural, &key.namespace, &key.name].join("\n");
     format!("{:016x}", xxh3_64(text.as_bytes()))
 }
@@ -100,7 +100,7 @@ impl StateDirectory {
         StateDirectory { directory, encryption_key }
     }
 
-    /// The header and all objects. Files that cannot be read are logged and skipped.
+    /// Returns the header and all objects. Files that cannot be read are logged and skipped.
     pub(crate) async fn load(&self, mailbox: &str) -> io::Result<(StateHeader, Vec<StoredObject>)> {
         let (directory, mailbox) = (self.clone(), mailbox.to_owned());
         blocking(move || directory.read_all(&mailbox)).await
@@ -120,7 +120,7 @@ impl StateDirectory {
         let (directory, name) = (self.directory.clone(), file(group, plural, key));
         blocking(move || match std::fs::remove_file(directory.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            // Its removal must survive a power cut.
+            // The removal must survive a power cut.
             removed => removed.and_then(|()| std::fs::File::open(directory)?.sync_all()),
         })
         .await
@@ -165,7 +165,7 @@ impl StateDirectory {
         Ok((header, found.into_iter().filter_map(stored).collect()))
     }
 
-    /// A wrong key must not look like an empty directory.
+    /// Returns the error for a wrong key, which must not look like an empty directory.
     fn wrong_key(&self, error: &io::Error) -> io::Error {
         let directory = self.directory.display();
         let key = match self.encryption_key {

@@ -1,9 +1,9 @@
-//! The view of a kind downstream.
+//! The view of one kind downstream.
 //!
-//! With the right to list a kind in the whole cluster, the syncer watches it in one view. With the right to list it
-//! in some namespaces only, because an administrator granted Roles instead of a ClusterRole, it watches each of these
-//! namespaces in a view of its own. The informer of the whole cluster keeps trying, so rights that are granted later
-//! are used.
+//! A syncer that may list a kind in the whole cluster watches it in one view. A syncer that may list it in some
+//! namespaces only, because an administrator granted Roles instead of a ClusterRole, watches each of these namespaces
+//! in a view of its own. The informer of the whole cluster keeps retrying, so the syncer uses rights that are granted
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -14,7 +14,7 @@ use controller::kind::Kind;
 #[derive(Debug)]
 pub(crate) struct DownstreamView {
     pub(crate) all: Arc<View>,
-    /// Used only while the whole cluster is forbidden.
+    /// Used only while listing the whole cluster is forbidden.
     by_namespace: RwLock<BTreeMap<String, Arc<View>>>,
 }
 
@@ -23,12 +23,12 @@ impl DownstreamView {
         DownstreamView { all: Arc::new(View::new(kind.clone())), by_namespace: RwLock::default() }
     }
 
-    /// Whether the kind is watched per namespace.
+    /// Returns whether the kind is watched per namespace.
     pub(crate) fn is_per_namespace(&self) -> bool {
         self.all.kind.namespaced && self.all.forbidden().is_some()
     }
 
-    /// The view that has the objects of a namespace.
+    /// Returns the view with the objects of a namespace.
     fn view(&self, namespace: &str) -> Option<Arc<View>> {
         match self.is_per_namespace() {
             true => self.in_namespace(namespace),
@@ -40,7 +40,7 @@ impl DownstreamView {
         self.by_namespace.read().expect("no holder of this lock panics").get(namespace).cloned()
     }
 
-    /// Adds a view of a namespace. None if it has one.
+    /// Adds a view of a namespace and returns it. `None` if the namespace has a view already.
     pub(crate) fn add_namespace(&self, namespace: &str) -> Option<Arc<View>> {
         let mut by_namespace = self.by_namespace.write().expect("no holder of this lock panics");
         if by_namespace.contains_key(namespace) {
@@ -62,13 +62,13 @@ impl DownstreamView {
         self.view(&key.namespace)?.get(key)
     }
 
-    /// Whether the view of a namespace is complete.
+    /// Returns whether the view of a namespace is complete.
     pub(crate) fn synced(&self, namespace: &str) -> bool {
         self.view(namespace).is_some_and(|view| view.synced())
     }
 
-    /// Whether all views are complete, or have been forbidden from the start. A view that has become forbidden is not
-    /// complete.
+    /// Returns whether all views are complete, or were forbidden from the start. A view that became forbidden later is
+    /// not complete.
     pub(crate) fn all_synced(&self) -> bool {
         let is_complete = |view: &Arc<View>| view.synced() || (view.forbidden().is_some() && !view.known());
         match self.is_per_namespace() {
@@ -80,7 +80,7 @@ impl DownstreamView {
         }
     }
 
-    /// Why listing a namespace is forbidden.
+    /// Returns why listing a namespace is forbidden.
     pub(crate) fn forbidden(&self, namespace: &str) -> Option<String> {
         self.view(namespace)?.forbidden()
     }

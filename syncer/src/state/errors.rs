@@ -9,11 +9,11 @@ use controller::remote::CallError;
 use crate::mirror::HoldReason;
 use crate::state::context::ObjectId;
 
-/// This many are kept with their message; of others only a hash of eight bytes.
+/// How many errors are kept with their message. Of further ones only a hash of eight bytes is kept.
 const STORED_MAX: usize = 1000;
-/// This many are listed in a report.
+/// How many are listed in a report.
 const LISTED_MAX: usize = 20;
-/// Of the message of a server.
+/// The limit for the message of a server.
 const MESSAGE_BYTES_MAX: usize = 512;
 
 /// Reason: the physical cluster refused an object as invalid, for example because its node port is taken.
@@ -38,7 +38,7 @@ pub(crate) enum Retry {
     Conflict,
     /// When an event requeues it.
     OnEvent,
-    /// Periodically: no event tells when its cause is gone.
+    /// Periodically: no event announces that the cause was removed.
     Periodically,
 }
 
@@ -50,7 +50,8 @@ impl SyncError {
         }
     }
 
-    /// For a patch that tests what it was planned from: it fails when that has changed.
+    /// Returns the error of a patch with a test operation: if the test fails, the object has changed since it was
+    /// planned.
     pub(crate) fn stale(reason: &'static str) -> impl Fn(CallError) -> SyncError {
         move |error| {
             let retry = if matches!(error.code(), 409 | 422) { Retry::Conflict } else { Retry::Backoff };
@@ -58,12 +59,12 @@ impl SyncError {
         }
     }
 
-    /// Whether the physical cluster refused what the user asked for, which the user can change.
+    /// Returns whether the physical cluster rejected a value that the user can change.
     pub(crate) fn is_for_user(&self) -> bool {
         [REFUSED, CANNOT_RESIZE].contains(&self.reason)
     }
 
-    /// Whether it concerns this object rather than all of them.
+    /// Returns whether it concerns this object rather than all of them.
     pub(crate) fn is_about_object(&self) -> bool {
         const OF_THE_CLUSTER: &[HoldReason] = &[
             HoldReason::MailboxNotSynced,
@@ -107,7 +108,7 @@ pub(crate) struct SyncErrors {
 #[derive(Debug, Default)]
 struct Known {
     by_id: BTreeMap<ObjectId, SyncError>,
-    /// Hashes of the others.
+    /// Hashes of the objects with further errors.
     others: HashSet<u64>,
 }
 
@@ -116,7 +117,7 @@ impl SyncErrors {
         self.known.lock().expect("no holder of this lock panics")
     }
 
-    /// Sets the error of an object. Whether it is a new one.
+    /// Sets the error of an object. Returns whether it is a new one.
     pub(crate) fn set(&self, id: &ObjectId, error: &SyncError) -> bool {
         let mut known = self.known();
         let other = self.hashes.hash_one(id);
@@ -126,25 +127,26 @@ impl SyncErrors {
         }
         known.others.remove(&other);
         let before = known.by_id.insert(id.clone(), error.clone());
-        // Other messages vary between attempts; a message for the user changes with what the user wrote.
+        // The messages of most errors vary between attempts; a message for the user changes only with the user's
+        // object.
         before.is_none_or(|before| {
             before.reason != error.reason || error.is_for_user() && before.message != error.message
         })
     }
 
-    /// Whether an object has an error.
+    /// Returns whether an object has an error.
     pub(crate) fn has(&self, id: &ObjectId) -> bool {
         let known = self.known();
         known.by_id.contains_key(id) || known.others.contains(&self.hashes.hash_one(id))
     }
 
-    /// Clears the error of an object. Whether it had one.
+    /// Clears the error of an object. Returns whether it had one.
     pub(crate) fn clear(&self, id: &ObjectId) -> bool {
         let mut known = self.known();
         known.by_id.remove(id).is_some() || known.others.remove(&self.hashes.hash_one(id))
     }
 
-    /// How many there are, and a line about each of the first.
+    /// Returns the number of errors, and a line for each of the first ones.
     pub(crate) fn summary(&self) -> (usize, String) {
         let known = self.known();
         let line = |(id, error): (&ObjectId, &SyncError)| {
@@ -183,7 +185,7 @@ mod tests {
         let (count, summary) = errors.summary();
         assert_eq!((count, summary.lines().count()), (2 * STORED_MAX, LISTED_MAX + 1));
         assert!(summary.ends_with(&format!("and {} more", 2 * STORED_MAX - LISTED_MAX)), "{summary}");
-        // When there is room, one of the others is listed too; it is counted once.
+        // After one is cleared, a hashed error gets a message; it is still counted once.
         assert!(errors.clear(&id(0)));
         assert!(errors.set(&id(2 * STORED_MAX - 1), &error));
         assert_eq!(errors.summary().0, 2 * STORED_MAX - 1);

@@ -1,7 +1,7 @@
 //! The kinds that the mailbox and the physical cluster serve.
 //!
-//! Both servers list them in discovery, so custom kinds need no code here. The few kinds that are treated differently
-//! are in tables: kinds that are never placed, kinds that are projected, and kinds whose objects create no others.
+//! Both servers list them in discovery, so custom kinds need no code here. Tables list the exceptions: kinds that are
+//! never placed, kinds that are projected, and kinds whose objects create no others.
 
 use std::collections::BTreeMap;
 
@@ -51,23 +51,23 @@ impl KindName {
         self.is_in(&[("apps", "statefulsets")])
     }
 
-    /// Whether objects of it that placed objects create are shown in the mailbox.
+    /// Returns whether its objects are shown in the mailbox if placed objects create them.
     pub(crate) fn is_projected(&self) -> bool {
         self.is_in(PROJECTED)
     }
 
-    /// Whether the syncer watches objects of it in the mailbox that are not placed: projections, and definitions of
-    /// the mailbox itself.
+    /// Returns whether the syncer also watches objects of it in the mailbox that are not placed: projections, and the
+    /// definitions of the mailbox itself.
     pub(crate) fn is_mixed(&self) -> bool {
         self.is_projected() || self.is_definitions()
     }
 
-    /// Whether objects of it create no others.
+    /// Returns whether objects of it create no others.
     pub(crate) fn is_inert(&self) -> bool {
         self.is_in(INERT)
     }
 
-    /// Whether the mailbox sets the status of its objects.
+    /// Returns whether the mailbox itself sets the status of its objects.
     pub(crate) fn has_own_status(&self) -> bool {
         self.is_namespaces() || self.is_definitions()
     }
@@ -101,7 +101,7 @@ const PROJECTED: &[(&str, &str)] = &[
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// While only these are placed, projected kinds are not watched downstream.
+/// While only objects of these kinds are placed, projected kinds are not watched downstream.
 const INERT: &[(&str, &str)] = &[
     ("", "configmaps"),
     ("", "limitranges"),
@@ -123,7 +123,7 @@ const INERT: &[(&str, &str)] = &[
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct KindVersion {
     kind: Kind,
-    /// It can be listed, watched and patched.
+    /// Whether it can be listed, watched and patched.
     watchable: bool,
     status: bool,
 }
@@ -132,13 +132,13 @@ struct KindVersion {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ServedKinds(BTreeMap<KindName, Vec<KindVersion>>);
 
-/// A kind of the mailbox, in the version to sync it in.
+/// A kind of the mailbox, in the version in which it is synced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SyncedResource {
     pub(crate) kind: Kind,
-    /// The physical cluster serves this version.
+    /// Whether the physical cluster serves this version.
     pub(crate) is_served_downstream: bool,
-    /// It has a status subresource.
+    /// Whether it has a status subresource.
     pub(crate) has_status: bool,
 }
 
@@ -159,7 +159,8 @@ impl ServedKinds {
         }
     }
 
-    /// The kinds of the mailbox that can be placed or projected, each in the first version that both servers serve.
+    /// Returns the kinds of the mailbox that can be placed or projected, each in the first version that both servers
+    /// serve.
     pub(crate) fn synced_resources(&self, downstream: &ServedKinds) -> BTreeMap<KindName, SyncedResource> {
         let placeable = |name: &KindName| name.group != GROUP && !name.is_in(NEVER_PLACED);
         let kinds = self.0.iter().filter(|(name, _)| placeable(name));
@@ -170,7 +171,7 @@ impl ServedKinds {
             .collect()
     }
 
-    /// The kind of a stored object, while the mailbox does not answer.
+    /// Returns the kind of a stored object, for use while the mailbox does not answer.
     pub(crate) fn stored_resource(&self, kind: Kind) -> (KindName, SyncedResource) {
         let name = KindName::new(&kind.group, &kind.plural);
         let version = KindVersion { kind, watchable: true, status: true };
@@ -186,7 +187,7 @@ impl ServedKinds {
         )
     }
 
-    /// The kinds for the report.
+    /// Returns the kinds for the report.
     pub(crate) fn report(&self) -> Vec<ServedKind> {
         let kinds = self.0.iter().filter(|(_, versions)| versions.iter().any(|version| version.watchable));
         let reported = |(name, versions): (&KindName, &Vec<KindVersion>)| ServedKind {

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::state::context::ObjectId;
 
-/// Namespaces with placed objects have few others. An object beyond this number finds its owner at the next relist.
+/// The limit of waiting objects, because namespaces with placed objects contain few others. An object beyond it finds
+/// its owner at the next relist.
 const MAX: usize = 100_000;
 
-/// Waiting objects by the downstream uid of the owner they wait for, and the uids by waiting object.
+/// Waiting objects by the downstream uid of the owner they wait for, and these uids by waiting object.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingObjects {
     by_uid: HashMap<String, BTreeSet<ObjectId>>,
@@ -26,7 +27,7 @@ impl WaitingObjects {
         }
     }
 
-    /// Takes the objects that waited for an owner. They may still wait for other owners.
+    /// Removes and returns the objects that waited for an owner. They may still wait for other owners.
     pub(crate) fn wake(&mut self, uid: &str) -> BTreeSet<ObjectId> {
         let woken = self.by_uid.remove(uid).unwrap_or_default();
         for id in &woken {
@@ -36,7 +37,7 @@ impl WaitingObjects {
         woken
     }
 
-    /// Removes an object that is gone. Most Events in a namespace concern objects that are not ours; without this
+    /// Removes an object that was deleted. Most Events in a namespace concern objects that are not ours; without this
     /// they would fill the index.
     pub(crate) fn leave(&mut self, id: &ObjectId) {
         let uids = self.by_id.remove(id).unwrap_or_default();
@@ -47,7 +48,7 @@ impl WaitingObjects {
     }
 }
 
-/// Removes an element of a set, and the set with its last element.
+/// Removes an element of a set, and the set when it is empty.
 fn drop_from<K: Eq + std::hash::Hash, T: Ord + std::borrow::Borrow<Q>, Q: Ord + ?Sized>(
     sets: &mut HashMap<K, BTreeSet<T>>,
     key: &K,
@@ -71,7 +72,7 @@ mod tests {
         ObjectId::new(&KindName::new("", "events"), Key::new("shop", name))
     }
 
-    /// Events about foreign objects stayed in the index after they were gone. After a hundred thousand of them, an
+    /// Events about foreign objects stayed in the index after their deletion. After a hundred thousand of them, an
     /// object that was read before its owner was never projected.
     #[test]
     fn an_object_that_is_gone_leaves_room_for_others() {

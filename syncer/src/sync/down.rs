@@ -1,11 +1,11 @@
-//! Reconciling a placed object: it is applied downstream, kept as applied, and deleted when its tombstone says so.
+//! Reconciles a placed object: applies it downstream, corrects drift, and deletes it when its tombstone exists.
 //!
 //! ```text
 //!   read both objects ──► plan_step ──► execute one step ──► plan_step ──► … ──► in sync ──► status up
 //! ```
 //!
-//! Views lag. So before it creates or deletes an object, or concludes that one is gone, the syncer reads from the server, and
-//! plans again if it finds something else.
+//! Views lag. So before it creates or deletes an object, or concludes that one does not exist, the syncer reads from
+//! the server, and plans again if the result differs from the view.
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ use crate::state::directory::StoredObject;
 use crate::state::errors::{REFUSED, Retry, SyncError};
 use crate::state::kinds::KindName;
 
-/// Add the finalizer, apply, in sync; and three steps for concurrent changes.
+/// A usual sequence is add the finalizer, apply, in sync; three more steps allow for concurrent changes.
 const STEPS_MAX: usize = 6;
-/// A fallback: usually an event comes sooner.
+/// A fallback: usually an event requeues the object sooner.
 const NAMESPACE_REQUEUE: Duration = Duration::from_secs(1);
 
 /// The result of a step.
@@ -44,7 +44,7 @@ pub(crate) async fn reconcile(
     id: &ObjectId,
     mut pair: ObjectPair,
 ) -> Result<Outcome, SyncError> {
-    // Before the object is applied, so that no object it creates is skipped.
+    // Added before the object is applied, so that no object it creates is skipped.
     context.add_namespace(&id.key.namespace);
     for _ in 0..STEPS_MAX {
         let stepped = match plan_step(&context.snapshot(id, &pair)) {
@@ -60,11 +60,11 @@ pub(crate) async fn reconcile(
             return Ok(outcome);
         }
     }
-    // It changes as fast as the syncer plans.
+    // The object changes as fast as the syncer plans.
     Ok(Outcome::Failed)
 }
 
-/// The error of a held object. A forbidden list is the more specific reason.
+/// Returns the error of a held object. A forbidden list is a more specific reason.
 fn hold_error(id: &ObjectId, pair: &ObjectPair, why: HoldReason) -> SyncError {
     let downstream = pair.watched.downstream.as_ref().filter(|_| why == HoldReason::DownstreamNotSynced);
     match downstream.and_then(|downstream| downstream.forbidden(&id.key.namespace)) {
@@ -73,7 +73,7 @@ fn hold_error(id: &ObjectId, pair: &ObjectPair, why: HoldReason) -> SyncError {
     }
 }
 
-/// The downstream object is as desired: remembers that, and writes the status up.
+/// Records that the downstream object is as desired, and writes the status up.
 async fn finish_in_sync(
     context: &SyncerContext,
     id: &ObjectId,
@@ -134,7 +134,7 @@ async fn apply(
     }
     let place = place(&pair.watched, &id.key);
     let Some(downstream) = &pair.downstream else {
-        // The view has only objects with our label. Another object may have this name.
+        // The view has only objects with our label. Another object may have the same name.
         pair.downstream = read_downstream(context, place).await?;
         return match &pair.downstream {
             Some(_) => Ok(StepResult::Continue),
@@ -146,7 +146,7 @@ async fn apply(
     apply_with_uid(context, id, pair, desired, Some(uid)).await
 }
 
-/// Applies the object. With a uid, only to the object that has it.
+/// Applies the object. With a uid, only the object that has this uid is changed.
 async fn apply_with_uid(
     context: &SyncerContext,
     id: &ObjectId,
@@ -155,7 +155,8 @@ async fn apply_with_uid(
     uid: Option<String>,
 ) -> Result<StepResult, SyncError> {
     if let Some(mailbox) = &pair.mailbox {
-        // The heartbeat writes it too, but a syncer that is killed before would not enforce what it applied.
+        // The heartbeat writes this too. But a syncer that is killed before that would not enforce its applied objects
+        // after a restart.
         if context.lease.leads() {
             context.update_header(|header| header.led = true).await;
         }
@@ -188,14 +189,14 @@ async fn apply_with_uid(
     Ok(StepResult::Done(Outcome::Done))
 }
 
-/// Reads an object from the physical cluster itself, and checks the cluster's identity: on another cluster the object
-/// is missing for another reason.
+/// Reads an object from the physical cluster, not from a view, and checks the cluster's identity: an object that is
+/// missing on another cluster is not deleted.
 async fn read_downstream(context: &SyncerContext, place: Place<'_>) -> Result<Option<Value>, SyncError> {
     let found = async { context.downstream.get(place).await.map_err(SyncError::failed("CannotRead")) };
     Ok(tokio::try_join!(found, check_identity(context))?.0)
 }
 
-/// Reads an object from the mailbox itself.
+/// Reads an object from the mailbox, not from a view.
 async fn read_mailbox(context: &SyncerContext, place: Place<'_>) -> Result<Option<Value>, SyncError> {
     context.mailbox.get(place).await.map_err(SyncError::failed("CannotRead"))
 }
@@ -211,23 +212,23 @@ async fn check_identity(context: &SyncerContext) -> Result<(), SyncError> {
     Err(HoldReason::UnknownCluster.into())
 }
 
-/// Whether objects of a namespace can be applied: the namespace exists downstream, or the mailbox does not have it.
+/// Returns whether objects of a namespace can be applied: the namespace exists downstream, or is not in the mailbox.
 fn has_namespace(context: &SyncerContext, namespace: &str) -> bool {
     let id = ObjectId::new(&KindName::new("", "namespaces"), Key::new("", namespace));
     let Some(pair) = context.pair(&id).filter(|_| !namespace.is_empty()) else { return true };
-    // A syncer that may not list namespaces tries.
+    // A syncer that may not list namespaces tries to apply.
     if pair.watched.downstream.as_ref().is_some_and(|downstream| downstream.forbidden("").is_some()) {
         return true;
     }
     let view = &pair.watched.mailbox;
-    // Until namespaces were listed in the mailbox, it is unknown whether the mailbox has this one. If they cannot be
-    // listed, the stored one counts.
+    // Until the namespaces of the mailbox were listed, it is unknown whether the mailbox has this one. If they cannot
+    // be listed, the stored namespace counts.
     let is_known = view.known() || view.trouble().is_some();
     is_known && (pair.mailbox.is_none() || pair.downstream.is_some()) && names_leader(context, &id, &pair)
 }
 
-/// Whether a namespace names this syncer as leader, so that the leader before learns why objects change. A namespace
-/// that cannot be updated does not hold up its objects.
+/// Returns whether a namespace names this syncer as leader, so that the previous leader learns why objects change. A
+/// namespace that cannot be updated does not delay its objects.
 fn names_leader(context: &SyncerContext, id: &ObjectId, namespace: &ObjectPair) -> bool {
     let (Some(mailbox), Some(downstream)) = (&namespace.mailbox, &namespace.downstream) else { return true };
     let ours =
@@ -238,8 +239,8 @@ fn names_leader(context: &SyncerContext, id: &ObjectId, namespace: &ObjectPair) 
     !ours || !remains || names_us() || context.errors.has(id)
 }
 
-/// Whether another syncer leads by now, as the namespace of an object that is to be created again says. Read from the
-/// server: the other leader may have deleted the object.
+/// Returns whether another syncer leads by now, according to the namespace of an object that this syncer is about to
+/// create again. The namespace is read from the server, because the other leader may have deleted the object.
 async fn is_superseded(context: &SyncerContext, id: &ObjectId) -> bool {
     let namespace = &id.key.namespace;
     if context.lease.leads() || namespace.is_empty() {
@@ -280,12 +281,12 @@ async fn delete(
     context.downstream.delete(place, uid).await.map_err(SyncError::failed("CannotDelete"))?;
     context.update_last_sync(id, |last_sync| last_sync.deleted = gone);
     tracing::info!(kind = %pair.watched.resource.kind, object = %id.key, "deleted downstream, as in the mailbox");
-    // An event reports that it is gone, unless it was gone already.
+    // An event reports the end of the deletion, unless the object was deleted already.
     Ok(StepResult::Done(Outcome::RequeueAfter(Duration::from_secs(1))))
 }
 
-/// Whether the leader before can know that this syncer deletes the object: the namespace names this syncer, or, if
-/// the object is a namespace, it does now.
+/// Returns whether the previous leader can know that this syncer deletes the object: the namespace names this syncer.
+/// If the object is itself a namespace, this call writes the annotation.
 async fn announce_deletion(
     context: &SyncerContext,
     id: &ObjectId,
@@ -303,7 +304,7 @@ async fn announce_deletion(
         let change = json!({ "metadata": { "uid": uid, "annotations": { LED_BY: leader } } });
         let place = place(&pair.watched, &id.key);
         match context.downstream.patch(place, Patch::Merge, &change).await {
-            // A syncer that may delete but not patch it deletes it.
+            // A syncer that may delete but not patch the namespace deletes it without an announcement.
             Err(error) if error.code() == 403 || error.is_not_found() => {}
             told => drop(told.map_err(SyncError::failed("CannotDelete"))?),
         }
@@ -353,8 +354,8 @@ pub(crate) async fn remove_finalizer(
     }
 }
 
-/// The view may lack the object because it lost its label. If it still exists and is being deleted, it is the
-/// tombstone.
+/// Finds the tombstone of an object that is missing from the view, for example because it lost its label. If the object
+/// still exists and is being deleted, it is the tombstone.
 async fn find_tombstone(
     context: &SyncerContext,
     id: &ObjectId,
@@ -372,7 +373,7 @@ async fn find_tombstone(
 }
 
 /// Removes the stored object before the downstream object. A syncer that is killed in between still finds the
-/// tombstone; in the other order, it would apply the stored object again after a start without the mailbox.
+/// tombstone; in the other order, it would apply the stored object again if it started without the mailbox.
 async fn remove_stored(context: &SyncerContext, id: &ObjectId) -> Result<(), SyncError> {
     let Some(directory) = &context.directory else { return Ok(()) };
     context.update_last_sync(id, |last_sync| last_sync.saved = None);
@@ -383,9 +384,9 @@ async fn remove_stored(context: &SyncerContext, id: &ObjectId) -> Result<(), Syn
     })
 }
 
-/// Reconciles a stored object that the mailbox no longer has. If it is gone downstream too, it is removed from the
-/// state directory, from which it would come back. If it exists downstream, it is held like every object without a
-/// tombstone.
+/// Reconciles a stored object that the mailbox no longer has. If it does not exist downstream either, it is removed
+/// from the state directory, from which it would otherwise be applied again. If it exists downstream, it is held like
+/// every object without a tombstone.
 pub(crate) async fn reconcile_orphan(context: &SyncerContext, id: &ObjectId, pair: &ObjectPair) {
     let place = place(&pair.watched, &id.key);
     let is_gone = async {
@@ -401,7 +402,7 @@ pub(crate) async fn reconcile_orphan(context: &SyncerContext, id: &ObjectId, pai
             }
         }
         Ok(false) if pair.mailbox.is_some() => context.forget_orphan(id),
-        // It is requeued with all other objects.
+        // The object is requeued with all others.
         Ok(false) | Err(_) => {}
     }
 }

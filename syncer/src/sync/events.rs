@@ -13,14 +13,14 @@ pub(super) async fn record_event(context: &SyncerContext, object: &Value, error:
     let kind = controller::kind::Kind::new("", "v1", "events", "Event", true);
     let event = event(object, error, &context.settings.name);
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
-    // The report has the error too, so a lost Event loses nothing.
+    // The report also has the error, so losing an Event is harmless.
     if let Err(refused) = context.mailbox.create(&kind, namespace, &event).await {
         tracing::debug!(error = %refused, "cannot create an Event");
     }
 }
 
-/// An Event in the mailbox. One for the user gets the labels of a projection, so that the user's logical cluster
-/// shows it.
+/// Returns an Event for the mailbox. An Event for the user gets the labels of a projection, so that the user's logical
+/// cluster shows it.
 fn event(object: &Value, error: &SyncError, physical_cluster: &str) -> Value {
     let involved = AnyObject(object);
     let namespace = if involved.namespace().is_empty() { "default" } else { involved.namespace() };
@@ -33,7 +33,7 @@ fn event(object: &Value, error: &SyncError, physical_cluster: &str) -> Value {
         ),
         false => (json!({}), error.message.clone()),
     };
-    // The projection may be replaced; the uid of the object it shows stays.
+    // A projection may be replaced, but the uid of the object that it shows stays the same.
     let uid = involved.annotation(BELOW_UID).unwrap_or(involved.uid());
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning",

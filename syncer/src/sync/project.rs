@@ -1,14 +1,14 @@
-//! Reconciling a projection: a downstream object that placed objects created, shown in the mailbox while it exists.
+//! Reconciles a projection: a downstream object that placed objects created, shown in the mailbox while it exists.
 //!
 //! ```text
-//!   downstream: ours, through its owners  ──► the same in the mailbox, with the mailbox's uids
-//!   downstream: gone                      ──► gone in the mailbox
+//!   downstream: ours, through its owners  ──► the same object in the mailbox, with the mailbox's uids
+//!   downstream: deleted                   ──► deleted in the mailbox
 //!   mailbox: a held projection is deleted ──► the downstream object is deleted, unless its owners are being deleted
-//!   mailbox: a claim requests more        ──► the downstream claim does
+//!   mailbox: a claim requests more        ──► the downstream claim requests the same
 //! ```
 //!
-//! Projections of pods and claims are held: they have our finalizer, so that the syncer sees when they are deleted. The
-//! deletion of an owner does not delete them: the physical cluster decides what becomes of them.
+//! Projections of pods and claims are held: they have our finalizer, so that the syncer notices when they are deleted.
+//! The deletion of an owner in the mailbox does not delete them: the physical cluster decides whether they are deleted.
 
 use api::names::BELOW_UID;
 use controller::informer::Key;
@@ -27,7 +27,7 @@ use crate::state::context::{ObjectId, ObjectPair, SyncerContext, claims_of, plac
 use crate::state::errors::{CANNOT_RESIZE, Retry, SyncError};
 use crate::state::kinds::KindName;
 
-/// The field with containers that are added to a running pod.
+/// The field with the containers that were added to a running pod.
 const EPHEMERAL: &str = "ephemeralContainers";
 /// The storage that a claim requests.
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
@@ -37,7 +37,7 @@ pub(crate) async fn reconcile(
     id: &ObjectId,
     pair: ObjectPair,
 ) -> Result<Outcome, SyncError> {
-    // Events of the syncer itself have the labels of a projection and show no downstream object.
+    // Events that the syncer itself wrote have the labels of a projection, but show no downstream object.
     let is_current =
         |object: &&Value| is_projection(object) && AnyObject(object).annotation(BELOW_UID).is_some();
     let shown = pair.mailbox.as_ref().filter(is_current);
@@ -50,7 +50,7 @@ pub(crate) async fn reconcile(
     let desired = pair.downstream.as_ref().and_then(|downstream| desired(context, id, downstream, shown));
     match (desired, shown) {
         (None, None) => context.forget(id),
-        // Its owner may only be unknown until all informers are synced.
+        // Until all informers are synced, its owner may exist and just be unknown.
         (None, Some(_)) if pair.downstream.is_some() && !context.is_all_synced() => {}
         (None, Some(shown)) => remove(context, id, &pair, shown).await?,
         (Some(_), None) if pair.mailbox.is_some() => {
@@ -63,14 +63,14 @@ pub(crate) async fn reconcile(
     Ok(Outcome::Done)
 }
 
-/// Projections are written and removed only with synced informers, the lease and a known cluster.
+/// Returns whether projections may be written: only with synced informers, the lease and a known cluster.
 fn may_write(context: &SyncerContext, pair: &ObjectPair, namespace: &str) -> bool {
     let synced = pair.watched.mailbox.synced()
         && pair.watched.downstream.as_ref().is_some_and(|view| view.synced(namespace));
     synced && context.lease.leads() && context.cluster() == ClusterIdentity::Same
 }
 
-/// The desired projection. None for an object that is not ours, or whose owner is unknown.
+/// Returns the desired projection. `None` for an object that is not ours, or whose owner is unknown.
 fn desired(
     context: &SyncerContext,
     id: &ObjectId,
@@ -90,9 +90,9 @@ fn desired(
     is_ours.then(|| projection(downstream, &context.settings.name, owners, held))
 }
 
-/// Whether to project a claim that no StatefulSet of the mailbox created and that has no owner downstream: it was
-/// retained when its StatefulSet was deleted, and its user has to delete it. In a namespace that the syncer created,
-/// every such claim is the user's; in others, only claims that were projected before.
+/// Returns whether to project a claim that has no owner downstream and that no StatefulSet of the mailbox creates: it
+/// was retained when its StatefulSet was deleted, and its user has to delete it. In a namespace that the syncer
+/// created, every such claim is the user's; in others, only claims that were projected before.
 fn is_retained(context: &SyncerContext, id: &ObjectId, downstream: &Value, shown: Option<&Value>) -> bool {
     let is_current =
         |shown: &Value| AnyObject(shown).annotation(BELOW_UID) == Some(AnyObject(downstream).uid());
@@ -102,7 +102,8 @@ fn is_retained(context: &SyncerContext, id: &ObjectId, downstream: &Value, shown
     AnyObject(downstream).owners().next().is_none() && (shown.is_some_and(is_current) || is_ours())
 }
 
-/// The mailbox uid of the object that a reference names. The id is requeued if that object becomes known.
+/// Returns the mailbox uid of the object that a reference names. If that object is unknown, `id` is requeued once it is
+/// known.
 fn mailbox_uid(context: &SyncerContext, id: &ObjectId, named: &Value) -> Option<String> {
     let text = |field: &str| named[field].as_str().unwrap_or_default();
     let (uid, version) = (text("uid"), text("apiVersion"));
@@ -123,12 +124,12 @@ fn mailbox_uid(context: &SyncerContext, id: &ObjectId, named: &Value) -> Option<
         if !uid.is_empty() {
             context.wait(uid, id);
         }
-        // It may have become known before the wait began.
+        // The object may have become known before the wait began.
         find()
     })
 }
 
-/// Whether a placed StatefulSet created this claim.
+/// Returns whether a placed StatefulSet created this claim.
 fn is_claimed(context: &SyncerContext, id: &ObjectId) -> bool {
     let Some(sets) = context.named("apps", "StatefulSet") else { return false };
     let namespace = &id.key.namespace;
@@ -158,11 +159,11 @@ async fn create(
     write_status(context, id, pair, &created).await
 }
 
-/// A pod cannot be created with ephemeral containers: they are added later, as they were downstream.
+/// Returns a pod without ephemeral containers: no pod can be created with them, so they are added in a later write.
 fn without_ephemeral_containers(mut object: Value) -> Value {
     let spec = object["spec"].as_object_mut();
     if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
-        // The projection is not complete yet.
+        // The empty fingerprint marks the projection as incomplete.
         object["metadata"]["annotations"][SENT] = "".into();
     }
     object
@@ -203,7 +204,8 @@ async fn update(
     }
     match (AnyObject(shown).is_deleting(), AnyObject(downstream).is_deleting()) {
         (true, false) => return delete_downstream(context, id, pair, &desired, shown).await,
-        // The mailbox shows the deletion. A projection without our finalizer would be gone at once.
+        // Shows the deletion in the mailbox. A projection without our finalizer would be deleted at once, so it is left
+        // alone.
         (false, true) if AnyObject(shown).has_finalizer() => {
             let seconds = downstream["metadata"]["deletionGracePeriodSeconds"].as_i64();
             let place = place(&pair.watched, &id.key);
@@ -227,7 +229,7 @@ async fn update(
     Ok(Outcome::Done)
 }
 
-/// Replaces a projection. None if it was deleted to be created again.
+/// Replaces a projection. `None` if it was deleted, to be created again.
 async fn rewrite(
     context: &SyncerContext,
     id: &ObjectId,
@@ -279,9 +281,9 @@ enum Resized {
     Refused,
 }
 
-/// Requests as much storage downstream as the projection of a claim does. The projection has what the syncer wrote
-/// last, so a difference is what its user requested since. If the physical cluster refuses, the syncer restores the
-/// projection and tells the user.
+/// Requests as much storage downstream as the projection of a claim does. The syncer wrote the projection, so a
+/// difference is a later request of the user. If the physical cluster rejects it, the syncer restores the projection
+/// and tells the user.
 async fn resize(
     context: &SyncerContext,
     id: &ObjectId,
@@ -310,7 +312,8 @@ async fn resize(
     }
 }
 
-/// A user deleted a projection: deletes the downstream object, unless the owners went.
+/// Deletes the downstream object of a projection that a user deleted. If its owners are being deleted, the physical
+/// cluster decides.
 async fn delete_downstream(
     context: &SyncerContext,
     id: &ObjectId,
@@ -318,7 +321,7 @@ async fn delete_downstream(
     desired: &Projection,
     shown: &Value,
 ) -> Result<Outcome, SyncError> {
-    // Its owners were replaced: the projection is created again, with the new ones.
+    // Its owners were replaced: the projection is created again with the new ones.
     if shown["metadata"]["ownerReferences"] != desired.object["metadata"]["ownerReferences"] {
         remove(context, id, pair, shown).await?;
         return Ok(Outcome::Failed);
@@ -326,7 +329,7 @@ async fn delete_downstream(
     if AnyObject(shown).has_finalizer() && owners_remain(context, id, shown).await? {
         let place = place(&pair.watched, &id.key);
         let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
-        // The uid it shows, which exists: otherwise the projection would have been replaced.
+        // The projection names this uid. The object exists: otherwise the projection would have been replaced.
         let uid = AnyObject(shown).annotation(BELOW_UID).unwrap_or_default();
         let deleted = context.downstream.delete_within(place, uid, seconds).await;
         deleted.map_err(SyncError::failed("CannotDelete"))?;
@@ -335,8 +338,8 @@ async fn delete_downstream(
     Ok(Outcome::Done)
 }
 
-/// Whether the owners in the mailbox exist and are not being deleted. Read from the server: the view of an owner may
-/// lag behind that of its dependents.
+/// Returns whether the owners in the mailbox exist and are not being deleted. They are read from the server, because
+/// the view of an owner may lag behind that of its dependents.
 async fn owners_remain(context: &SyncerContext, id: &ObjectId, shown: &Value) -> Result<bool, SyncError> {
     for owner in AnyObject(shown).owners() {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
@@ -353,8 +356,8 @@ async fn owners_remain(context: &SyncerContext, id: &ObjectId, shown: &Value) ->
     Ok(true)
 }
 
-/// Deletes a projection at once. Our finalizer is removed first: a held projection that is to be created again must
-/// never look as if a user had deleted it.
+/// Deletes a projection at once. Our finalizer is removed first: a projection that will be created again must never
+/// look as if a user had deleted it.
 async fn remove(
     context: &SyncerContext,
     id: &ObjectId,

@@ -1,4 +1,4 @@
-//! Reconciling one object: placed, projected, or neither.
+//! Reconciles one object: placed, projected, or neither.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{down, project};
 use crate::state::context::{ObjectId, SyncerContext};
 use crate::state::errors::{Retry, SyncError};
 
-/// How often an object is reconciled whose error no event clears.
+/// How often an object is reconciled if no event announces that the cause of its error was removed.
 const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn reconcile(context: &SyncerContext, id: ObjectId) -> Outcome {

@@ -1,4 +1,4 @@
-//! Writing the status of a downstream object into the mailbox.
+//! Writes the status of a downstream object into the mailbox.
 
 use api::meta::time;
 use controller::remote::Patch;
@@ -31,12 +31,12 @@ pub(crate) async fn status(
     }
 }
 
-/// Kinds whose refusal is a condition of the object, because no other object reports it.
+/// Kinds whose rejection is reported in a condition of the object, because no other object reports it.
 const CONDITIONED: &[(&str, &str)] = &[("", "services")];
-/// The condition: whether the physical cluster accepted the object. The next status from there replaces it.
+/// The condition: whether the physical cluster accepted the object. The next status from downstream replaces it.
 const SENT_CONDITION: &str = "Sent";
 
-/// Sets the condition on a placed object that the physical cluster refused.
+/// Sets the condition on a placed object that the physical cluster rejected.
 pub(crate) async fn report_refused(
     context: &SyncerContext,
     id: &ObjectId,
@@ -71,7 +71,8 @@ pub(crate) async fn write(
     status: Value,
 ) -> Result<(), SyncError> {
     let (desired, found) = (fingerprint(&status), fingerprint(&mailbox["status"]));
-    // The mailbox may store it differently, for example without a field it does not know. That is no difference.
+    // The mailbox may store a status differently, for example without a field that it does not know. That does not
+    // count as a difference.
     let same = desired == found || context.last_sync(id).status == Some((desired, found));
     if same || !context.lease.leads() {
         return Ok(());

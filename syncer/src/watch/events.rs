@@ -1,4 +1,4 @@
-//! What an event of an informer requeues.
+//! The objects that an event of an informer requeues.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::mirror::{AnyObject, LED_BY, is_projection};
 use crate::state::context::{ObjectId, SyncerContext, claims_of};
 use crate::state::kinds::KindName;
 
-/// An event of the mailbox.
+/// Handles an event of the mailbox.
 pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, view: &View, news: News<'_>) {
     match news {
         News::Put { now, new } => {
@@ -20,7 +20,7 @@ pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, vi
             if name.is_definitions() {
                 context.rediscover();
             }
-            // The first object of its kind, or an object of a kind that is not watched by label.
+            // It is the first object of its kind, or of a kind that is not watched by label.
             let is_first = view.len() == 1 || (new && name.is_mixed());
             let watched = context.watched(name).and_then(|kind| kind.downstream.clone());
             let is_per_namespace =
@@ -49,7 +49,7 @@ fn on_mailbox_object_added(context: &SyncerContext, name: &KindName, kind: &Kind
     if !AnyObject(&object).is_placed() {
         return;
     }
-    // The object may have been applied before, when its kind could not be listed, and may have created others since.
+    // The object may have been applied earlier, while its kind could not be listed, and may have created others since.
     if context.add_namespace(&stored.key.namespace) && AnyObject(&object).has_finalizer() {
         context.reread_projected();
     }
@@ -62,7 +62,7 @@ fn on_mailbox_object_added(context: &SyncerContext, name: &KindName, kind: &Kind
     }
 }
 
-/// An event of the physical cluster.
+/// Handles an event of the physical cluster.
 pub(super) fn on_downstream_event(
     context: &SyncerContext,
     name: &Arc<KindName>,
@@ -99,7 +99,7 @@ pub(super) fn on_downstream_event(
     }
 }
 
-/// Listing is forbidden: each object reports that, and per-namespace informers may find objects.
+/// Handles a forbidden list: each object reports it, and per-namespace informers may still find objects.
 fn on_forbidden(context: &SyncerContext, name: &KindName) {
     if let Some(watched) = context.watched(name) {
         context.requeue_kind(&watched);
@@ -107,7 +107,7 @@ fn on_forbidden(context: &SyncerContext, name: &KindName) {
     context.kinds_changed.notify_one();
 }
 
-/// Requeues the objects of a kind that is synced; if all kinds are, also projections whose owner was unknown.
+/// Requeues the objects of a synced kind. If all kinds are synced, also requeues projections whose owner was unknown.
 fn on_synced(context: &SyncerContext, name: &KindName) {
     let all_synced = context.is_all_synced();
     for watched in context.watched_kinds() {

@@ -1,9 +1,10 @@
-//! Which kinds the syncer watches.
+//! Manages the informers of the syncer.
 //!
-//! In the mailbox: every kind that can be placed. Downstream: kinds with placed objects, by our label; and projected
-//! kinds in the namespaces of placed objects, once an object is placed that creates others. A kind without placed
-//! objects is listed once, to find objects of ours that the mailbox does not have: they are held and reported. Where
-//! only some namespaces may be listed, each is watched [in a view of its own](crate::state::downstream).
+//! In the mailbox the syncer watches every kind that can be placed. Downstream it watches the kinds with placed
+//! objects, by our label; and, once an object is placed that creates others, the projected kinds in the namespaces of
+//! placed objects. A kind without placed objects is listed once, to find objects of ours that the mailbox does not
+//! have: they are held and reported. If only some namespaces may be listed, each is watched [in a view of its
+//! own](crate::state::downstream).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -25,12 +26,13 @@ use crate::state::kinds::{KindName, ServedKinds, SyncedResource, discover};
 
 /// How often discovery of both servers is read.
 const DISCOVER_EVERY: Duration = Duration::from_secs(30);
-/// While a placed object is of a kind that is not served yet, as after its definition was placed.
+/// The interval while a placed object has a kind that is not served yet, for example just after its definition was
+/// placed.
 const DISCOVER_SOON_EVERY: Duration = Duration::from_secs(1);
-/// Never more often than this.
+/// The minimum interval.
 const DISCOVER_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
-/// Starts and stops informers, for as long as it is polled.
+/// Starts and stops informers while it is polled.
 pub(crate) async fn manage_informers(context: Arc<SyncerContext>) -> Result<Infallible, String> {
     let mut manager =
         InformerManager { context, informers: KeyedTasks::default(), searched: BTreeSet::new() };
@@ -48,7 +50,7 @@ pub(crate) async fn manage_informers(context: Arc<SyncerContext>) -> Result<Infa
         if manager.context.take_reread_projected() {
             manager.relist_projected();
         }
-        // One kind per round, so that events need not wait for all of them.
+        // Searches one kind per round, so that events do not have to wait for all of them.
         let wait = if manager.search_unplaced().await { Duration::ZERO } else { manager.due() };
         tokio::select! {
             _ = timeout(wait, manager.context.kinds_changed.notified()) => {}
@@ -58,7 +60,7 @@ pub(crate) async fn manage_informers(context: Arc<SyncerContext>) -> Result<Infa
     }
 }
 
-/// What an informer of a kind watches.
+/// The scope of an informer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum InformerScope {
     Mailbox,
@@ -72,7 +74,7 @@ type InformerKey = (KindName, InformerScope);
 struct InformerManager {
     context: Arc<SyncerContext>,
     informers: KeyedTasks<InformerKey, Infallible>,
-    /// Kinds without placed objects that were listed for objects of ours.
+    /// Kinds without placed objects that were already listed for objects of ours.
     searched: BTreeSet<KindName>,
 }
 
@@ -87,7 +89,7 @@ impl InformerManager {
         }
     }
 
-    /// How long until discovery is read again.
+    /// Returns the time until discovery is read again.
     fn due(&self) -> Duration {
         let all = self.context.watched_kinds();
         let lacks_kind =
@@ -118,7 +120,7 @@ impl InformerManager {
             return;
         }
         let used = self.used(&all);
-        // Which objects create others is known only when the whole mailbox was listed.
+        // Whether any placed object creates others is known only after the whole mailbox was listed.
         let known = all.iter().all(|kind| kind.mailbox.known() || kind.mailbox.trouble().is_some());
         let creates_others = known && used.iter().any(|name| !name.is_inert());
         for kind in idle {
@@ -128,15 +130,15 @@ impl InformerManager {
         }
     }
 
-    /// The kinds with placed objects, stored ones included.
+    /// Returns the kinds with placed objects, including stored ones.
     fn used(&self, all: &[Arc<WatchedKind>]) -> BTreeSet<Arc<KindName>> {
         let stored = self.context.stored().into_iter().map(|id| id.kind);
         let placed = all.iter().filter(|kind| has_placed(kind)).map(|kind| kind.name.clone());
         stored.chain(placed).collect()
     }
 
-    /// Lists one kind without placed objects for objects of ours, and watches it if there are any. Whether there may
-    /// be more such kinds.
+    /// Lists one kind without placed objects, and watches it if objects of ours exist. Returns whether more such kinds
+    /// may remain.
     async fn search_unplaced(&mut self) -> bool {
         let is_idle = |kind: &Arc<WatchedKind>| {
             kind.resource.is_served_downstream
@@ -158,13 +160,13 @@ impl InformerManager {
             }
             Err(error) => {
                 tracing::debug!(%error, kind = %kind.resource.kind, "cannot list a kind without placed objects");
-                // A kind that is forbidden stays forbidden; the others are listed all the same.
+                // A forbidden kind stays forbidden; the other kinds are still listed.
                 error.is_answer() && self.searched.insert((*kind.name).clone())
             }
         }
     }
 
-    /// The kinds of the stored objects.
+    /// Returns the kinds of the stored objects.
     fn stored_resources(&self, downstream: &ServedKinds) -> BTreeMap<KindName, SyncedResource> {
         self.context.stored_kinds().into_iter().map(|kind| downstream.stored_resource(kind)).collect()
     }
@@ -177,7 +179,7 @@ impl InformerManager {
         let same_version = old.filter(|old| old.resource.kind == resource.kind);
         let changed = Arc::new(name.clone());
         if let Some(old) = same_version {
-            // Only what the physical cluster serves has changed.
+            // Only the set of kinds that the physical cluster serves has changed.
             let downstream = if resource.is_served_downstream { old.downstream.clone() } else { None };
             if !resource.is_served_downstream {
                 self.stop_downstream(&name);
@@ -244,7 +246,7 @@ impl InformerManager {
         }
     }
 
-    /// Stops watching it per namespace.
+    /// Stops watching a kind per namespace.
     fn unwatch_namespaces(&mut self, name: &KindName, downstream: &DownstreamView) {
         for namespace in downstream.remove_namespaces() {
             self.informers.abort(&(name.clone(), InformerScope::Namespace(namespace)));
@@ -270,7 +272,7 @@ impl InformerManager {
         self.informers.spawn(((*name).clone(), scope), informer);
     }
 
-    /// Lists all projected kinds again: objects that were skipped may be owned by placed ones now.
+    /// Lists all projected kinds again, because objects that were skipped may be owned by placed ones now.
     fn relist_projected(&mut self) {
         for watched in self.context.watched_kinds().into_iter().filter(|kind| kind.name.is_projected()) {
             let Some(downstream) = &watched.downstream else { continue };
@@ -294,7 +296,7 @@ impl InformerManager {
     }
 }
 
-/// Whether objects of this kind are placed. Most views have no others.
+/// Returns whether objects of this kind are placed. Most views contain only placed objects.
 fn has_placed(kind: &WatchedKind) -> bool {
     let is_placed = |stored: &Arc<CachedObject>| AnyObject(&stored.read(&kind.resource.kind)).is_placed();
     match kind.name.is_mixed() {
