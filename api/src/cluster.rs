@@ -1,21 +1,21 @@
-//! What a logical cluster is called.
+//! Paths and ids of logical clusters.
 //!
-//! A **path** is how people name it: `root:team-a:web`, from the outermost to the innermost. It can be used
-//! again after a logical cluster is deleted. An **id** is how the store names it: drawn at random when the
-//! logical cluster is made and never used again, so nothing of an old one can turn up in a new one.
+//! A **path** is for people: `root:team-a:web`, from the outermost logical cluster to the innermost. It can be used
+//! again after a logical cluster is deleted. An **id** is for the store: it is drawn at random when the logical cluster
+//! is created and never used again, so no object of a deleted logical cluster can appear in a new one.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The outermost logical cluster. It is there from the beginning.
+/// The outermost logical cluster, which always exists.
 pub const ROOT: &str = "root";
 const SEPARATOR: char = ':';
 /// As for a Kubernetes namespace.
 const SEGMENT_BYTES_MAX: usize = 63;
-/// Nobody nests deeper; without a bound a path could be as long as a request.
+/// Maximum nesting. Without a limit a path could be as long as a request.
 const SEGMENTS_MAX: usize = 16;
 
-/// Where a logical cluster is: `root:team-a:web`.
+/// The path of a logical cluster: `root:team-a:web`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(String);
 
@@ -28,7 +28,7 @@ pub enum NameError {
     TooDeep {
         segments: usize,
     },
-    /// Not lower-case letters, digits and inner dashes.
+    /// A name with other characters than lower-case letters, digits and inner dashes.
     Malformed {
         segment: String,
     },
@@ -39,13 +39,13 @@ impl fmt::Display for NameError {
         match self {
             NameError::Empty => write!(f, "a logical cluster needs a name"),
             NameError::TooLong { bytes } => {
-                write!(f, "a name of {bytes} bytes; {SEGMENT_BYTES_MAX} is the most")
+                write!(f, "name has {bytes} bytes; the maximum is {SEGMENT_BYTES_MAX}")
             }
             NameError::TooDeep { segments } => {
-                write!(f, "a path of {segments} names; {SEGMENTS_MAX} is the most")
+                write!(f, "path has {segments} names; the maximum is {SEGMENTS_MAX}")
             }
             NameError::Malformed { segment } => {
-                write!(f, "{segment:?} must be lower-case letters, digits and dashes, not at either end")
+                write!(f, "name {segment:?} must consist of lower-case letters, digits and inner dashes")
             }
         }
     }
@@ -62,12 +62,12 @@ impl Path {
         &self.0
     }
 
-    /// The innermost name.
+    /// Returns the last name of the path.
     pub fn name(&self) -> &str {
         self.0.rsplit(SEPARATOR).next().unwrap_or(&self.0)
     }
 
-    /// The logical cluster this one is made in; none for the outermost.
+    /// Returns the logical cluster that contains this one; none for the outermost.
     pub fn parent(&self) -> Option<Path> {
         self.0.rsplit_once(SEPARATOR).map(|(parent, _)| Path(parent.to_owned()))
     }
@@ -118,18 +118,18 @@ impl fmt::Debug for Path {
     }
 }
 
-/// The store's name of a logical cluster.
+/// The id of a logical cluster in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
-/// Without letters that are easily taken for others, and without vowels that make words.
+/// No letters that are easily confused, and no vowels, which could form words.
 const DIGITS: &[u8; 16] = b"bcdfghjkmnpqrstv";
 const ID_CHARS: usize = 16;
-/// What tells an id from a path: no path begins with it, because it is not a lower-case letter or digit.
+/// The first character of an id. No path begins with it, because it is not a lower-case letter or digit.
 const MARK: char = '~';
 
 impl Id {
-    /// The outermost logical cluster's. No other ever gets it.
+    /// The id of the outermost logical cluster. No other logical cluster ever gets it.
     pub const ROOT: Id = Id(0);
 
     pub const fn new(number: u64) -> Id {

@@ -1,16 +1,16 @@
-//! Our own kinds: physical clusters, and what is said about running things on them.
+//! Holon's own kinds: physical clusters, and policies and records of running objects on them.
 //!
 //! ```text
-//!   PhysicalCluster   a real cluster: what it may be used for, how it is reached, what it reports
-//!   Placement         where objects run, and how many of them where
-//!   Override          what is different on some physical clusters
-//!   Distribution      what was decided about one object, why, and what came of it
-//!   StatusRule        how several statuses of a custom kind become one
+//!   PhysicalCluster   a cluster that runs pods: its use, its connection, its reported state
+//!   Placement         where objects run, and with how many replicas
+//!   Override          changes to objects for some physical clusters
+//!   Distribution      the decision about one object, its reasons and its result
+//!   StatusRule        how the statuses of a custom kind on several physical clusters become one
 //! ```
 //!
-//! Each kind is here twice: as a type to work with, and as a definition to be served by ([`DEFINITIONS`]). Whatever can
-//! be said in a definition (defaults, bounds, what a name looks like) is said there and holds for everything a server
-//! has accepted; the types repeat none of it. `openapi/tests/fleet.rs` keeps the two in step.
+//! Each kind exists twice: as a Rust type, and as a custom resource definition that servers use ([`DEFINITIONS`]).
+//! Defaults, bounds and patterns are only in the definition, and hold for everything that a server has accepted.
+//! `openapi/tests/fleet` checks that both agree.
 
 mod distribution;
 mod object;
@@ -44,7 +44,7 @@ pub use status_rule::{
 };
 pub use value::{Portion, Quantities, Quantity, Span};
 
-/// Our kinds as custom resource definitions, in YAML.
+/// The custom resource definitions of Holon's kinds, in YAML.
 pub const DEFINITIONS: &[&str] = &[
     include_str!("fleet/physical_cluster.yaml"),
     include_str!("fleet/placement.yaml"),

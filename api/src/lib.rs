@@ -1,13 +1,13 @@
-//! The words of Holon.
+//! Names and types that all of Holon shares.
 //!
-//! The addresses of logical clusters ([`cluster`]), our own kinds (`PhysicalCluster`, `Placement`, … in [`fleet`]) and
-//! the label and annotation names ([`names`]) that every other crate spells the same way because it spells them from here.
+//! It has the paths and ids of logical clusters ([`cluster`]), Holon's own kinds (`PhysicalCluster`, `Placement`, … in
+//! [`fleet`]), and the names of labels and annotations ([`names`]), which are defined only here.
 //!
-//! [`meta`] reads and writes what objects of every kind have in common.
+//! [`meta`] reads and writes the parts that objects of every kind have.
 //! [`metrics`] names the API that `kubectl top` reads.
 //!
-//! This crate does no I/O and knows no other crate of ours. It never knows how an object is stored, served
-//! or moved; it only knows what things are called and what our own look like.
+//! This crate does no I/O and depends on no other crate of Holon. It does not know how objects are stored, served or
+//! propagated.
 
 pub mod cluster;
 pub mod fleet;

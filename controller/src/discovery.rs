@@ -5,11 +5,11 @@ use serde_json::Value;
 use crate::kind::Kind;
 use crate::remote::{CallError, Remote};
 
-/// The newest version first. Servers without either are older than Kubernetes 1.26.
+/// The newest version first. Servers with neither version are older than Kubernetes 1.26.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-/// A kind in one of its versions.
+/// A kind in one of its versions, as a server serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Served {
     pub kind: Kind,

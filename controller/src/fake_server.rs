@@ -8,7 +8,7 @@ use kube::client::Body;
 
 use crate::remote::Remote;
 
-/// `answer` gets method, path with query, and body, and gives a code and a body.
+/// Returns a client of a fake server. `answer` gets method, path with query, and body, and returns a code and a body.
 pub(crate) fn remote(
     answer: impl Fn(&str, &str, &[u8]) -> (u16, String) + Clone + Send + Sync + 'static,
 ) -> Remote {

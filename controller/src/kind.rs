@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The names of a kind, which its URLs are made of.
+/// The names of a kind, from which its URLs are made.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// Empty for the core group.
@@ -21,7 +21,7 @@ impl Kind {
         Kind { group, version, plural, name, namespaced }
     }
 
-    /// As in objects: `apps/v1`.
+    /// Returns the `apiVersion` of its objects: `apps/v1`.
     pub fn api_version(&self) -> String {
         match self.group.is_empty() {
             true => self.version.clone(),
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The path of its objects in one namespace or, if that is empty, in all.
+    /// Returns the path of its objects in one namespace or, if that is empty, in all namespaces.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         let within = match self.namespaced && !namespace.is_empty() {

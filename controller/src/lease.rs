@@ -1,8 +1,8 @@
 //! Leader election: of several processes, the holder of a Lease may write.
 //!
 //! ```text
-//!   holder    renew ──10 s──► renew ──► …            may write until 20 s after it asked for the last renewal it got
-//!   others    look ──► it changed: wait ──► … ──► nothing changed for 30 s: take it
+//!   holder    renew ──10 s──► renew ──► …            may write until 20 s after its last successful renewal request
+//!   others    read ──► it changed: wait ──► … ──► nothing changed for 30 s: acquire it
 //! ```
 //!
 //! No two clocks are compared. A holder counts from before its request; a waiting process counts from when it observed the
@@ -29,17 +29,18 @@ pub struct Terms {
     pub renew: Duration,
     /// From a renewal request until its holder stops writing.
     pub writes: Duration,
-    /// From the last change until others take it.
+    /// From the last change until other processes acquire it.
     pub expires: Duration,
-    /// How often others read it, and the retry delay of a failed renewal.
+    /// How often other processes read it, and the retry delay of a failed renewal.
     pub look: Duration,
-    /// How long a call of its holder may take: less than the time between the end of one holder and the beginning of the
-    /// next, and so little that a renewal can be tried twice.
+    /// The timeout of the holder's calls: less than the time between the end of one holder and the beginning of the
+    /// next, and short enough that a renewal can be tried twice.
     pub patience: Duration,
 }
 
 impl Terms {
-    /// Over networks that come and go: a write every ten seconds, and a minute's trouble costs nothing.
+    /// For unreliable networks: one write every ten seconds. A failed renewal can be retried for another ten seconds
+    /// before the holder must stop writing.
     pub const STEADY: Terms = Terms {
         renew: Duration::from_secs(10),
         writes: Duration::from_secs(20),
@@ -47,7 +48,7 @@ impl Terms {
         look: Duration::from_secs(2),
         patience: PATIENCE,
     };
-    /// Close to the store: a killed holder is replaced within ten seconds.
+    /// For processes near the store: a killed holder is replaced within ten seconds.
     pub const QUICK: Terms = Terms {
         renew: Duration::from_secs(2),
         writes: Duration::from_secs(5),
@@ -57,7 +58,7 @@ impl Terms {
     };
 }
 
-/// A lock that one of several holders has.
+/// A lock that at most one of several processes holds.
 #[derive(Debug)]
 pub struct Lease {
     remote: Remote,
@@ -71,7 +72,7 @@ pub struct Lease {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Until when this process may write. None: it does not hold the lease.
+    /// Until when this process may write. None if it does not hold the lease.
     writes_until: Option<Instant>,
     /// Another holder, the version of its lease, and since when it has this version.
     seen: Option<(String, String, Instant)>,
@@ -86,25 +87,25 @@ enum LeaseAction {
 }
 
 impl Lease {
-    /// `holder` must be unique: no other process has it, nor this one after a restart.
+    /// Creates a lease. `holder` must be unique: no other process has it, nor this one after a restart.
     pub fn new(remote: Remote, namespace: &str, name: &str, holder: &str) -> Lease {
         let kind = Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true);
         let [namespace, name, holder] = [namespace, name, holder].map(str::to_owned);
         Lease { remote, kind, namespace, name, holder, terms: Terms::STEADY, state: Mutex::default() }
     }
 
-    /// With other terms than the steady ones. All candidates for a lease need the same terms.
+    /// Changes the terms. All candidates for a lease need the same terms.
     pub fn on(self, terms: Terms) -> Lease {
         let remote = self.remote.with_patience(terms.patience);
         Lease { terms, remote, ..self }
     }
 
-    /// Whether this process may write now.
+    /// Reports whether this process may write now.
     pub fn leads(&self) -> bool {
         self.state().writes_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns when this process may not write any more, also if the server does not answer.
+    /// Returns when this process may not write any more, even if the server does not respond.
     pub async fn lost(&self) {
         loop {
             let until = self.state().writes_until;
@@ -115,7 +116,7 @@ impl Lease {
         }
     }
 
-    /// The other holder at the last attempt.
+    /// Returns the other holder at the last attempt.
     pub fn other(&self) -> Option<String> {
         self.state().seen.as_ref().map(|(holder, ..)| holder.clone())
     }
@@ -132,7 +133,7 @@ impl Lease {
         }
     }
 
-    /// Releases the lease, so that another can take it at once. Returns whether this process held it.
+    /// Releases the lease, so that another process can acquire it at once. Returns whether this process held it.
     pub async fn release(&self) -> Result<bool, CallError> {
         if self.state().writes_until.take().is_none() {
             return Ok(false);
@@ -146,7 +147,8 @@ impl Lease {
         Ok(true)
     }
 
-    /// Returns whether this process holds it now. A conflict means that another does.
+    /// Tries to acquire or renew the lease. Returns whether this process holds it now. A conflict means that another
+    /// process does.
     async fn attempt(&self) -> Result<bool, CallError> {
         let asked = Instant::now();
         let written = match self.remote.get(self.place()).await? {
@@ -212,7 +214,7 @@ impl Lease {
         lease
     }
 
-    /// Keeps the metadata that others have set.
+    /// Returns the lease with this process as its holder. Keeps the metadata that other clients have set.
     fn taken(&self, lease: &Value) -> Value {
         let transitions = lease["spec"]["leaseTransitions"].as_u64().unwrap_or(0) + 1;
         let mut taken = lease.clone();

@@ -1,13 +1,13 @@
-//! The runtime all of Holon's controllers share.
+//! The runtime of Holon's controllers.
 //!
 //! ```text
 //!   server ──list, watch──► informer ──keys──► queue ──► run ──► reconcile ──► remote ──► server
 //! ```
 //!
-//! Keys know their logical cluster ([`informer::Key`]). All of a controller's tasks are in one supervised group
-//! ([`tasks`]), and a [`lease`] elects the one of several that may write.
+//! Keys contain their logical cluster ([`informer::Key`]). All tasks of a controller are in one supervised group
+//! ([`tasks`]), and of several processes a [`lease`] elects the one that may write.
 //!
-//! This crate makes no decisions about users' objects. It passes keys to reconcilers, again and again until they succeed.
+//! This crate makes no decisions about users' objects. It passes keys to reconcilers until they succeed.
 
 pub mod discovery;
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! key that is added while a worker processes it is not given to a second one: it is queued again when the first is done. A
 //! key that failed is queued again after a delay that doubles each time.
 //!
-//! The queue holds at most one entry per key, so it is bounded by what the keys name.
+//! The queue holds at most one entry per key, so its size is bounded by the number of objects.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The delay after the first failure. Conflicts with other writers pass this fast.
+/// The delay after the first failure. Conflicts with other writers resolve within this time.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 /// The longest delay. A key that has failed for hours must not wait for hours once it can succeed.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -47,17 +47,17 @@ pub struct Queue<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// To be taken, in order.
+    /// Queued keys, in order.
     waiting: VecDeque<K>,
-    /// The same as a set.
+    /// The keys in `waiting`, as a set.
     queued: HashSet<K>,
-    /// Taken and not done. True: added again meanwhile.
+    /// Keys being processed, and whether they were added again meanwhile.
     processing: HashMap<K, bool>,
-    /// To be added later. The number tells apart keys that are due at the same instant.
+    /// Keys to add later. The number distinguishes keys that are due at the same instant.
     later: BTreeMap<(Instant, u64), K>,
-    /// When a key is to be added, for those that are.
+    /// When the keys in `later` are due.
     due: HashMap<K, (Instant, u64)>,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: HashMap<K, u32>,
     ticket: u64,
 }
@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
         }
     }
 
-    /// Returns a key after reconciling it.
+    /// Hands back a key after it was reconciled.
     pub fn done(&self, key: K, outcome: Outcome) {
         let mut state = self.state();
         let added_meanwhile = state.processing.remove(&key).unwrap_or(false);
@@ -139,7 +139,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
         *self.state() = State::new();
     }
 
-    /// Keys that are queued, being processed or due later.
+    /// Returns the number of keys that are queued, being processed or due later.
     pub fn len(&self) -> usize {
         let state = self.state();
         state.waiting.len() + state.processing.len() + state.later.len()
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(next(&queue).await, Some("a"));
         queue.add("a");
         assert_eq!(next(&queue).await, Some("b"));
-        // It is being processed, so no other worker gets it; then it is queued again, once.
+        // While a key is processed, no other worker gets it. Afterwards it is queued again, once.
         assert_eq!(next(&queue).await, None);
         queue.done("a", Outcome::Done);
         assert_eq!(next(&queue).await, Some("a"));

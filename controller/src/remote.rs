@@ -1,7 +1,7 @@
-//! An API server, for objects of any kind.
+//! A client of an API server, for objects of any kind.
 //!
-//! Objects go in and out as JSON: no type stands between what a server said and what is made of it. Every call has an end,
-//! and its failures are told apart by what can be done about them.
+//! Objects are JSON, without typed structs in between. Every call has a timeout, and its errors are classified by how a
+//! caller can react.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ pub enum CallError {
     /// The server answered with an error.
     #[error("{message} ({code})")]
     Refused { code: u16, reason: String, message: String },
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Silent(Duration),
     #[error("{0}")]
     Unreachable(String),
     /// The response cannot be decoded.
-    #[error("not understood: {0}")]
+    #[error("cannot decode the response: {0}")]
     Garbled(String),
 }
 
@@ -48,19 +48,19 @@ impl CallError {
         self.code() == 404
     }
 
-    /// Another writer was first: read again.
+    /// Reports whether another write was first. The caller reads the object again.
     pub fn is_conflict(&self) -> bool {
         self.code() == 409
     }
 
-    /// Whether the server has not reached the requested version: it was restored from a backup, or is another server. Clients
-    /// recognize this error by its text.
+    /// Reports whether the server has not reached the requested version: it was restored from a backup, or is another
+    /// server. Clients recognize this error by its text.
     pub fn is_ahead(&self) -> bool {
         let says = |message: &str| message.contains("Too large resource version");
         matches!(self, CallError::Refused { code: 504, message, .. } if says(message))
     }
 
-    /// Whether the server is reachable and answered.
+    /// Reports whether the server is reachable and responded.
     pub fn is_answer(&self) -> bool {
         matches!(self, CallError::Refused { code, .. } if *code < 500 && *code != 429)
     }
@@ -99,7 +99,7 @@ pub enum Patch<'a> {
     Merge,
 }
 
-/// The path of an object or of its subresource.
+/// The location of an object or of its subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     pub kind: &'a Kind,
@@ -145,12 +145,12 @@ impl Remote {
         Remote { client, prefix: "".into(), patience: PATIENCE }
     }
 
-    /// One of the logical clusters of a server that was reached without naming any.
+    /// Returns a client of one logical cluster. This client must have no logical cluster in its URL.
     pub fn within(&self, cluster: Id) -> Remote {
         Remote { prefix: format!("/clusters/{cluster}").into(), ..self.clone() }
     }
 
-    /// The same, with this timeout for calls.
+    /// Returns a client with this timeout for calls.
     pub fn with_patience(&self, patience: Duration) -> Remote {
         Remote { patience, ..self.clone() }
     }
@@ -163,12 +163,12 @@ impl Remote {
         &self.client
     }
 
-    /// Asks for a document.
+    /// Gets a document.
     pub async fn read(&self, path: &str) -> Result<Value, CallError> {
         self.call(Method::GET, path, "", Vec::new()).await
     }
 
-    /// The same in this form.
+    /// Gets a document with this `Accept` header.
     pub async fn read_as(&self, path: &str, form: &str) -> Result<Value, CallError> {
         let request = Request::get(self.path(path)).header("accept", form).body(Vec::new());
         let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
@@ -185,13 +185,13 @@ impl Remote {
         }
     }
 
-    /// Creates an object, or what a part such as `binding` stands for.
+    /// Creates an object.
     pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<Value, CallError> {
         self.call(Method::POST, &kind.path(namespace), "application/json", object.to_string().into_bytes())
             .await
     }
 
-    /// Posts to a part of an object, such as `binding`.
+    /// Posts to a subresource of an object, such as `binding`.
     pub async fn post(&self, place: Place<'_>, body: &Value) -> Result<Value, CallError> {
         self.call(Method::POST, &place.path(), "application/json", body.to_string().into_bytes()).await
     }
@@ -217,12 +217,12 @@ impl Remote {
         self.call(Method::PATCH, &path, form, change.to_string().into_bytes()).await
     }
 
-    /// Deletes this very object and, in the background, what it owns. Whether there was one of this uid.
+    /// Deletes the object with this uid and, in the background, its dependents. Returns whether it existed.
     pub async fn delete(&self, place: Place<'_>, uid: &str) -> Result<bool, CallError> {
         self.delete_within(place, uid, None).await
     }
 
-    /// The same, with so much time to stop what runs.
+    /// Deletes the object like [`Remote::delete`], with this grace period.
     pub async fn delete_within(
         &self,
         place: Place<'_>,
@@ -239,7 +239,7 @@ impl Remote {
         let body = options.to_string().into_bytes();
         match self.call(Method::DELETE, &place.path(), "application/json", body).await {
             Ok(_) => Ok(true),
-            // A conflict means that another object has its name, so this one is gone.
+            // A conflict means that another object has its name, so this one does not exist any more.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
             Err(error) => Err(error),
         }
@@ -250,7 +250,7 @@ impl Remote {
         serde_json::from_str(&text).map_err(|error| CallError::Garbled(error.to_string()))
     }
 
-    /// The response body.
+    /// Returns the response body.
     pub async fn text(
         &self,
         method: Method,

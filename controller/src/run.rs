@@ -1,4 +1,4 @@
-//! Workers: reconcile the keys of a queue, several at a time.
+//! Workers, which reconcile the keys of a queue.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use crate::queue::{Outcome, Queue};
 
 /// Reconciles keys of the queue, at most `workers` at once, for as long as it is polled.
 ///
-/// A key is never reconciled twice at once.
+/// No key is reconciled twice at once.
 pub async fn work<K, F, L>(queue: &Queue<K>, workers: usize, reconcile: L) -> std::convert::Infallible
 where
     K: Clone + Eq + Hash + fmt::Debug,

@@ -1,14 +1,14 @@
 //! Tasks with names and a parent.
 //!
-//! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task
-//! of Holon is spawned in a group, which is told to stop as a whole and waited for as a whole. It fails, and ends
-//! the others, as soon as one of its tasks ends without a stop. This is the only place that spawns.
+//! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task of Holon
+//! is spawned in a group, which is stopped and joined as a whole. As soon as one of its tasks ends without a stop
+//! request, the group fails and ends the other tasks. Only this module spawns tasks.
 //!
 //! ```text
 //!   let mut tasks = Tasks::new();
-//!   let stop = tasks.stop();                  // tells a task when to stop
-//!   tasks.spawn_beneath("feed", feed());      // the others stand on it: goes on until all of them have ended
-//!   tasks.spawn("server", serve(stop));       // a daemon: must go on until then
+//!   let stop = tasks.stop();                  // completes when a task should stop
+//!   tasks.spawn_beneath("feed", feed());      // the others depend on it: runs until all of them have ended
+//!   tasks.spawn("server", serve(stop));       // runs until the stop request
 //!   tasks.run_until(signal, grace).await?     // stops and joins; Err names the task that ended, and why
 //! ```
 
@@ -24,7 +24,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 pub use dynamic::{KeyedTasks, StreamTasks};
 
-/// Which task ended when it should have gone on, and how.
+/// The task that ended without a stop request, and how.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     #[error("task {name} ended without a stop request")]
@@ -37,7 +37,7 @@ pub enum TaskError {
     Stuck { names: Vec<String>, within: Duration },
 }
 
-/// A group of named tasks that live and die together. Dropping it aborts what still runs.
+/// A group of named tasks that end together. Dropping it aborts its tasks.
 #[derive(Debug)]
 pub struct Tasks {
     set: JoinSet<Result<(), String>>,
@@ -47,14 +47,14 @@ pub struct Tasks {
     stop: watch::Sender<bool>,
 }
 
-/// Tells a task when to stop. Cheap to clone.
+/// The stop request of a group. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Returns once the group is told to stop, or is gone.
+    /// Returns once the group is stopped or dropped.
     pub async fn requested(&mut self) {
-        // An error means the group was dropped, which stops its tasks too.
+        // An error means that the group was dropped, which stops its tasks too.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
@@ -100,15 +100,15 @@ impl Tasks {
         name: impl Into<String>,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) -> Id {
-        // Printed once, here, where the task's own error type is still known.
+        // Formatted here, where the task's own error type is still known.
         let task = async { task.await.map_err(|error| error.to_string()) };
         let id = self.set.spawn(task).id();
         self.names.insert(id, name.into());
         id
     }
 
-    /// Runs until `shutdown` is done, then stops every task and waits for it, `grace` at most. Returns early,
-    /// with its name, if a task ends by itself.
+    /// Runs until `shutdown` completes, then stops all tasks and waits for them, `grace` at most. Returns early, with
+    /// the task's name, if a task ends by itself.
     pub async fn run_until(
         mut self,
         shutdown: impl Future<Output = ()>,
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(finished.await, Ok("last words"));
     }
 
-    /// A server used to stop the feed of its store while other tasks still had to write their last state.
+    /// Regression: a server stopped the feed of its store while other tasks still had to write their last state.
     #[tokio::test]
     async fn a_task_beneath_runs_until_the_others_have_ended() {
         let mut tasks = Tasks::new();
@@ -223,7 +223,7 @@ mod tests {
             answered.await.map_err(|_| "the store does not answer")
         });
         tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
-        // One that ends by itself is as bad as any other.
+        // A task beneath that ends by itself ends the group too.
         let mut tasks = Tasks::new();
         tasks.spawn_beneath("store", ready(Err::<(), _>("no route")));
         tasks.spawn("steady", forever());

@@ -1,14 +1,14 @@
-//! Compiled programs, kept to be evaluated again.
+//! A cache of compiled programs.
 //!
 //! Compiling takes some ten times as long as evaluating, and the same few expressions are evaluated for every object. A
-//! program depends on its text and its variables alone, so sharing it between tenants tells none of them anything.
+//! program depends only on its text and its variables, so sharing it between tenants reveals nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::{ExpressionError, Program};
 
-/// More than a fleet has in use. When the cache is full it is emptied: compiling all of them again takes less than a second.
+/// More than a fleet uses. A full cache is cleared: compiling all programs again takes less than a second.
 const MAX_PROGRAMS: usize = 2_000;
 
 type Key = (String, &'static [&'static str]);
@@ -18,13 +18,13 @@ static PROGRAMS: LazyLock<Mutex<HashMap<Key, Compiled>>> = LazyLock::new(Mutex::
 
 /// Like [`Program::compile`], but compiles the same text for the same variables once. Errors are cached as well.
 pub fn compile_cached(text: &str, variables: &'static [&'static str]) -> Compiled {
-    // A panic while the lock is held leaves the map whole: it is only ever inserted into or cleared.
+    // A panic while the lock is held leaves the map intact: it is only ever inserted into or cleared.
     let lock = || PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (text.to_owned(), variables);
     if let Some(compiled) = lock().get(&key) {
         return Arc::clone(compiled);
     }
-    // Compiled without the lock: a long expression must not hold up the others.
+    // Compiled without the lock, so that a long expression does not block the others.
     let compiled = Arc::new(Program::compile(text, variables));
     let mut programs = lock();
     if programs.len() >= MAX_PROGRAMS {

@@ -1,8 +1,8 @@
 //! The cost of an evaluation, and its limit.
 //!
-//! `big.map(x, big)` over a list of a hundred thousand items would copy ten thousand million values. The interpreter counts
-//! nothing, so the compiler rewrites an expression: every loop and every copy passes through a function of ours, which adds
-//! its cost and ends the evaluation at the limit.
+//! `big.map(x, big)` over a list of a hundred thousand items would copy ten thousand million values. The interpreter
+//! does not count, so the compiler rewrites an expression: every loop and every copy calls a function of this module,
+//! which adds the cost and ends the evaluation at the limit.
 //!
 //! ```text
 //!   big.map(x, [x, other])    ──►    _items(big, 0).map(x, _copied([_copied(x), _copied(other)]))
@@ -16,19 +16,19 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::extractors::Arguments;
 use cel::{Context, ExecutionError, Value};
 
-/// What one evaluation may cost: values copied and iterations of comprehensions, together. A million take some tenths of a
-/// second and some tens of megabytes.
+/// Maximum cost of one evaluation: the number of values copied and of iterations of comprehensions. A million take some
+/// tenths of a second and some tens of megabytes.
 pub const COST_LIMIT: i64 = 1_000_000;
-/// How many values the variables may have. The largest object an API server accepts has fewer.
+/// Maximum number of values in the variables. The largest object that an API server accepts has fewer.
 const MAX_INPUT_VALUES: i64 = 500_000;
-/// This many characters cost as much as one value.
+/// The number of characters that cost as much as one value.
 const CHARS_PER_VALUE: usize = 64;
-/// This many values are compared in the time in which one is copied.
+/// The number of values that can be compared in the time of copying one.
 const COMPARED_PER_COPIED: i64 = 100;
 
 const ITEMS: &str = "_items";
 const COPIED: &str = "_copied";
-/// Operators whose time grows with their operands, which they do not copy.
+/// Operators whose time grows with their operands, although they do not copy them.
 const COMPARES: [&str; 3] = ["_==_", "_!=_", "@in"];
 
 /// The panic payload that ends an evaluation at its limit.
@@ -36,7 +36,8 @@ const COMPARES: [&str; 3] = ["_==_", "_!=_", "@in"];
 pub(super) struct CostLimitExceeded;
 
 impl CostLimitExceeded {
-    /// Runs an evaluation. An error means that it panicked, with `CostLimitExceeded` if it reached the limit.
+    /// Runs an evaluation. An error means that it panicked; it is `CostLimitExceeded` if the evaluation reached the
+    /// limit.
     pub(super) fn catch<T>(evaluate: impl FnOnce() -> T) -> Result<T, Option<CostLimitExceeded>> {
         // The evaluation owns everything it changes, and all of that is dropped with it.
         catch_unwind(AssertUnwindSafe(evaluate))
@@ -44,7 +45,7 @@ impl CostLimitExceeded {
     }
 }
 
-/// What one evaluation may still cost.
+/// The remaining cost of one evaluation.
 #[derive(Debug)]
 pub(super) struct CostBudget {
     left: AtomicI64,
@@ -52,14 +53,15 @@ pub(super) struct CostBudget {
 }
 
 impl CostBudget {
-    /// For an evaluation with these variables; none if they have too many values.
+    /// Creates the budget of an evaluation with these variables; none if they have too many values.
     pub(super) fn new<'a>(input: impl Iterator<Item = &'a serde_json::Value>) -> Option<Arc<CostBudget>> {
         let input = input.map(size_of_json).sum();
         (input <= MAX_INPUT_VALUES).then(|| Arc::new(CostBudget { left: AtomicI64::new(COST_LIMIT), input }))
     }
 
-    /// Ends the evaluation at the limit. An error would not: `all` and `exists` absorb errors and go on with the next item,
-    /// which costs as much again. So this unwinds to [`CostLimitExceeded::catch`].
+    /// Subtracts a cost and ends the evaluation at the limit. An error would not end it: `all` and `exists` absorb
+    /// errors and continue with the next item, which costs as much again. So this unwinds to
+    /// [`CostLimitExceeded::catch`].
     fn spend(&self, cost: i64) {
         if self.left.fetch_sub(cost.min(COST_LIMIT + 1), Ordering::Relaxed) < cost {
             resume_unwind(Box::new(CostLimitExceeded));
@@ -75,7 +77,7 @@ impl CostBudget {
     fn items(&self, arguments: &Arguments) -> Result<Value, ExecutionError> {
         let (range, compares) = match arguments.0.as_slice() {
             [range, Value::Int(compares)] => (range, *compares),
-            _ => return Err(ExecutionError::function_error(ITEMS, "this is not for you to call")),
+            _ => return Err(ExecutionError::function_error(ITEMS, "_items is an internal function")),
         };
         let rounds = match range {
             Value::List(items) => items.len(),
@@ -121,10 +123,10 @@ fn size_of_json(value: &serde_json::Value) -> i64 {
     }
 }
 
-/// The expression with its loops and copies passed through the counting functions.
+/// Returns the expression with its loops and copies wrapped in the counting functions.
 pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
     let copies = match &expression.expr {
-        // The items a comprehension collects are counted one by one.
+        // Items that a comprehension appends are counted one by one.
         Expr::Call(call) => call.func_name == "_+_" && !appends_in_place(call),
         _ => false,
     };
@@ -160,7 +162,7 @@ pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
     if copies { through(COPIED, expression, None) } else { expression }
 }
 
-/// `@result + […]`, which the interpreter appends in place.
+/// Reports whether a call is `@result + […]`, which the interpreter appends in place.
 fn appends_in_place(call: &CallExpr) -> bool {
     matches!(call.args.first().map(|first| &first.expr), Some(Expr::Ident(name)) if name.starts_with('@'))
 }
@@ -173,7 +175,7 @@ fn through(function: &str, value: IdedExpr, number: Option<i64>) -> IdedExpr {
     IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) }
 }
 
-/// How many comparisons of possibly large values one iteration makes. A comparison with a literal is not one.
+/// Returns how many comparisons of possibly large values one iteration makes. A comparison with a literal is not one.
 fn compares(expression: &IdedExpr) -> i64 {
     let is_literal = |arg: &IdedExpr| matches!(arg.expr, Expr::Literal(_));
     let here = match &expression.expr {

@@ -1,4 +1,4 @@
-//! What is wrong with an expression, and where.
+//! Errors of expressions, with their positions.
 
 use cel::ExecutionError;
 
@@ -6,15 +6,15 @@ use cel::ExecutionError;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ExpressionError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// In characters, counted from 1.
     pub column: usize,
     pub message: String,
 }
 
 impl ExpressionError {
-    /// An error at a byte offset of the expression.
+    /// Creates an error at a byte offset of the expression.
     pub(crate) fn at(text: &str, byte: usize, message: impl Into<String>) -> ExpressionError {
         let before = &text[..byte];
         let line = before.matches('\n').count() + 1;
@@ -22,7 +22,7 @@ impl ExpressionError {
         ExpressionError { line, column, message: message.into() }
     }
 
-    /// The first of the parser's errors.
+    /// Converts the first of the parser's errors.
     pub(crate) fn from_parser(errors: &cel::ParseErrors) -> ExpressionError {
         match errors.errors.first() {
             Some(error) => ExpressionError {
@@ -30,15 +30,11 @@ impl ExpressionError {
                 column: usize::try_from(error.pos.1).unwrap_or(1).max(1),
                 message: error.msg.clone(),
             },
-            None => ExpressionError {
-                line: 1,
-                column: 1,
-                message: "this cannot be read as an expression".to_owned(),
-            },
+            None => ExpressionError { line: 1, column: 1, message: "not a valid CEL expression".to_owned() },
         }
     }
 
-    /// The interpreter does not report a position, but usually the name at which it failed.
+    /// Converts an error of the interpreter, which reports no position, but usually the name at which it failed.
     pub(crate) fn from_interpreter(text: &str, error: &ExecutionError) -> ExpressionError {
         let name = match error {
             ExecutionError::NoSuchKey(name) | ExecutionError::UndeclaredReference(name) => name.as_str(),
@@ -48,7 +44,7 @@ impl ExpressionError {
         };
         let message = match error {
             ExecutionError::NoSuchKey(name) => {
-                format!("there is no field {name:?} here; ask first with has(…)")
+                format!("no such field {name:?}; test it with has(…) first")
             }
             other => other.to_string(),
         };
@@ -56,7 +52,7 @@ impl ExpressionError {
     }
 }
 
-/// The byte offset at which a name first occurs as a whole word; 0 if it does not.
+/// Returns the byte offset at which a name first occurs as a whole word; 0 if it does not.
 pub(crate) fn offset_of(text: &str, name: &str) -> usize {
     let in_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let whole =

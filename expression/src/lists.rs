@@ -18,7 +18,7 @@ pub(super) fn add_to(context: &mut Context) {
         .expect(FREE);
 }
 
-/// The single list argument of a function.
+/// Returns the single list argument of a function.
 fn list<'a>(function: &str, Arguments(given): &'a Arguments) -> Result<&'a [Value], ExecutionError> {
     match given.as_slice() {
         [Value::List(items)] => Ok(items),
@@ -26,7 +26,8 @@ fn list<'a>(function: &str, Arguments(given): &'a Arguments) -> Result<&'a [Valu
     }
 }
 
-/// The sum of integers is an integer, and an error if it overflows; with a double among them it is a double.
+/// Adds up a list. The sum of integers is an integer, and an error if it overflows; if there is a double, the sum is
+/// one.
 fn sum(arguments: Arguments) -> Result<Value, ExecutionError> {
     let failed = |why: &str| ExecutionError::function_error("sum", why);
     let mut total = Value::Int(0);
@@ -51,10 +52,7 @@ fn truth(
 ) -> Result<Value, ExecutionError> {
     let flag = |item: &Value| match item {
         Value::Bool(flag) => Ok(*flag),
-        _ => Err(ExecutionError::function_error(
-            function,
-            format!("{function} needs a list of true and false"),
-        )),
+        _ => Err(ExecutionError::function_error(function, format!("{function} requires a list of booleans"))),
     };
     let flags: Vec<bool> = list(function, arguments)?.iter().map(flag).collect::<Result<_, _>>()?;
     Ok(Value::Bool(decide(flags.into_iter())))

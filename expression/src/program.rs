@@ -1,4 +1,4 @@
-//! An expression that compiled, and its evaluation.
+//! A compiled expression, and its evaluation.
 
 use std::collections::HashMap;
 use std::panic::catch_unwind;
@@ -12,40 +12,42 @@ use crate::cost::{self, CostBudget, CostLimitExceeded};
 use crate::error::ExpressionError;
 use crate::{lists, references};
 
-/// The longest expression that compiles. The definitions of our own kinds have the same limit.
+/// Maximum length of an expression. The definitions of Holon's own kinds have the same limit.
 pub const MAX_EXPRESSION_BYTES: usize = 4096;
-/// How many operators may nest. The parser recurses once for each `+` of `1+1+1+…`, and some hundreds of them overflow the
-/// stack of a thread.
+/// Maximum numbers of operators in an expression, which bound its nesting. The parser recurses once for each `+` of
+/// `1+1+1+…`, and some hundreds of them overflow the stack of a thread.
 const MAX_NESTING: [(&str, &[u8], usize); 2] =
     [("operators and brackets", b"+-*/%([{", 100), ("dots and conditions", b".!?&|<=>", 300)];
 
-/// CEL's standard library. Making it takes longer than most evaluations.
+/// CEL's standard library. Creating it takes longer than most evaluations.
 static STANDARD_LIBRARY: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     text: String,
-    /// The expression, rewritten so that it counts what it costs.
+    /// The expression, rewritten to count its cost.
     metered: IdedExpr,
 }
 
 impl Program {
-    /// Compiles an expression that may refer to these variables.
+    /// Compiles an expression that may use these variables.
     pub fn compile(text: &str, variables: &[&str]) -> Result<Program, ExpressionError> {
         if text.len() > MAX_EXPRESSION_BYTES {
-            let message = format!("{} bytes; {MAX_EXPRESSION_BYTES} is the most", text.len());
+            let message =
+                format!("expression has {} bytes; the maximum is {MAX_EXPRESSION_BYTES}", text.len());
             return Err(ExpressionError::at(text, 0, message));
         }
         for (what, bytes, most) in MAX_NESTING {
             let found = text.bytes().filter(|byte| bytes.contains(byte)).count();
             if found > most {
-                return Err(ExpressionError::at(text, 0, format!("{found} {what}; {most} is the most")));
+                let message = format!("expression has {found} {what}; the maximum is {most}");
+                return Err(ExpressionError::at(text, 0, message));
             }
         }
-        // The parser is generated code of another project. Where it panics, the expression is refused.
+        // The parser is generated code of another project. If it panics, the expression is rejected.
         let program = catch_unwind(|| cel::Program::compile(text))
-            .map_err(|_| ExpressionError::at(text, 0, "this cannot be read as an expression"))?
+            .map_err(|_| ExpressionError::at(text, 0, "not a valid CEL expression"))?
             .map_err(|errors| ExpressionError::from_parser(&errors))?;
         references::check_declared(text, &program, variables)?;
         let metered = cost::metered(program.expression().clone());
@@ -55,17 +57,17 @@ impl Program {
     /// Evaluates the expression with the values of its variables, within [`COST_LIMIT`](crate::COST_LIMIT).
     pub fn evaluate(&self, variables: &[(&str, &Value)]) -> Result<Value, ExpressionError> {
         CostLimitExceeded::catch(|| self.evaluate_unguarded(variables)).unwrap_or_else(|panic| match panic {
-            Some(CostLimitExceeded) => Err(self.too_costly("this takes too long")),
-            None => Err(ExpressionError::at(&self.text, 0, "this cannot be evaluated")),
+            Some(CostLimitExceeded) => Err(self.too_costly("evaluation exceeds the cost limit")),
+            None => Err(ExpressionError::at(&self.text, 0, "the evaluation failed")),
         })
     }
 
-    /// Evaluates an expression whose value must be true or false.
+    /// Evaluates an expression whose value must be a boolean.
     pub fn evaluate_bool(&self, variables: &[(&str, &Value)]) -> Result<bool, ExpressionError> {
         match self.evaluate(variables)? {
             Value::Bool(value) => Ok(value),
             other => {
-                let message = format!("this must be true or false, and is {other}");
+                let message = format!("expression must return a bool, got {other}");
                 Err(ExpressionError::at(&self.text, 0, message))
             }
         }
@@ -73,7 +75,7 @@ impl Program {
 
     fn evaluate_unguarded(&self, variables: &[(&str, &Value)]) -> Result<Value, ExpressionError> {
         let budget = CostBudget::new(variables.iter().map(|(_, value)| *value))
-            .ok_or_else(|| self.too_costly("there is too much to compute with"))?;
+            .ok_or_else(|| self.too_costly("the variables have too many values"))?;
         let mut context = Context::with_env(Arc::clone(&STANDARD_LIBRARY));
         lists::add_to(&mut context);
         cost::add_to(&mut context, &budget);
@@ -83,17 +85,16 @@ impl Program {
         let value = context
             .resolve(&self.metered)
             .map_err(|error| ExpressionError::from_interpreter(&self.text, &error))?;
-        value
-            .json()
-            .map_err(|_| ExpressionError::at(&self.text, 0, "this has no value that can be written down"))
+        value.json().map_err(|_| ExpressionError::at(&self.text, 0, "the result cannot be converted to JSON"))
     }
 
     fn too_costly(&self, what: &str) -> ExpressionError {
-        ExpressionError::at(&self.text, 0, format!("{what}; say it more simply, or of less"))
+        ExpressionError::at(&self.text, 0, format!("{what}; simplify the expression or select fewer objects"))
     }
 }
 
-/// JSON does not tell integers from floating-point numbers, and CEL does: a number without a fraction is an `int`.
+/// Converts JSON to CEL. JSON does not distinguish integers from doubles, but CEL does: a number without a fraction is
+/// an `int`.
 fn to_cel(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -158,27 +159,27 @@ mod tests {
         check(
             "object.spec.n\n  + objct.spec.n",
             (2, 5),
-            "there is no variable \"objct\" here; there are object",
+            "undeclared reference \"objct\"; declared variables: object",
         );
-        check("object.spec.m", (1, 13), "no field \"m\"");
+        check("object.spec.m", (1, 13), "no such field \"m\"");
         check("sum(['a'])", (1, 1), "numbers");
         check("1 + 'a'", (1, 1), "");
         check("sums([1])", (1, 1), "sums");
         check("1 / 0", (1, 1), "zero");
         check(&"(".repeat(98), (1, 97), "Recursion limit");
-        check(&"(".repeat(4000), (1, 1), "100 is the most");
+        check(&"(".repeat(4000), (1, 1), "the maximum is 100");
         check(&" ".repeat(5000), (1, 1), "4096");
         check("", (1, 1), "");
     }
 
-    /// A thousand million rounds, or copies, are refused before they are made, also where an error would be passed over.
+    /// A thousand million iterations or copies are refused before they are made, even where CEL absorbs errors.
     #[test]
     fn an_evaluation_beyond_the_cost_limit_is_refused() {
         let long: Vec<u32> = (0..10_000).collect();
         let object = json!({ "l": long, "s": (0..500).collect::<Vec<u32>>(), "t": "x".repeat(100_000) });
         let check = |text: &str, expected: bool| {
             let value = Program::compile(text, &["object"]).unwrap().evaluate(&[("object", &object)]);
-            let refused = value.as_ref().is_err_and(|error| error.message.contains("too long"));
+            let refused = value.as_ref().is_err_and(|error| error.message.contains("cost limit"));
             assert_eq!(!refused, expected, "{text}");
         };
         check("object.l.map(x, x + 1).filter(x, x % 2 == 0).size()", true);
@@ -197,7 +198,7 @@ mod tests {
         );
         let huge = json!((0..600_000).collect::<Vec<u32>>());
         let error = Program::compile("1", &["object"]).unwrap().evaluate(&[("object", &huge)]).unwrap_err();
-        assert!(error.message.contains("too much"), "{error}");
+        assert!(error.message.contains("too many values"), "{error}");
     }
 
     #[test]
@@ -232,6 +233,6 @@ mod tests {
         };
         check("cluster.n > 3", Ok(true));
         check("cluster.n > 4", Ok(false));
-        check("cluster.n", Err("this must be true or false, and is 4"));
+        check("cluster.n", Err("expression must return a bool, got 4"));
     }
 }

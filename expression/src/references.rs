@@ -1,4 +1,4 @@
-//! The names an expression refers to, checked when it is compiled.
+//! Checks the names in an expression when it is compiled.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr};
 
 use crate::error::{ExpressionError, offset_of};
 
-/// CEL's names of types, which may stand where a variable may.
+/// CEL's type names, which are allowed where variables are.
 const TYPES: [&str; 9] = ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"];
 
-/// Every identifier must be a declared variable, a variable of a comprehension, or a type.
+/// Checks that every identifier is a declared variable, a variable of a comprehension, or a type.
 pub(crate) fn check_declared(
     text: &str,
     program: &Program,
@@ -31,7 +31,8 @@ pub(crate) fn check_declared(
     match undeclared.first() {
         None => Ok(()),
         Some(name) => {
-            let message = format!("there is no variable {name:?} here; there are {}", variables.join(", "));
+            let message =
+                format!("undeclared reference {name:?}; declared variables: {}", variables.join(", "));
             Err(ExpressionError::at(text, offset_of(text, name), message))
         }
     }
@@ -42,7 +43,7 @@ fn visit_all<'a>(expression: &'a IdedExpr, visit: &mut impl FnMut(&'a IdedExpr))
     children(expression).into_iter().for_each(|child| visit_all(child, visit));
 }
 
-/// The direct subexpressions of an expression.
+/// Returns the direct subexpressions of an expression.
 pub(crate) fn children(expression: &IdedExpr) -> Vec<&IdedExpr> {
     match &expression.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),

@@ -40,7 +40,7 @@ use tokio::time::{Instant, timeout};
 use crate::protocol::{PROTOCOL, STREAMS_MAX, TUNNEL_SUBRESOURCE};
 use forward::Forwarder;
 
-/// The backoff between attempts to dial, at first and at most.
+/// The first and the longest backoff between attempts to dial.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A tunnel that was open for this long resets the backoff.
@@ -48,14 +48,14 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Less than the idle timeout of load balancers, commonly a minute.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// The flow-control window of a stream: as much as flows in a twentieth of a second at 5 MB/s.
+/// The flow-control window of a stream: the bytes of a twentieth of a second at 5 MB/s.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// The window of the connection: full streams leave room for the others.
+/// The flow-control window of the connection: streams with a full window leave room for the others.
 const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_MAX;
-/// Of the Status with which a server refuses the tunnel.
+/// Maximum size of the Status with which a server refuses the tunnel.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Why a tunnel is not open.
+/// Why a tunnel cannot be opened.
 #[derive(Debug, thiserror::Error)]
 enum DialError {
     #[error("cannot reach the server: {0}")]
@@ -70,10 +70,10 @@ enum DialError {
     Closed,
 }
 
-/// Streams whose connections were upgraded, for the task of the tunnel to drive. They end with the tunnel.
+/// Streams with upgraded connections, which the task of the tunnel drives. They end with the tunnel.
 type Spliced = mpsc::UnboundedSender<BoxFuture<'static, ()>>;
 
-/// Keeps a tunnel to Holon open, and forwards what arrives on it to the physical cluster.
+/// Keeps a tunnel to Holon open, and forwards its requests to the physical cluster.
 pub struct Agent {
     mailbox: Client,
     downstream: Client,
@@ -87,7 +87,8 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// `mailbox` is a client of the mailbox of the physical cluster of this name, `downstream` one of the physical cluster.
+    /// Creates an agent. `mailbox` is a client of the mailbox of the physical cluster `name`, `downstream` one of the
+    /// physical cluster.
     pub fn new(mailbox: Client, downstream: Client, name: &str) -> Agent {
         let plural = PhysicalCluster::RESOURCE.plural;
         let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{name}/{TUNNEL_SUBRESOURCE}");
@@ -114,7 +115,7 @@ impl Agent {
                 backoff = BACKOFF_MIN;
             }
             tracing::info!(%error, "the tunnel is closed; dialling again");
-            // With jitter: when the server was down, all agents dial again.
+            // With jitter: after an outage of the server, all agents dial again.
             tokio::time::sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }

@@ -1,4 +1,4 @@
-//! A connection to a physical cluster. Callers send requests the same way on either transport.
+//! A connection to a physical cluster, with the same interface for both transports.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::dialed::{DialedConnection, ResponseBody};
 use crate::protocol::STREAMS_MAX;
 
-/// A request that fails later than this did not fail because an idle connection was just closed.
+/// A request that fails later than this did not fail because an idle connection was closed just then.
 const IDLE_CLOSE_WINDOW: Duration = Duration::from_secs(1);
 
 /// Why a request did not reach the physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TunnelError {
-    #[error("its physical cluster is not connected to this server")]
+    #[error("the physical cluster is not connected to this server")]
     NotConnected,
     #[error("too many streams to this physical cluster, please try again later")]
     TooManyStreams,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-/// Dropping it closes the connection: every stream on it ends.
+/// Keeps a connection open. Dropping it closes the connection and ends every stream on it.
 pub(crate) struct CloseGuard(
     #[allow(dead_code, reason = "receivers notice that the sender is dropped")] watch::Sender<()>,
 );
@@ -99,8 +99,8 @@ impl ClusterConnection {
         Ok(StreamPermit { _permit: permit, closed: self.closed.clone() })
     }
 
-    /// Sends a request. With a protocol it asks for an upgrade; if the physical cluster agrees, the response has the status
-    /// `101` and carries the upgraded connection.
+    /// Sends a request. With a protocol it requests an upgrade; if the physical cluster agrees, the response has the
+    /// status `101` and carries the upgraded connection.
     pub async fn send(
         &self,
         request: Request<Bytes>,
@@ -129,7 +129,7 @@ async fn push(
     }
     let sent = Instant::now();
     let response = match (downstream.send(request).await, retry) {
-        // The server may close a pooled connection just as it is used. A request that only reads is sent again.
+        // The server may close a pooled connection just as it is used. A request that only reads is retried.
         (Err(_), Some(retry)) if sent.elapsed() < IDLE_CLOSE_WINDOW => {
             downstream.send(retry.map(kube::client::Body::from)).await
         }

@@ -18,11 +18,11 @@ use crate::protocol::{METHOD, STREAMS_MAX};
 
 /// Less than the idle timeout of load balancers, commonly a minute.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// How long a syncer that has dialled may take to answer its first request.
+/// How long a syncer may take to respond to the first request after it dialled.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The flow-control window of a stream: how much a client that does not read costs.
+/// The flow-control window of a stream: the memory that a client costs that does not read.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// The window of the connection: full streams leave room for the others.
+/// The flow-control window of the connection: streams with a full window leave room for the others.
 const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_MAX;
 
 /// The body of a response, streamed.
@@ -53,7 +53,7 @@ impl DialedConnection {
     pub async fn probe(&self) -> io::Result<()> {
         let request = Request::get("/version").body(Bytes::new()).map_err(io::Error::other)?;
         let probed = tokio::time::timeout(PROBE_TIMEOUT, self.send(request, None)).await;
-        // The status is the physical cluster's, and no matter of the tunnel.
+        // The status comes from the physical cluster and says nothing about the tunnel.
         let _response = probed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(())
     }
@@ -83,7 +83,7 @@ impl DialedConnection {
     }
 }
 
-/// HTTP/2 requires an absolute URI; the agent ignores the host.
+/// Returns an absolute URI, which HTTP/2 requires. The agent ignores its host.
 fn absolute(target: &Uri) -> io::Result<Uri> {
     let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
     Uri::builder()

@@ -9,7 +9,7 @@
 //! Requests reach the physical cluster with the identity of its syncer; no header that states the client's identity passes
 //! ([`protocol`]). Once a connection is upgraded, its bytes are copied and not read ([`splice`](mod@splice)).
 //!
-//! This crate carries requests. Who may send one, and where a pod runs, is decided by its callers.
+//! This crate carries requests. Its callers authorize them and find the physical cluster of the pod.
 
 mod agent;
 mod connection;

@@ -1,5 +1,5 @@
-//! What both ends of a tunnel agree on: the subresource a syncer dials, the requests a tunnel carries, and the headers that
-//! pass.
+//! The protocol between both ends of a tunnel: the subresource that a syncer dials, the requests that a tunnel carries,
+//! and the headers that pass.
 //!
 //! ```text
 //!   syncer ─► GET …/physicalclusters/<name>/tunnel, Upgrade: holon-tunnel/1 ─► Holon       (one connection, dialled in)
@@ -33,13 +33,13 @@ const FORWARDED: [(&str, &str); 7] = [
 ];
 const PROXY: &str = "proxy";
 
-/// Whether a subresource of the core group is forwarded to the physical cluster.
+/// Reports whether a subresource of the core group is forwarded to the physical cluster.
 pub fn is_forwarded(plural: &str, subresource: &str) -> bool {
     FORWARDED.contains(&(plural, subresource))
 }
 
-/// Whether a tunnel carries requests for a path (without its query): forwarded subresources, resource metrics and
-/// `/version`.
+/// Reports whether a tunnel carries requests for a path (without its query): forwarded subresources, resource metrics
+/// and `/version`.
 pub fn is_path_allowed(path: &str) -> bool {
     // A namespace or name with only these characters stays one segment of the path.
     let is_name = |text: &str| {
@@ -79,7 +79,7 @@ const HOP_BY_HOP: &[&str] = &[
     METHOD,
 ];
 /// Prefixes of headers that state an identity. The physical cluster would trust them, because the syncer sends them, so
-/// none of a client's passes.
+/// headers of clients with these prefixes never pass.
 const IDENTITY_PREFIXES: &[&str] = &["impersonate-", "x-remote-", "x-forwarded-"];
 
 /// Request headers that pass to subresources other than `proxy`.
@@ -89,12 +89,12 @@ const RESPONSE_HEADERS: &[&str] = &["content-type", "retry-after", "warning", "x
 /// The prefix of the headers of a WebSocket handshake.
 const WEBSOCKET_PREFIX: &str = "sec-websocket-";
 
-/// Whether a header of a request for a subresource passes. `name` is in lower case.
+/// Reports whether a request header passes to a subresource. `name` is in lower case.
 pub fn is_request_header_forwarded(subresource: &str, name: &str) -> bool {
     is_header_forwarded(subresource, name, REQUEST_HEADERS)
 }
 
-/// Whether a header of the response passes. `name` is in lower case.
+/// Reports whether a response header passes. `name` is in lower case.
 pub fn is_response_header_forwarded(subresource: &str, name: &str) -> bool {
     is_header_forwarded(subresource, name, RESPONSE_HEADERS)
 }
@@ -103,7 +103,7 @@ fn is_header_forwarded(subresource: &str, name: &str, known: &[&str]) -> bool {
     if HOP_BY_HOP.contains(&name) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
         return false;
     }
-    // The headers of `proxy` are between the client and the pod.
+    // The headers of `proxy` concern only the client and the pod.
     subresource == PROXY || known.contains(&name) || name.starts_with(WEBSOCKET_PREFIX)
 }
 

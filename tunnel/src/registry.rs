@@ -18,10 +18,10 @@ pub struct Tunnels {
 
 #[derive(Default)]
 struct Open {
-    /// By mailbox, in the order in which they were opened. The last one is used: a syncer that dials again may have lost a
-    /// connection that still looks open here.
+    /// By mailbox, in the order in which they were opened. The last one is used: a syncer that dials again may have
+    /// lost a connection that still looks open here.
     by_mailbox: HashMap<Id, BTreeMap<u64, Arc<ClusterConnection>>>,
-    /// How many have been opened.
+    /// How many have been opened, the source of their numbers.
     count: u64,
 }
 
@@ -29,7 +29,7 @@ struct Open {
 pub struct OpenTunnel {
     tunnels: Tunnels,
     mailbox: Id,
-    /// Tells connections of the same mailbox apart.
+    /// Identifies the connection among those of its mailbox.
     number: u64,
     connection: Arc<ClusterConnection>,
     _guard: CloseGuard,
@@ -75,12 +75,12 @@ impl Tunnels {
         self.register(mailbox, ClusterConnection::pull(dialed))
     }
 
-    /// The mailboxes whose physical clusters are connected.
+    /// Returns the mailboxes whose physical clusters are connected.
     pub fn mailboxes(&self) -> Vec<Id> {
         self.open().by_mailbox.keys().copied().collect()
     }
 
-    /// The connection opened last to the physical cluster of a mailbox.
+    /// Returns the connection to the physical cluster of a mailbox that was opened last.
     pub fn get(&self, mailbox: Id) -> Result<Arc<ClusterConnection>, TunnelError> {
         let open = self.open();
         let connections = open.by_mailbox.get(&mailbox);
@@ -116,8 +116,8 @@ mod tests {
         Client::new(service, "default")
     }
 
-    /// Each of two syncers of one mailbox dials. When the later connection ended, requests failed until the other syncer had
-    /// dialled again.
+    /// Regression: each of two syncers of one mailbox dialled. When the later connection ended, requests failed until
+    /// the other syncer had dialled again.
     #[tokio::test]
     async fn when_a_connection_ends_one_that_is_still_open_is_used() {
         let (tunnels, mailbox) = (Tunnels::default(), Id::ROOT);

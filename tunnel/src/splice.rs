@@ -4,7 +4,7 @@ use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 
 /// Copies bytes both ways until either side closes or one of `ends` completes; then drops both sides.
 ///
-/// Each of `ends` is polled by itself: while both sides block on writes, neither side's reads would notice the end.
+/// Both of `ends` are polled independently: while both sides block on writes, a read would not notice the end.
 pub async fn splice(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     mut downstream: impl AsyncRead + AsyncWrite + Unpin,
@@ -27,8 +27,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::sync::oneshot;
 
-    /// The pod reads nothing and writes nothing, so no read of the client's side is pending, and only such a read noticed that
-    /// the client had lost its access.
+    /// Regression: only a read of the client's side noticed that the client had lost its access, and while the pod
+    /// neither reads nor writes, no such read is pending.
     #[tokio::test]
     async fn a_client_that_lost_its_access_is_cut_off_from_a_pod_that_does_not_read() {
         let ((mut client, above), (below, mut pod)) = (duplex(16), duplex(16));

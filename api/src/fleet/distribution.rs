@@ -1,7 +1,7 @@
-//! What was decided about one object, why, and what came of it.
+//! The decision about one object, its reasons and its result.
 //!
-//! The decision is the spec: whoever decides writes it whole, in one commit, and whoever carries it out reads it there.
-//! Evidence and results are the status.
+//! The spec is the decision: it is written as a whole, in one commit, and executed from there. The status has its
+//! reasons and its result.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,10 +21,10 @@ impl Distribution {
 pub struct DistributionSpec {
     pub object: ObjectReference,
     pub chosen_by: Chosen,
-    /// The number that is divided; none if nothing is.
+    /// The number that is divided. None if nothing is divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
-    /// What no target can hold of it.
+    /// The part of the total that fits on no target.
     #[serde(default)]
     pub pending: i64,
     #[serde(default)]
@@ -41,24 +41,24 @@ pub struct ObjectReference {
     pub uid: String,
 }
 
-/// What said where it runs.
+/// What the placement comes from.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Chosen {
     pub source: Source,
-    /// Of the Placement; the value of the annotation; of the object it follows.
+    /// The name of the Placement or of the object it follows, or the value of the annotation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Source {
-    /// Nobody said anything.
+    /// There is no annotation and no Placement.
     #[default]
     Default,
     Annotation,
     Placement,
-    /// What needs it.
+    /// The object follows another one that needs it.
     Dependency,
 }
 
@@ -68,7 +68,7 @@ pub enum Source {
 pub struct Target {
     pub cluster: String,
     pub role: Role,
-    /// None if nothing is divided.
+    /// Its part of the total. None if nothing is divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<i64>,
 }
@@ -76,13 +76,13 @@ pub struct Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
     Steady,
-    /// Not ready there yet.
+    /// The object is not ready there yet.
     Arriving,
-    /// Goes once it is ready elsewhere.
+    /// The object is removed once it is ready elsewhere.
     Leaving,
 }
 
-/// Why it was decided so, and what came of it.
+/// Why these targets were chosen, and the state of the object there.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DistributionStatus {
@@ -92,17 +92,17 @@ pub struct DistributionStatus {
     pub conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
-    /// About every physical cluster that can be seen.
+    /// The verdict on every visible physical cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verdicts: Vec<Verdict>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetReport>,
-    /// Fields of the status that targets do not agree on.
+    /// Fields of the status that differ between targets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disagreements: Vec<Disagreement>,
 }
 
-/// Of targets, or of objects on targets.
+/// Counts of targets, or of objects on targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
@@ -114,20 +114,20 @@ pub struct Counts {
     pub updated: i64,
 }
 
-/// What was found out about one physical cluster.
+/// The verdict on one physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
     pub cluster: String,
     pub verdict: VerdictKind,
-    /// The rule that decided: of several that reject it, the first.
+    /// The rule that decided. Of several that reject it, the first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<i64>,
-    /// None if it is unknown.
+    /// The free capacity. None if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
     /// The smallest change that would admit it.
@@ -138,12 +138,12 @@ pub struct Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum VerdictKind {
     Chosen,
-    /// It would do, and others do better.
+    /// It is suitable, but ranked below others.
     Admitted,
     Rejected,
 }
 
-/// What there is room for.
+/// The free capacity of a physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Capacity {
@@ -157,16 +157,16 @@ pub struct Capacity {
     pub fits: Option<i64>,
 }
 
-/// How one target is doing.
+/// The state of the object on one target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetReport {
     pub cluster: String,
     pub applied: bool,
-    /// Whether it runs what is wanted now and not what was wanted before.
+    /// Whether the target has the latest generation.
     pub updated: bool,
     pub health: Health,
-    /// Whether it has been silent for so long that this may not be true any more.
+    /// Whether the target has not reported for so long that this may be outdated.
     #[serde(default)]
     pub stale: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,4 +1,4 @@
-//! What all our kinds have in common.
+//! The common part of all of Holon's kinds.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::names::{GROUP, VERSION};
 
-/// An object of one of our kinds, as a server has it.
+/// An object of one of Holon's kinds, as a server returns it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Object<Spec, Status> {
@@ -18,7 +18,7 @@ pub struct Object<Spec, Status> {
     pub status: Option<Status>,
 }
 
-/// How a kind is called where it is served.
+/// The names of a kind in the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resource {
     pub kind: &'static str,
@@ -32,7 +32,7 @@ impl Resource {
     }
 }
 
-/// What we look at of an object's metadata, and all the rest, so that writing it back loses nothing.
+/// The used fields of an object's metadata, and all others, so that writing the object back loses nothing.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -59,13 +59,13 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Whether the object was deleted, and waits for finalizers.
+    /// Reports whether the object was deleted and waits for finalizers.
     pub fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 }
 
-/// Something that is so, is not so, or is not known.
+/// A condition of a status.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -81,7 +81,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// What is so now, since when it has been so: since `now` if it was otherwise before.
+    /// Returns a condition. It keeps its transition time if it had this status `before`; otherwise the time is `now`.
     pub fn since(before: &[Condition], said: (&str, &str, &str, &str), now: &str) -> Condition {
         let (kind, status, reason, message) = said;
         let old = before.iter().find(|old| old.r#type == kind && old.status == status);
@@ -92,7 +92,8 @@ impl Condition {
     }
 }
 
-/// Whose an object in a mailbox or on a physical cluster is: the object in a user's logical cluster it stands for.
+/// Identifies the object in a user's logical cluster that an object in a mailbox or on a physical cluster was made
+/// from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Locator {

@@ -1,4 +1,4 @@
-//! What is different on some physical clusters.
+//! Changes to objects for some physical clusters.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ impl Override {
     pub const RESOURCE: Resource = Resource { kind: "Override", plural: "overrides", namespaced: false };
 }
 
-/// Changes to objects on their way to physical clusters.
+/// Changes to objects for some physical clusters, made when they are propagated.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OverrideSpec {
-    /// Those with a smaller one come first, so that the greatest has the last word. Then by name.
+    /// Overrides are applied by increasing priority, so the greatest is applied last. Then by name.
     pub priority: i32,
     pub namespace_selector: LabelSelector,
     pub object_selector: ObjectSelector,
-    /// In order.
+    /// The rules, applied in order.
     pub rules: Vec<OverrideRule>,
 }
 
-/// What is changed for the clusters it selects, in the order of the fields.
+/// Changes for the clusters it selects, applied in the order of the fields.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OverrideRule {
@@ -48,11 +48,11 @@ pub struct OverrideRule {
     pub computed: Vec<Computed>,
 }
 
-/// Parts of image names. What is not said stays as it is.
+/// Parts of image names. Parts that are not set stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Image {
-    /// All containers, if it is not said.
+    /// All containers, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct Image {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Environment {
-    /// All containers, if it is not said.
+    /// All containers, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -84,10 +84,10 @@ pub struct Variable {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Arguments {
-    /// All containers, if it is not said.
+    /// All containers, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Taken out first, wherever they are equal.
+    /// Arguments to remove, before others are appended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -104,7 +104,7 @@ pub struct Table {
     pub remove: Vec<String>,
 }
 
-/// A step of a JSON patch (RFC 6902).
+/// An operation of a JSON patch (RFC 6902).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PatchStep {

@@ -1,4 +1,4 @@
-//! A real cluster that runs pods.
+//! A cluster that runs pods.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,28 +12,28 @@ impl PhysicalCluster {
         Resource { kind: "PhysicalCluster", plural: "physicalclusters", namespaced: false };
 }
 
-/// What it may be used for, and how it is reached.
+/// The use of a physical cluster, and its connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhysicalClusterSpec {
-    /// Whether anything new may be sent there. What runs there stays.
+    /// Whether new objects may be placed there. Existing ones stay.
     #[serde(default = "yes")]
     pub schedulable: bool,
-    /// Whether everything is to leave.
+    /// Whether all objects are to be moved away.
     #[serde(default)]
     pub drain: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// The most that may be requested there altogether. What is not named is not bounded.
+    /// The maximum of all requests together. Resources that are not listed have no maximum.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub bounds: Quantities,
-    /// The path of the only logical cluster it runs anything for.
+    /// The path of the only logical cluster that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedicated_to: Option<String>,
-    /// Which pods it takes. Without it, `baseline` if several logical clusters share it, else `privileged`.
+    /// The pods it accepts. If not set: `baseline` if several logical clusters share it, otherwise `privileged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security: Option<PodSecurity>,
-    /// What classes that logical clusters name are called there.
+    /// The names there of classes in logical clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_mappings: Vec<ClassMapping>,
     #[serde(default)]
@@ -68,7 +68,7 @@ pub enum PodSecurity {
     Baseline,
 }
 
-/// A kind of cluster-scoped objects that others name.
+/// A kind of cluster-scoped class that other objects refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClassKind {
     PriorityClass,
@@ -77,17 +77,17 @@ pub enum ClassKind {
     IngressClass,
 }
 
-/// A class that is called otherwise on a physical cluster.
+/// A class with another name on a physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClassMapping {
     pub kind: ClassKind,
-    /// As logical clusters call it.
+    /// The name in logical clusters.
     pub from: String,
-    /// As the physical cluster calls it.
+    /// The name on the physical cluster.
     pub to: String,
 }
 
-/// Keeps off what does not tolerate it.
+/// Keeps away objects that do not tolerate it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
@@ -97,13 +97,13 @@ pub struct Taint {
     pub effect: Effect,
 }
 
-/// Who opens the connection: `{ "push": … }` or `{ "pull": {} }`.
+/// Which side opens the connection: `{ "push": … }` or `{ "pull": {} }`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Connection {
-    /// We do.
+    /// The server does.
     Push(Push),
-    /// A syncer in the cluster does.
+    /// A syncer in the physical cluster does.
     Pull(Pull),
 }
 
@@ -136,7 +136,7 @@ fn kubeconfig() -> String {
     "kubeconfig".to_owned()
 }
 
-/// What it reports.
+/// The observed state of a physical cluster.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhysicalClusterStatus {
@@ -147,10 +147,10 @@ pub struct PhysicalClusterStatus {
     /// The id of its mailbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mailbox: Option<String>,
-    /// The uid of its namespace `kube-system`, which tells it from every other cluster.
+    /// The uid of its namespace `kube-system`, which identifies the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Of its Kubernetes.
+    /// The version of its Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,13 +172,13 @@ pub struct PhysicalClusterStatus {
     pub classes: Vec<ServedClasses>,
 }
 
-/// The classes of one kind that are there.
+/// The classes of one kind on a physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServedClasses {
     pub kind: ClassKind,
     #[serde(default)]
     pub names: Vec<String>,
-    /// Whether there are more than are listed.
+    /// Whether there are more names than are listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -190,7 +190,7 @@ pub struct Nodes {
     pub ready: i64,
 }
 
-/// A ResourceQuota there.
+/// A ResourceQuota on a physical cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quota {
@@ -202,16 +202,16 @@ pub struct Quota {
     pub used: Quantities,
 }
 
-/// A kind that is served there.
+/// A kind that a physical cluster serves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedKind {
     #[serde(default)]
     pub group: String,
     pub kind: String,
-    /// The plural that is in its paths.
+    /// The plural name in its paths.
     pub resource: String,
     pub namespaced: bool,
-    /// The preferred one first.
+    /// The preferred version first.
     pub versions: Vec<String>,
 }

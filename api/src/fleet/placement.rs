@@ -1,4 +1,4 @@
-//! Where objects run, and how many of them where.
+//! Where objects run, and with how many replicas.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,16 @@ impl Placement {
     pub const RESOURCE: Resource = Resource { kind: "Placement", plural: "placements", namespaced: false };
 }
 
-/// A policy of a logical cluster.
+/// A placement policy of a logical cluster.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementSpec {
-    /// Of several that select an object, the greatest counts.
+    /// Of several Placements that select an object, the one with the greatest priority counts.
     pub priority: i32,
     pub namespace_selector: LabelSelector,
     pub object_selector: ObjectSelector,
     pub cluster_selector: ClusterSelector,
-    /// All that are selected, if it is not said.
+    /// All selected clusters, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number_of_clusters: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -30,17 +30,17 @@ pub struct PlacementSpec {
     pub tolerations: Vec<Toleration>,
     pub division: Division,
     pub weights: Weights,
-    /// What is different for some clusters when numbers are divided.
+    /// Rules for the shares of some clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<ShareRule>,
-    /// In order: each is used only while those before it cannot hold everything.
+    /// Each group is used only if those before it cannot hold everything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback_groups: Vec<FallbackGroup>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
 }
 
-/// Over groups of clusters: those with the same value of a label are one.
+/// A spread over groups of clusters. Clusters with the same value of the label are one group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spread {
@@ -49,25 +49,25 @@ pub struct Spread {
     pub min_groups: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_groups: Option<i64>,
-    /// By how many clusters two groups may differ.
+    /// The largest difference between two groups, in clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_skew: Option<i64>,
 }
 
-/// A taint that does not keep it off.
+/// A taint that is tolerated.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// Every key, if it is not said.
+    /// Every key, if it is not set.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
     pub operator: Operator,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Every effect, if it is not said.
+    /// Every effect, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
-    /// How long it stays in spite of `NoExecute`: forever, if it is not said.
+    /// How long objects stay in spite of `NoExecute`. Forever, if it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
@@ -79,46 +79,46 @@ pub enum Operator {
     Exists,
 }
 
-/// What a taint does to what does not tolerate it.
+/// The effect of a taint on objects that do not tolerate it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Effect {
-    /// Nothing new comes.
+    /// No new objects are placed there.
     NoSchedule,
-    /// Nothing new comes if there is another place.
+    /// No new objects are placed there if another cluster is suitable.
     PreferNoSchedule,
-    /// Nothing new comes, and what is there leaves.
+    /// No new objects are placed there, and existing ones are moved away.
     NoExecute,
 }
 
-/// What several clusters do with a number of replicas.
+/// Whether several clusters share replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Division {
-    /// Each runs a share of it.
+    /// Each cluster runs a share of them.
     #[default]
     Divide,
-    /// Each runs all of it.
+    /// Each cluster runs all of them.
     Duplicate,
 }
 
-/// What shares are proportional to.
+/// The weights of clusters for their shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Weights {
-    /// All clusters weigh the same.
+    /// All clusters have the same weight.
     #[default]
     Equal,
-    /// What `shares` says.
+    /// The weights in `shares`.
     Static,
-    /// What is free there.
+    /// The free capacity.
     Capacity,
 }
 
-/// For the clusters it selects. Of several that select one, the greatest weight, the greatest `min` and the smallest
-/// `max` count.
+/// Bounds and weight for the clusters it selects. Of several rules for one cluster, the greatest weight, the greatest
+/// `min` and the smallest `max` count.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShareRule {
     pub cluster_selector: ClusterSelector,
-    /// 0 keeps the cluster out.
+    /// 0 excludes the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,25 +135,25 @@ pub struct FallbackGroup {
     pub cluster_selector: ClusterSelector,
 }
 
-/// Target by target, when what runs changes.
+/// How a change is rolled out, target by target.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rollout {
-    /// Of targets.
+    /// How many targets change at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<Portion>,
-    /// How long one must be well before the next begins.
+    /// How long a target must be healthy before the next starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_success_time: Option<Span>,
-    /// After so long without progress one counts as failed.
+    /// After this long without progress, a target counts as failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Span>,
-    /// Of targets. With more, nothing further is begun.
+    /// How many targets may fail. With more, the rollout stops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<Portion>,
 }
 
-/// What came of it.
+/// The observed state.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementStatus {
@@ -161,7 +161,7 @@ pub struct PlacementStatus {
     pub observed_generation: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Of all objects it places.
+    /// The objects it places, counted once per target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
 }

@@ -1,10 +1,10 @@
-//! Saying which: objects, namespaces, physical clusters.
+//! Selectors of objects, namespaces and physical clusters.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Those whose labels fulfil all of it. One that says nothing selects everything.
+/// A label selector. All requirements must hold; an empty one selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
@@ -14,7 +14,7 @@ pub struct LabelSelector {
     pub match_expressions: Vec<Requirement>,
 }
 
-/// What must be true of one label.
+/// A requirement on one label.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
@@ -32,11 +32,11 @@ pub enum Compare {
     DoesNotExist,
 }
 
-/// Physical clusters that fulfil all of it.
+/// Selects physical clusters. All of its fields must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSelector {
-    /// One of these, if there are any.
+    /// The names it selects. All, if the list is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     #[serde(flatten)]
@@ -46,21 +46,21 @@ pub struct ClusterSelector {
     pub expressions: Vec<String>,
 }
 
-/// Objects that fulfil all of it.
+/// Selects objects. All of its fields must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectSelector {
-    /// One of these, if there are any.
+    /// The kinds it selects. All, if the list is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<GroupKind>,
-    /// One of these, if there are any.
+    /// The names it selects. All, if the list is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     #[serde(flatten)]
     pub labels: LabelSelector,
 }
 
-/// A kind, in whatever version.
+/// A kind, in any version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupKind {

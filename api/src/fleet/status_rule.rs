@@ -1,4 +1,4 @@
-//! How several statuses of a kind become one.
+//! How several statuses of a custom kind become one.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,12 @@ impl StatusRule {
     pub const RESOURCE: Resource = Resource { kind: "StatusRule", plural: "statusrules", namespaced: false };
 }
 
-/// What is written into the status of objects of a kind that run on several physical clusters. Fields it does not name
-/// are summarised as without it.
+/// How the status of objects of a kind is aggregated if they run on several physical clusters. Other fields of the
+/// status are aggregated as without a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusRuleSpec {
-    /// The kind.
+    /// The kind of the objects.
     pub target: GroupKind,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldRule>,
@@ -23,7 +23,7 @@ pub struct StatusRuleSpec {
     pub rows: Vec<RowsRule>,
 }
 
-/// One value.
+/// A field of the status and its value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldRule {
@@ -33,7 +33,7 @@ pub struct FieldRule {
     pub expression: String,
 }
 
-/// A list with one row per group of targets.
+/// A list in the status, with one row per group of targets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RowsRule {
@@ -68,11 +68,11 @@ pub struct StatusRuleStatus {
     pub mistakes: Vec<Mistake>,
 }
 
-/// What is wrong with an expression. While there is one, statuses stay as they are.
+/// An error in an expression. While there are any, statuses stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mistake {
-    /// Of the expression in the spec: `spec.fields[0].expression`.
+    /// The path of the expression in the spec: `spec.fields[0].expression`.
     pub field: String,
     pub line: i64,
     pub column: i64,

@@ -1,4 +1,4 @@
-//! Values that are text in JSON, or text and numbers.
+//! Values that are strings in JSON, or strings and numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Amounts by what there is of it: `cpu`, `memory`, `pods`, `nvidia.com/gpu`.
+/// Quantities by resource: `cpu`, `memory`, `pods`, `nvidia.com/gpu`.
 pub type Quantities = BTreeMap<String, Quantity>;
 
-/// An amount as Kubernetes writes it: `4`, `500m`, `16Gi`. What it amounts to is for those to say who calculate.
+/// A quantity as Kubernetes writes it: `4`, `500m`, `16Gi`. For its numeric value, see [`crate::meta::quantity`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Quantity(String);
@@ -26,7 +26,7 @@ impl Quantity {
     }
 }
 
-/// People write `pods: 100` and `cpu: "4"`; both are amounts.
+/// Accepts `pods: 100` and `cpu: "4"`.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
         #[derive(Deserialize)]
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// A number, or a part of a number that is known only later: `25%`.
+/// A number, or a percentage of a number that is known later: `25%`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Portion {
@@ -50,14 +50,14 @@ pub enum Portion {
     Percent(String),
 }
 
-/// A length of time: `90s`, `10m`, `1h30m`. Written back as it was read.
+/// A duration: `90s`, `10m`, `1h30m`. It is written as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
     text: String,
     length: Duration,
 }
 
-/// From the largest to the smallest.
+/// The units from the largest to the smallest.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Span {

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-/// The condition of this type in `status.conditions`.
+/// Returns the condition of this type in `status.conditions`.
 pub fn find<'a>(object: &'a Value, condition_type: &str) -> Option<&'a Value> {
     find_in(&object["status"], condition_type)
 }
 
-/// The condition of this type in the `conditions` of a status.
+/// Returns the condition of this type in the `conditions` of a status.
 pub fn find_in<'a>(status: &'a Value, condition_type: &str) -> Option<&'a Value> {
     let conditions = status["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == condition_type)
 }
 
-/// Whether the object has a condition of this type with status `True`.
+/// Reports whether the object has a condition of this type with status `True`.
 pub fn is_true(object: &Value, condition_type: &str) -> bool {
     find(object, condition_type).is_some_and(|condition| condition["status"] == "True")
 }

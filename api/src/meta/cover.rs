@@ -1,7 +1,7 @@
-//! Whether an object has all that is wanted of it.
+//! Whether an object has all wanted values.
 //!
-//! A server defaults what is left out, and leaves out what is empty. So an object covers what is wanted of it if it has every
-//! wanted value; what it has besides is no difference.
+//! A server adds defaults for omitted fields and drops empty ones. So an object covers the wanted one if it has every
+//! wanted value; additional values are no difference.
 //!
 //! ```text
 //!   wanted  { replicas: 3, args: [] }     found  { replicas: 3, paused: false }     covered
@@ -9,12 +9,12 @@
 
 use serde_json::Value;
 
-/// In which lists there may be more items than are wanted.
+/// Which lists may have more items than wanted.
 #[derive(Clone, Copy, Debug)]
 pub enum SharedLists<'a> {
     None,
     Any,
-    /// Those of which these managed fields (`fieldsV1`, as far as they are about the value) name single items by key.
+    /// Lists of which these managed fields (the part of `fieldsV1` for this value) contain single items by key.
     Keyed(&'a [&'a Value]),
 }
 
@@ -31,7 +31,7 @@ impl SharedLists<'_> {
     }
 }
 
-/// Whether every value of `wanted` is in `found`. A shared list may have more items than are wanted, in any place.
+/// Reports whether every value of `wanted` is in `found`. A shared list may have additional items at any position.
 pub fn covers(found: &Value, wanted: &Value, lists: SharedLists) -> bool {
     let inside = |found: &Value, wanted: &Value, is_part: &dyn Fn(&str) -> bool| match lists {
         SharedLists::None | SharedLists::Any => covers(found, wanted, lists),
@@ -59,7 +59,7 @@ pub fn covers(found: &Value, wanted: &Value, lists: SharedLists) -> bool {
     }
 }
 
-/// Whether this managed field, such as `k:{"name":"web"}`, names the item of a list.
+/// Reports whether this managed field, such as `k:{"name":"web"}`, identifies the item of a list.
 fn is_key_of(field: &str, item: &Value) -> bool {
     let key = field.strip_prefix("k:").and_then(|key| serde_json::from_str::<Value>(key).ok());
     let Some(Value::Object(key)) = key else { return false };

@@ -1,15 +1,15 @@
 //! A stable hash of names.
 //!
-//! It breaks the tie between two clusters and makes the name of a namespace on a physical cluster, of names and never of
-//! uids or times, so that an app that is deleted and applied again lands where it was. The function must never change:
-//! its results are recorded in users' clusters.
+//! It breaks ties between clusters and is part of the names of namespaces on physical clusters. Its input is names,
+//! never uids or times, so that an app that is deleted and applied again is placed where it was. The function must
+//! never change: its results are recorded in users' clusters.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Each of them may stand anywhere in a Kubernetes name.
+/// All of them are allowed anywhere in a Kubernetes name.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// The hash of several texts. `ab`, `c` and `a`, `bc` have different ones.
+/// Returns the hash of several texts. `ab`, `c` and `a`, `bc` have different hashes.
 pub fn hash(parts: &[&str]) -> u64 {
     let mut state = Xxh3::new();
     for part in parts {
@@ -19,7 +19,7 @@ pub fn hash(parts: &[&str]) -> u64 {
     state.digest()
 }
 
-/// The first characters of a hash, usable in any name.
+/// Returns the first characters of a hash, which are allowed in any name.
 pub fn word(parts: &[&str], chars: usize) -> String {
     let number = hash(parts);
     (0..chars.min(12)).map(|place| char::from(LETTERS[(number >> (59 - 5 * place)) as usize & 31])).collect()
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn what_was_once_decided_is_decided_again() {
-        // Recorded when this was written. If a row changes, apps move and namespaces are abandoned.
+        // Recorded results. If a row changes, apps move and namespaces are abandoned.
         assert_eq!(hash(&[]), 0x2d06_8005_38d3_94c2);
         assert_eq!(word(&["~gchtrspnbgkpnvqb", "shop"], 8), "m41cmv47");
     }

@@ -1,20 +1,20 @@
 //! The operations of a JSON patch (RFC 6902), in the dialect of Kubernetes.
 //!
-//! Written here rather than taken from a crate because Kubernetes is laxer than the RFC and clients rely on it: an index
-//! may count from the end, `replace` also adds a missing field, `test` takes null for absent, and a path begins at its
-//! first slash, whatever is before it.
+//! No crate is used because Kubernetes is laxer than the RFC and clients rely on it: an index may count from the end,
+//! `replace` also adds a missing field, `test` treats null as absent, and a path begins at its first slash, whatever
+//! precedes it.
 
 use serde_json::Value;
 
 use super::pointer::{self, MAX_DEPTH};
 
-/// What all `copy` steps together may add, as text: the largest body that is accepted.
+/// Maximum size of all values that `copy` operations add, as text: the largest accepted body.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// How many values all `move` steps together may take further down, where it must be seen how deep they are.
+/// Maximum number of values that `move` operations move to a greater depth, where their nesting must be measured.
 const MAX_MOVED_VALUES: usize = 1_000_000;
 
-/// One operation. Its name and paths are checked when it is applied.
+/// One operation. Its name and paths are validated when it is applied.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JsonPatchOperation {
     pub op: String,
@@ -23,8 +23,7 @@ pub struct JsonPatchOperation {
     pub value: Value,
 }
 
-/// How much the operations so far copied and moved of what is in the object and not in the patch. No limit of a body bounds
-/// that.
+/// How much the operations so far have copied and moved within the object. The limit of the body does not bound that.
 #[derive(Default, Debug)]
 pub struct PatchBudget {
     copied_bytes: usize,
@@ -32,7 +31,7 @@ pub struct PatchBudget {
 }
 
 impl PatchBudget {
-    /// Counts a value that is written to another place.
+    /// Counts a value that is copied.
     pub fn copy(&mut self, value: &Value) -> Result<(), String> {
         if pointer::height(value).is_none() {
             return Err(format!("copies more than {MAX_DEPTH} levels"));
@@ -44,7 +43,8 @@ impl PatchBudget {
         }
     }
 
-    /// The height that matters at the end of a move: what comes no deeper than it was is not looked at.
+    /// Counts a value that is moved and returns its height. Returns 0 if the value does not get deeper, as it need not
+    /// be measured then.
     fn moved(&mut self, value: &Value, from: &str, path: &str) -> Result<usize, String> {
         if depth(path) <= depth(from) {
             return Ok(0);
@@ -58,7 +58,7 @@ impl PatchBudget {
 }
 
 impl JsonPatchOperation {
-    /// An operation as it stands in a patch. Fields of another type than they should have are missing.
+    /// Converts an operation of a patch. Fields of a wrong type count as missing.
     pub fn from_value(mut step: Value) -> JsonPatchOperation {
         let mut text = |key: &str| match step.get_mut(key).map(Value::take) {
             Some(Value::String(text)) => Some(text),
@@ -69,10 +69,10 @@ impl JsonPatchOperation {
         JsonPatchOperation { op: op.unwrap_or_default(), path, from, value }
     }
 
-    /// Changes the object. One that fails may have changed it halfway.
+    /// Applies the operation to the object. If it fails, the object may be partly changed.
     pub fn apply(self, object: &mut Value, budget: &mut PatchBudget) -> Result<(), String> {
-        let path = || self.path.as_deref().ok_or("a step has no path").map_err(str::to_owned);
-        let from = || self.from.as_deref().ok_or("a step has no from").map_err(str::to_owned);
+        let path = || self.path.as_deref().ok_or("operation has no path").map_err(str::to_owned);
+        let from = || self.from.as_deref().ok_or("operation has no from").map_err(str::to_owned);
         match self.op.as_str() {
             "add" => add(object, path()?, self.value.clone(), height(&self.value)),
             "remove" => remove(object, path()?).map(drop),
@@ -111,7 +111,9 @@ fn add(object: &mut Value, path: &str, value: Value, height: usize) -> Result<()
 fn remove(object: &mut Value, path: &str) -> Result<Value, String> {
     let (parent, key) = parent(object, path, 0)?;
     match parent {
-        ParentNode::Object(fields) => fields.remove(&key).ok_or_else(|| format!("{path} is not there")),
+        ParentNode::Object(fields) => {
+            fields.remove(&key).ok_or_else(|| format!("path {path} does not exist"))
+        }
         ParentNode::List(items) => {
             let index = index(&key, items.len())?;
             Ok(items.remove(index))
@@ -122,7 +124,7 @@ fn remove(object: &mut Value, path: &str) -> Result<Value, String> {
 fn replace(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
     if path.is_empty() {
         if !(value.is_object() || value.is_array()) {
-            return Err("the whole can only become an object or a list".to_owned());
+            return Err("the root can only be replaced by an object or a list".to_owned());
         }
         *object = value;
         return Ok(());
@@ -145,11 +147,11 @@ fn test(object: &mut Value, path: &str, expected: &Value) -> Result<(), String> 
     };
     match same {
         true => Ok(()),
-        false => Err(format!("{path} has another value")),
+        false => Err(format!("test failed: value at {path} differs")),
     }
 }
 
-/// What is at `path`; none if only the last part of it is missing.
+/// Returns the value at `path`; none if only the last segment does not exist.
 fn find<'o>(object: &'o mut Value, path: &str) -> Result<Option<&'o Value>, String> {
     let (parent, key) = parent(object, path, 0)?;
     match parent {
@@ -166,8 +168,8 @@ enum ParentNode<'o> {
     List(&'o mut Vec<Value>),
 }
 
-/// The object or list that has, or will have, a value of such a height at the end of `path`. Refuses to build what could
-/// not have been sent in one body.
+/// Returns the object or list that contains, or will contain, a value of this height at the end of `path`. Fails if the
+/// result would be deeper than a body can be.
 fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(ParentNode<'o>, String), String> {
     let (_, tokens) = path.split_once('/').ok_or_else(|| format!("{path:?} does not name a field"))?;
     if depth(path) + height > MAX_DEPTH {
@@ -185,13 +187,13 @@ fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Paren
                 let index = index(&token, items.len())?;
                 &mut items[index]
             }
-            _ => return Err(format!("{path} leads through a plain value at {token}")),
+            _ => return Err(format!("path {path} leads through a scalar at {token}")),
         };
     }
     let parent = match at {
         Value::Object(fields) => ParentNode::Object(fields),
         Value::Array(items) => ParentNode::List(items),
-        _ => return Err(format!("{path} leads into a plain value")),
+        _ => return Err(format!("path {path} leads into a scalar")),
     };
     Ok((parent, unescape(last)))
 }
@@ -200,7 +202,7 @@ fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// An index below `length`; a negative one counts from the end.
+/// Parses an index below `length`; a negative one counts from the end.
 fn index(token: &str, length: usize) -> Result<usize, String> {
     let wrong = || format!("{token} is not an index below {length}");
     let number: i64 = token.parse().map_err(|_| wrong())?;
@@ -211,12 +213,12 @@ fn index(token: &str, length: usize) -> Result<usize, String> {
     number.filter(|index| *index < length).ok_or_else(wrong)
 }
 
-/// How far down a path leads.
+/// Returns the depth of a path.
 fn depth(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// A value and all in it.
+/// Returns the number of values in a value, including itself.
 fn count(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
@@ -225,7 +227,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// How many lists and objects are inside each other, counted up to one more than may be.
+/// Returns the nesting of lists and objects, at most one more than the maximum.
 fn height(value: &Value) -> usize {
     pointer::height(value).unwrap_or(MAX_DEPTH + 1)
 }
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Copying a thing into itself again and again doubles it each time.
+    /// Copying a value into itself repeatedly doubles it each time.
     #[test]
     fn copies_are_bounded_together() {
         let mut object = json!({ "a": { "b": "x".repeat(1000) } });

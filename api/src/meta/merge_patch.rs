@@ -1,8 +1,8 @@
-//! JSON merge patch (RFC 7396): fields that are given are set, fields that are null are deleted, lists are replaced.
+//! JSON merge patch (RFC 7396): values are set, nulls delete, lists are replaced.
 
 use serde_json::Value;
 
-/// Changes `target` as the patch says.
+/// Applies the patch to `target`.
 pub fn merge(target: &mut Value, patch: Value) {
     let Value::Object(changes) = patch else {
         // Objects inside a list lose their nulls too, unless the list replaces an object. The RFC does not define
@@ -26,7 +26,7 @@ pub fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Removes every field that is null: where there was nothing, there is nothing to delete.
+/// Removes every field that is null: in a new value there is nothing to delete.
 pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

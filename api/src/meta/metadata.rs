@@ -1,13 +1,13 @@
-//! Reading the metadata of an object.
+//! Accessors for the metadata of an object.
 
 use serde_json::Value;
 
-/// Empty if the object has none.
+/// Returns the name; empty if the object has none.
 pub fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
-/// Empty for an object of a cluster-scoped kind.
+/// Returns the namespace; empty for an object of a cluster-scoped kind.
 pub fn namespace(object: &Value) -> &str {
     text(object, "namespace")
 }
@@ -16,7 +16,7 @@ pub fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// 0 for an object of a kind without generations.
+/// Returns the generation; 0 for an object of a kind without generations.
 pub fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or_default()
 }
@@ -33,12 +33,12 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether the object has a deletion timestamp: it was deleted, and waits for finalizers or for its grace period.
+/// Reports whether the object has a deletion timestamp: it was deleted and waits for finalizers or its grace period.
 pub fn is_being_deleted(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// A text field of the metadata; empty if there is none.
+/// Returns a text field of the metadata; empty if there is none.
 pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }

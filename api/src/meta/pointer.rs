@@ -1,12 +1,12 @@
-//! Writing at a JSON pointer (RFC 6901).
+//! Writes at a JSON pointer (RFC 6901).
 
 use serde_json::{Map, Value};
 
-/// How deep lists and objects may be nested: as deep as Kubernetes reads them.
+/// The maximum nesting of lists and objects, as in Kubernetes.
 pub const MAX_DEPTH: usize = 127;
 
-/// How many lists and objects are inside each other. None if they are more than `MAX_DEPTH`: what an expression computed may be
-/// of any depth, and everything that walks it would recurse as deep.
+/// Returns the nesting of lists and objects. None if it exceeds `MAX_DEPTH`: the result of an expression can have any
+/// depth, and all code that traverses it would recurse as deep.
 pub fn height(value: &Value) -> Option<usize> {
     height_within(value, MAX_DEPTH)
 }
@@ -23,8 +23,8 @@ fn highest<'v>(mut values: impl Iterator<Item = &'v Value>, levels: usize) -> Op
     values.try_fold(0, |highest, value| Some(height_within(value, levels)?.max(highest)))
 }
 
-/// Sets the value at a pointer, and creates missing objects on the way. A value of another type on the way (a number where an
-/// object should be) is an error, because overwriting it would lose something. `-` after a list appends.
+/// Sets the value at a pointer, and creates missing objects on the path. A value of another type on the path (a number
+/// instead of an object) is an error, because overwriting it would lose something. `-` after a list appends.
 pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     let Some(path) = pointer.strip_prefix('/') else {
         return Err(format!("{pointer:?} must begin with a slash, as in /spec/replicas"));
@@ -71,7 +71,7 @@ fn step<'a>(at: &'a mut Value, segment: &str) -> Option<&'a mut Value> {
 }
 
 fn blocked(pointer: &str, segment: &str) -> String {
-    format!("{pointer:?} does not lead anywhere: there is something else at {segment:?}")
+    format!("path {pointer:?} leads through a scalar, or past the end of a list, at {segment:?}")
 }
 
 fn unescaped(segment: &str) -> String {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(value, json!({ "a": { "c": 2 } }));
     }
 
-    /// An expression may compute the object itself, and a path may be long: every step would nest it deeper.
+    /// An expression may return the object itself, and a path may be long: every reconcile would nest it deeper.
     #[test]
     fn nothing_is_nested_deeper_than_kubernetes_reads() {
         let nested = |levels: usize| (0..levels).fold(json!(1), |value, _| json!({ "a": value }));

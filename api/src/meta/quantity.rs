@@ -1,7 +1,8 @@
-//! Amounts of resources, to calculate with: `500m` of `cpu`, `16Gi` of `memory`, `110` `pods`.
+//! Calculates with quantities of resources: `500m` of `cpu`, `16Gi` of `memory`, `110` `pods`.
 //!
-//! Counted in thousandths, the finest that Kubernetes schedules by; finer ones are rounded up, because half a thousandth
-//! of a processor is still asked for. What nobody said is absent, and absent is neither nothing nor everything.
+//! Amounts are in thousandths, the precision of the scheduler of Kubernetes. Smaller fractions are rounded up, because
+//! half a thousandth of a processor is still a request. An unknown amount is absent, which means neither zero nor
+//! unlimited.
 
 mod notation;
 
@@ -16,19 +17,19 @@ pub use notation::{Family, Quantity, QuantityError};
 /// Thousandths of each resource.
 pub type Amounts = BTreeMap<String, i128>;
 
-/// In thousandths, rounded up; none if it is not an amount.
+/// Converts a quantity to thousandths, rounded up. Returns none if it is invalid.
 pub fn thousandths(text: &str) -> Option<i128> {
     text.parse::<Quantity>().ok()?.thousandths()
 }
 
-/// What can be read of it. What cannot be read is not said.
+/// Converts the valid quantities. Invalid ones are treated as absent.
 pub fn amounts(quantities: &Quantities) -> Amounts {
     let read =
         |(name, quantity): (&String, &QuantityText)| Some((name.clone(), thousandths(quantity.as_str())?));
     quantities.iter().filter_map(read).collect()
 }
 
-/// The same of an object's field, such as `resources.requests`.
+/// Converts the valid quantities in a field of an object, such as `resources.requests`.
 pub fn amounts_of(field: &Value) -> Amounts {
     let read = |(name, value): (&String, &Value)| {
         let amount = match value {
@@ -41,17 +42,18 @@ pub fn amounts_of(field: &Value) -> Amounts {
     field.as_object().into_iter().flatten().filter_map(read).collect()
 }
 
-/// As a person would write it: binary units for bytes, `m` for parts. Of large numbers the first digits are enough.
+/// Formats an amount for people: binary units for bytes, `m` for fractions. Large numbers are shortened to their first
+/// digits.
 pub fn text(resource: &str, thousandths: i128) -> String {
     written(resource, thousandths, |whole, size| whole % size == 0 && whole != 0 || whole.abs() >= 10 * size)
 }
 
-/// The same with nothing left out.
+/// Formats an amount exactly.
 pub fn exact(resource: &str, thousandths: i128) -> String {
     written(resource, thousandths, |whole, size| whole % size == 0 && whole != 0)
 }
 
-/// In the largest unit that will do.
+/// Formats an amount in the largest unit for which `will_do` returns true.
 fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bool) -> String {
     let bytes =
         resource.contains("memory") || resource.contains("storage") || resource.starts_with("hugepages-");
@@ -66,8 +68,8 @@ fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bo
     }
 }
 
-/// What a pod asks of a node: its containers together with those that start first and go on, or the hungriest of those that
-/// start before them, whichever is more; and a place (`pods`).
+/// Returns the resources that a pod needs on a node: those of its containers and sidecars together, or those of its
+/// init container with the largest need if that is more; its overhead; and one of `pods`.
 pub fn asked_by(pod_spec: &Value) -> Amounts {
     let requests = |container: &Value| amounts_of(&container["resources"]["requests"]);
     let containers = |field: &str| pod_spec[field].as_array().map_or(&[][..], Vec::as_slice);
@@ -94,12 +96,12 @@ pub fn asked_by(pod_spec: &Value) -> Amounts {
     running
 }
 
-/// As they are written in an object.
+/// Converts amounts to quantities for an object.
 pub fn quantities(amounts: &Amounts) -> Quantities {
     amounts.iter().map(|(name, amount)| (name.clone(), QuantityText::new(text(name, *amount)))).collect()
 }
 
-/// What is left of `all` after `taken`. What nothing is taken of is whole.
+/// Returns `all` minus `taken`, at least zero. Resources that `taken` does not have stay as they are.
 pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
     let left = |(name, all): (&String, &i128)| {
         let taken = taken.get(name).copied().unwrap_or_default();
@@ -108,7 +110,7 @@ pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
     all.iter().map(left).collect()
 }
 
-/// Adds `more` to `total`, `times` over. What is too large to be counted stays at the largest number.
+/// Adds `more` to `total`, `times` times. A result that is too large becomes the largest number.
 pub fn add(total: &mut Amounts, more: &Amounts, times: u32) {
     for (name, amount) in more {
         let own = total.entry(name.clone()).or_default();
@@ -116,7 +118,7 @@ pub fn add(total: &mut Amounts, more: &Amounts, times: u32) {
     }
 }
 
-/// How often `each` fits into `free`; none if nothing that is asked for is known there.
+/// Returns how often `each` fits into `free`; none if `free` has none of the requested resources.
 pub fn fits(free: &Amounts, each: &Amounts) -> Option<u32> {
     let asked = each.iter().filter(|(_, amount)| **amount > 0);
     let times = asked.filter_map(|(name, amount)| Some(free.get(name)? / amount)).min()?;
@@ -144,14 +146,14 @@ mod tests {
         check("1u", Some(1));
         check("-2", Some(-2_000));
         check("-1u", Some(0));
-        // Kubernetes takes a missing number for zero.
+        // Like Kubernetes, takes a missing number for zero.
         check("e3", Some(0));
         for bad in ["", "x", "4 Gi", "4gi", "1.2.3", "--1", "1e99"] {
             check(bad, None);
         }
     }
 
-    /// Anything may be asked for in a manifest: what is too large to be added up does not stop the process.
+    /// A manifest may request any amount: one too large to add up must not stop the process.
     #[test]
     fn amounts_beyond_counting_are_the_largest() {
         let huge = amounts_of(&json!({ "cpu": "99999999999999999999e14" }));
@@ -176,7 +178,7 @@ mod tests {
         check("memory", "33555000Ki", "32Gi");
         check("memory", "0", "0");
         check("pods", "110", "110");
-        // What is calculated with is written whole.
+        // Exact texts, with which other code calculates.
         assert_eq!(exact("memory", thousandths("33555000Ki").unwrap()), "33555000Ki");
         assert_eq!(exact("memory", thousandths("16384Mi").unwrap()), "16Gi");
         assert_eq!(exact("memory", thousandths("1M").unwrap()), "1000000");

@@ -2,22 +2,22 @@
 
 use jiff::Timestamp;
 
-/// As Kubernetes writes a `Time`. Fractions are cut off, so it is never later than the moment it stands for.
+/// Formats a `Time`. Fractions of a second are cut off, so it is never later than `moment`.
 pub fn seconds(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// As Kubernetes writes a `MicroTime`, in Leases and Events.
+/// Formats a `MicroTime`, as in Leases and Events.
 pub fn micros(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The present as a `Time`.
+/// Returns the current time as a `Time`.
 pub fn now() -> String {
     seconds(Timestamp::now())
 }
 
-/// The present as a `MicroTime`.
+/// Returns the current time as a `MicroTime`.
 pub fn now_micros() -> String {
     micros(Timestamp::now())
 }

@@ -69,7 +69,7 @@ async fn one_leads_and_the_other_takes_over_when_it_falls_silent() {
     let both = live(&[&first, &second], 120).await;
     assert!(both.iter().all(|led| led == &[true, false]), "{both:?}");
     assert_eq!(second.other().as_deref(), Some("first"));
-    // The first stops without a release. No one leads for a while; never do two.
+    // The first stops without a release. For a while no process leads; two never do.
     let after = live(&[&second], 60).await;
     let taken = after.iter().position(|led| led[0]).unwrap();
     assert!((20..=33).contains(&taken), "{taken}");
@@ -87,7 +87,7 @@ async fn a_holder_that_cannot_renew_stops_before_another_may_begin() {
     assert!(stopped <= 20, "{stopped}");
     assert!(led[stopped..].iter().all(|led| !led[0]));
     server.cut(false);
-    // The lease is still its own, because no other took it.
+    // The lease still belongs to it, because no other process acquired it.
     assert!(live(&[&first], 5).await.last().unwrap()[0]);
 }
 
@@ -108,7 +108,7 @@ async fn a_released_lease_can_be_taken_at_once() {
     assert!(live(&[&second], 2).await[1][0]);
 }
 
-/// The terms are numbers, and what makes them safe is how they stand to each other.
+/// The terms are safe only in relation to each other.
 #[test]
 fn a_new_holder_begins_after_the_last_calls_of_the_old_one_have_ended() {
     for terms in [Terms::STEADY, Terms::QUICK] {
@@ -130,7 +130,7 @@ async fn on_quick_terms_a_killed_holder_is_replaced_within_ten_seconds() {
     assert!((4..=10).contains(&taken), "{taken}");
 }
 
-/// A holder that learned of the loss only from its next attempt went on writing until that attempt had failed.
+/// Regression: a holder that noticed the loss only at its next attempt kept writing until that attempt had failed.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_lost_in_time_when_the_server_does_not_answer() {
     let server = LeaseServer::default();

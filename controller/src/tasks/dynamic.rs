@@ -32,7 +32,7 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> KeyedTasks<K, T> {
         self.by_key.insert(key, handle);
     }
 
-    /// Aborts a task. [`next_ended`](KeyedTasks::next_ended) does not report it.
+    /// Aborts a task. [`next_ended`](KeyedTasks::next_ended) will not report it.
     pub fn abort(&mut self, key: &K) {
         if let Some(handle) = self.by_key.remove(key) {
             handle.abort();
@@ -47,20 +47,20 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> KeyedTasks<K, T> {
         self.set.shutdown().await;
     }
 
-    /// Whether a task runs under a key, or has ended without having been reported.
+    /// Reports whether a task runs under a key, or has ended and was not yet reported.
     pub fn contains(&self, key: &K) -> bool {
         self.by_key.contains_key(key)
     }
 
-    /// The next task that ends by itself: its key, and its output or why it panicked. None while there are no tasks.
-    /// Cancel-safe.
+    /// Waits for the next task that ends by itself. Returns its key, and its output or why it panicked. None if there
+    /// are no tasks. Cancel-safe.
     pub async fn next_ended(&mut self) -> Option<(K, Result<T, String>)> {
         loop {
             let (id, output) = match self.set.join_next_with_id().await? {
                 Ok((id, output)) => (id, Ok(output)),
                 Err(error) => (error.id(), Err(error.to_string())),
             };
-            // An aborted task may have ended before it noticed.
+            // A task may have ended before its abort took effect.
             if let Some(key) = self.keys.remove(&id) {
                 self.by_key.remove(&key);
                 return Some((key, output));

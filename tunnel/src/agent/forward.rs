@@ -1,4 +1,4 @@
-//! One request that arrived through the tunnel, forwarded to the physical cluster.
+//! Forwards requests that arrive through the tunnel to the physical cluster.
 
 use std::fmt::Display;
 use std::future::pending;
@@ -19,7 +19,7 @@ use super::Spliced;
 use crate::protocol::{METHOD, is_path_allowed, is_request_header_forwarded, is_response_header_forwarded};
 use crate::{copy_headers, splice};
 
-/// The largest request body. Holon accepts no larger one either.
+/// Maximum size of a request body. Holon accepts no larger one either.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// The body of a response, streamed.
@@ -31,7 +31,7 @@ pub(super) struct Forwarder {
     spliced: Spliced,
 }
 
-/// The code and the message of the Status that the other end gets.
+/// The code and the message of the Status in the response.
 type ForwardError = (StatusCode, String);
 
 fn failed(code: StatusCode, error: impl Display) -> ForwardError {
@@ -46,7 +46,7 @@ impl Forwarder {
     pub(super) async fn forward(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
         let path = request.uri().path();
         if !is_path_allowed(path) {
-            let message = format!("the tunnel carries no requests for {path}");
+            let message = format!("path {path} is not allowed through the tunnel");
             return status_response(StatusCode::FORBIDDEN, &message);
         }
         // `/api/v1/namespaces/shop/pods/web/exec`
@@ -116,7 +116,7 @@ impl Forwarder {
     }
 }
 
-/// The request as the physical cluster gets it.
+/// Returns the request for the physical cluster.
 fn downstream_request(
     head: &http::request::Parts,
     method: Method,
@@ -130,7 +130,7 @@ fn downstream_request(
     Ok(request)
 }
 
-/// The head of a response as Holon gets it.
+/// Returns the head of the response for Holon.
 fn response_head<B>(response: &Response<B>, subresource: &str) -> Response<()> {
     let mut forwarded = Response::new(());
     *forwarded.status_mut() = response.status();
@@ -143,7 +143,7 @@ fn empty_body() -> ForwardedBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A response with a Status, in the form of an API server's.
+/// Returns a response with a Status, in the form of an API server.
 fn status_response(code: StatusCode, message: &str) -> Response<ForwardedBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),

@@ -1,24 +1,24 @@
-//! Amounts of CPU, memory and other resources: `500m`, `1.5Gi`, `1e3`.
+//! The notation of quantities: `500m`, `1.5Gi`, `1e3`.
 //!
-//! A quantity is a whole number times a power of ten, and remembers which family of suffixes it was written with. It is
-//! printed in canonical form: no fraction, the largest suffix that loses nothing. Never a float on the way.
+//! A quantity is an integer times a power of ten, with the family of suffixes it was written with. It is formatted in
+//! canonical form: no fraction, the largest suffix without loss. Floats are never used.
 //!
-//! Where Kubernetes would print a wrong number (`1000E` has no suffix for 10²¹ and comes out as `1`), we print a right
-//! one with an exponent.
+//! Where Kubernetes would print a wrong number (`1000E` has no suffix for 10²¹ and is printed as `1`), this prints a
+//! right one with an exponent.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// Nothing finer than a billionth is kept; what is asked for and smaller counts as one.
+/// The finest precision is a billionth; smaller amounts are rounded up to one.
 const FINEST: i32 = -9;
 
 const MILLI: i32 = -3;
 
-/// A mantissa has at most this many digits: two more still fit an `i128`, which printing and comparing rely on.
+/// Maximum number of digits of a mantissa: two more still fit an `i128`, which formatting and comparing rely on.
 const MAX_DIGITS: u32 = 36;
 
-/// Beyond this, Kubernetes takes the slow road and canonicalises; below, it may keep what was written.
+/// With more digits, Kubernetes parses slowly and canonicalizes; with fewer, it may keep the original text.
 const FAST_DIGITS: i32 = 18;
 
 #[derive(Clone, Debug)]
@@ -27,11 +27,11 @@ pub struct Quantity {
     /// Power of ten.
     scale: i32,
     family: Family,
-    /// What was written, where Kubernetes shows it unchanged.
+    /// The original text, if Kubernetes shows it unchanged.
     written: Option<Box<str>>,
 }
 
-/// Which suffixes a quantity is written with.
+/// The family of suffixes of a quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// `n u m k M G T P E`
@@ -42,7 +42,7 @@ pub enum Family {
     Exponent,
 }
 
-/// Why a text is not a quantity, in Kubernetes's words.
+/// Why a text is not a quantity, in Kubernetes' words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -72,7 +72,7 @@ impl Quantity {
         self.whole().is_some()
     }
 
-    /// The sum, in the left one's family unless that is zero. None if it is too large to be a real amount.
+    /// Returns the sum, in the family of the left quantity unless that is zero. None if it is too large.
     pub fn checked_add(&self, other: &Quantity) -> Option<Quantity> {
         let family = if self.is_zero() { other.family } else { self.family };
         let scale = match (self.is_zero(), other.is_zero()) {
@@ -92,7 +92,7 @@ impl Quantity {
         self.checked_add(&Quantity { mantissa: -other.mantissa, written: None, ..other.clone() })
     }
 
-    /// The amount in whole units, rounded away from zero; what counts are compared with.
+    /// Returns the amount as an integer, rounded away from zero.
     pub fn ceil(&self) -> Option<i64> {
         let whole = match self.scale {
             0.. => aligned(self.mantissa, self.scale, 0)?,
@@ -101,7 +101,7 @@ impl Quantity {
         i64::try_from(whole).ok()
     }
 
-    /// How many thousandths it is, rounded up. None if they are too many to be counted.
+    /// Returns the amount in thousandths, rounded up. None if it is too large.
     pub(super) fn thousandths(&self) -> Option<i128> {
         match power(10, MILLI - self.scale) {
             Some(unit) => {
@@ -111,7 +111,7 @@ impl Quantity {
         }
     }
 
-    /// Rounded up to thousandths, which is as fine as a container, a quota or a limit can ask for.
+    /// Rounds up to thousandths, the precision of containers, limits and quotas.
     pub fn to_milli(&self) -> Quantity {
         match power(10, MILLI - self.scale).filter(|_| self.scale < MILLI) {
             None => self.clone(),
@@ -127,7 +127,7 @@ impl Quantity {
         (digits(mantissa) <= MAX_DIGITS).then_some(Quantity { mantissa, scale, family, written: None })
     }
 
-    /// The whole number this is, if it is one.
+    /// Returns the amount if it is an integer.
     fn whole(&self) -> Option<i128> {
         match self.scale {
             0.. => aligned(self.mantissa, self.scale, 0),
@@ -218,7 +218,7 @@ impl PartialOrd for Quantity {
 }
 
 impl Ord for Quantity {
-    /// By amount: `1000m` and `1` are equal.
+    /// Compares by amount: `1000m` and `1` are equal.
     fn cmp(&self, other: &Quantity) -> Ordering {
         compare((self.mantissa, self.scale), (other.mantissa, other.scale))
     }
@@ -245,7 +245,7 @@ fn suffix(text: &str) -> Option<(Base, i32, Family)> {
     Some((Base::Ten, exponent, Family::Exponent))
 }
 
-/// A text cut into what it consists of.
+/// The parts of a quantity's text.
 struct Parts<'a> {
     negative: bool,
     /// Digits before the point, without leading zeros.
@@ -278,7 +278,7 @@ impl Parts<'_> {
         }
     }
 
-    /// All digits as one number, and how many of them stand after the point.
+    /// Returns all digits as one number, and how many of them are after the point.
     fn number(&self) -> Result<(i128, i32), QuantityError> {
         let fraction = self.fraction.trim_end_matches('0');
         let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Number)?;
@@ -294,8 +294,8 @@ impl Parts<'_> {
     }
 }
 
-/// What was written, if Kubernetes would show it as it is. Its test for "already canonical" is generous: it lets a
-/// plus sign, leading zeros and three decimals pass.
+/// Returns the original text if Kubernetes shows it unchanged. Its test for "already canonical" accepts a plus sign,
+/// leading zeros and three decimals.
 fn kept(text: &str, parts: &Parts<'_>, exponent: i32, family: Family) -> Option<Box<str>> {
     let length = |digits: &str| i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let whole = if parts.whole.is_empty() { "0" } else { parts.whole };
@@ -330,7 +330,8 @@ fn write_binary(f: &mut fmt::Formatter<'_>, whole: i128) -> fmt::Result {
     write!(f, "{amount}{suffix}")
 }
 
-/// Gives up decimals that do not fit. What still does not fit is far above the cap on binary amounts.
+/// Multiplies by a power of two and drops decimals that do not fit. A product that still does not fit is far above the
+/// maximum of binary amounts.
 fn times_two_to(exponent: i32, mut mantissa: i128, mut scale: i32) -> (i128, i32) {
     loop {
         match mantissa.checked_mul(1 << exponent) {
@@ -349,7 +350,7 @@ fn digits(mantissa: i128) -> u32 {
     mantissa.unsigned_abs().checked_ilog10().map_or(0, |log| log + 1)
 }
 
-/// The mantissa at a smaller scale.
+/// Returns the mantissa at a smaller scale.
 fn aligned(mantissa: i128, from: i32, to: i32) -> Option<i128> {
     match mantissa {
         0 => Some(0),

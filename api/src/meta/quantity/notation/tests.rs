@@ -116,7 +116,8 @@ fn sums_keep_the_family_of_the_left() {
     assert_eq!(parse("1e30").ceil(), None);
 }
 
-/// Up to a million times the largest suffix: sums of two stay below the cap on binary amounts, which only parsing has.
+/// Up to a million times the largest suffix: sums of two stay below the maximum of binary amounts, which only parsing
+/// has.
 fn quantities() -> impl Strategy<Value = String> {
     let suffixes = prop::sample::select(vec![
         "", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "e-3", "E5",
