@@ -1,4 +1,5 @@
-//! What Holon's own controllers may do ([`roles`]), and what everybody else may not ([`reserved`]).
+//! Authorization that is specific to Holon: the [`roles`] of its controllers, and [`reserved`] writes, which all other
+//! users are denied.
 
 pub(crate) mod reserved;
 pub(crate) mod roles;

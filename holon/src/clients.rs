@@ -29,21 +29,21 @@ const FILES: [(&str, &str); 4] = [
 /// Fields that run a program.
 const PROGRAMS: [&str; 2] = ["exec", "auth-provider"];
 
-/// A client from the kubeconfig in a Secret.
+/// Returns a client from the kubeconfig in a Secret.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
     multiplexed(config(kubeconfig).await?)
 }
 
-/// A client with few connections: one for calls, and one for watches unless there are very many.
+/// Returns a client with few connections: one for calls, and one for every fifty watches.
 pub(crate) fn multiplexed(config: Config) -> Result<Client> {
     http::client(&config, ConnectionUse::Shared)
 }
 
-/// The client configuration of a kubeconfig in a Secret.
+/// Returns the client configuration of a kubeconfig in a Secret.
 pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
     // The parser's error quotes the kubeconfig, which is secret.
-    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("it is not a kubeconfig"))?;
-    let tree = serde_json::to_value(&parsed).context("cannot read it")?;
+    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("not a valid kubeconfig"))?;
+    let tree = serde_json::to_value(&parsed).context("cannot parse the kubeconfig")?;
     for part in parts(&tree) {
         let named = FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| part.contains_key(*name));
         if let Some(name) = named {
@@ -59,7 +59,7 @@ pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// The client configuration of any kubeconfig, with its proxy.
+/// Returns the client configuration of any kubeconfig, including its proxy.
 pub(crate) async fn config_from(kubeconfig: Kubeconfig) -> Result<Config> {
     let named = proxy::named(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -67,14 +67,13 @@ pub(crate) async fn config_from(kubeconfig: Kubeconfig) -> Result<Config> {
     Ok(config)
 }
 
-/// A client that sends each request once, and whose connections can be upgraded. It forwards requests of other
-/// clients, which retry themselves: a form that is sent twice because the first response was `503` may have been
-/// received twice.
+/// Returns a client that sends each request once, and whose connections can be upgraded. It forwards requests of other
+/// clients, which retry themselves: if it repeated a POST after a `503`, the physical cluster might receive it twice.
 pub(crate) fn single_use(config: Config) -> Result<Client> {
     http::client(&config, ConnectionUse::Exclusive)
 }
 
-/// The clusters and users of a kubeconfig.
+/// Returns the clusters and users of a kubeconfig.
 fn parts(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     let named = |list: &str, part: &'static str| {
         let items = kubeconfig[list].as_array().map_or(&[][..], Vec::as_slice);
@@ -83,7 +82,7 @@ fn parts(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     named("clusters", "cluster").chain(named("users", "user"))
 }
 
-/// One context of a kubeconfig on disk, with all files inlined.
+/// Returns one context of a kubeconfig on disk, with all files inlined.
 pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Value> {
     let read = || -> Result<Value> {
         let parsed = Kubeconfig::read_from(file)?;
@@ -108,7 +107,8 @@ pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Va
     let has_credential = ["client-certificate-data", "token"].iter().any(|field| !user[*field].is_null());
     if !has_credential {
         bail!(
-            "{} has neither a client certificate nor a token, and Holon runs no credential programs. Create a service account there and use its token",
+            "{} has neither a client certificate nor a token, and credential plugins are not supported; \
+             create a service account in the physical cluster and use its token",
             file.display()
         );
     }
@@ -120,7 +120,7 @@ pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Va
     }))
 }
 
-/// Replaces the names of files by their content.
+/// Replaces the names of files by their contents.
 fn inline(part: &mut Value) -> Result<()> {
     let Some(part) = part.as_object_mut() else { return Ok(()) };
     part.retain(|_, value| !value.is_null());
@@ -178,7 +178,7 @@ mod tests {
             assert!(error.contains("is not allowed here"), "{error}");
         }
         let error = format!("{:?}", config("a-token").await.err().unwrap());
-        assert!(error.contains("it is not a kubeconfig") && !error.contains("a-token"), "{error}");
+        assert!(error.contains("not a valid kubeconfig") && !error.contains("a-token"), "{error}");
         let plain = kubeconfig(&json!({ "server": "http://east" }), &json!({ "token": "a" }));
         assert!(config(&plain.to_string()).await.err().unwrap().to_string().contains("is not https"));
     }

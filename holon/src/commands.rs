@@ -1,4 +1,4 @@
-//! The commands, a file each: their arguments, what they do, and what they print.
+//! The commands, one file each: the arguments, the actions and the output.
 
 pub(crate) mod ca;
 pub(crate) mod dev;

@@ -8,7 +8,8 @@
 //!   <data dir>/admin.kubeconfig   the administrator's kubeconfig
 //! ```
 //!
-//! `start`, `dev` and `store import` create it. Every other command requires it: a command that created the directory of a mistyped path would succeed without an effect.
+//! `start`, `dev` and `store import` create it. Every other command requires it: a command that created the directory
+//! of a mistyped path would succeed without an effect.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub(crate) fn pki(data_dir: &Path) -> PathBuf {
     data_dir.join("pki")
 }
 
-/// The directory, if it exists.
+/// Returns the directory, if it exists.
 pub(crate) fn existing(data_dir: &Path) -> Result<&Path> {
     ensure!(
         data_dir.is_dir(),
@@ -37,18 +38,18 @@ pub(crate) fn existing(data_dir: &Path) -> Result<&Path> {
     Ok(data_dir)
 }
 
-/// The certificate authority in a data directory. It is not created here: the server would not trust it.
+/// Returns the certificate authority in a data directory. It is not created here: the server would not trust it.
 pub(crate) fn authority(data_dir: &Path) -> Result<Authority> {
     Ok(Authority::existing(&pki(existing(data_dir)?))?)
 }
 
-/// The address of the server that uses a data directory.
+/// Returns the address of the server that uses a data directory.
 pub(crate) fn address(data_dir: &Path) -> Result<String> {
     let address = std::fs::read_to_string(existing(data_dir)?.join(ADDRESS));
     address.with_context(|| format!("no server has run in {}; give its --data-dir", data_dir.display()))
 }
 
-/// The error of a store that does not open, with the data directory that commands take.
+/// Returns the error of a store that does not open, with advice that names the data directory.
 pub(crate) fn explain(data_dir: &Path, error: OpenError) -> anyhow::Error {
     match error {
         OpenError::Damaged { damage, .. } => anyhow!(

@@ -37,14 +37,14 @@ use crate::authz::roles;
 /// The delay before a failed part is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 
-/// No server runs the fleet between two holders of the lease, so the terms are short.
+/// The lease has short terms, because no server runs the fleet between two holders.
 const TERMS: Terms = Terms::QUICK;
 
-/// What the fleet needs of the server.
+/// The parts of the server that the fleet uses.
 pub(crate) struct FleetContext {
     pub(crate) stack: Arc<Stack>,
     pub(crate) store: Arc<dyn Store>,
-    /// Where syncers store their state.
+    /// The directory in which syncers store their state.
     pub(crate) directory: PathBuf,
     /// Encrypts the state of syncers.
     pub(crate) encryption_key: Option<[u8; 32]>,
@@ -53,9 +53,9 @@ pub(crate) struct FleetContext {
     /// The logical clusters whose physical clusters the server connects to. Their users decide which addresses it
     /// connects to.
     pub(crate) push_from: Vec<Path>,
-    /// How pods reach the server, if they can.
+    /// The endpoint at which pods reach the server, if they can.
     pub(crate) pod_access: Option<ApiEndpoint>,
-    /// Whether other servers share the store. Then the server that holds the lease runs the fleet.
+    /// Whether other servers share the store. Then only the holder of the lease runs the fleet.
     pub(crate) is_shared: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct FleetContext {
 pub(crate) async fn run(context: FleetContext, stop: Stop) -> Result<(), Infallible> {
     context.streams.set_server(Some(context.client("tunnel", roles::tunnel(), &Cluster::Bare)));
     let ended = run_with(&context, stop).await;
-    // The client holds the server, and the server holds the streams.
+    // The client holds the server and the server holds the streams: this breaks the cycle.
     context.streams.set_server(None);
     ended
 }
@@ -98,7 +98,7 @@ async fn run_with(context: &FleetContext, mut stop: Stop) -> Result<(), Infallib
     Ok(())
 }
 
-/// Waits for either future. Whether it was the second.
+/// Waits for either future. Returns whether `other` was first.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) -> bool {
     tokio::select! {
         () = one => false,
@@ -107,7 +107,7 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 }
 
 impl FleetContext {
-    /// A client for one of Holon's controllers, with its role.
+    /// Returns a client for one of Holon's controllers, with its role.
     fn client(&self, name: &str, controller_role: Arc<ControllerRole>, cluster: &Cluster) -> Remote {
         let who = User {
             name: format!("{CONTROLLERS}{name}"),
@@ -115,7 +115,7 @@ impl FleetContext {
             ..User::default()
         };
         let client = Remote::new(local::client(self.stack.clone(), Identity::known(who), cluster));
-        // Another server may lead soon after this one has lost the lease.
+        // Another server may lead soon after this one has lost the lease, so calls time out early.
         if self.is_shared { client.with_patience(TERMS.patience) } else { client }
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 /// The user and groups of an administrator.
 pub(crate) const ADMIN: (&str, &[&str]) = ("holon-admin", &["system:masters"]);
 
-/// A kubeconfig with a context for each logical cluster; the first is the current one.
+/// Returns a kubeconfig with a context for each logical cluster; the first is the current one.
 pub(crate) fn write(
     server: &str,
     authority: &Authority,

@@ -1,4 +1,4 @@
-//! The binary: commands and wiring. The crates it wires decide and store.
+//! The binary: commands and wiring. The logic is in the crates that it connects.
 
 mod authz;
 mod clients;
@@ -61,7 +61,7 @@ enum Command {
 fn main() -> ExitCode {
     memory::refuse_huge_pages();
     let arguments = Arguments::parse();
-    // What `dev` prints to type next stays on the screen.
+    // Log lines must not scroll away the commands that `dev` suggests.
     let default = if matches!(arguments.command, Command::Dev(_)) { "warn" } else { "info" };
     if let Err(error) = arguments.log.start(default) {
         eprintln!("holon: {error:#}");

@@ -1,4 +1,4 @@
-//! The process itself: its log, its memory, its file descriptors, which build it is.
+//! The process itself: its log, its memory, its file descriptors and its version.
 
 pub(crate) mod descriptors;
 pub(crate) mod log;

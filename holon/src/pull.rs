@@ -6,9 +6,9 @@
 //!                               └──► on disk and in a Secret there: a new pod continues with it
 //! ```
 //!
-//! The syncer opens all connections. A token gives access to one mailbox. A manifest that is stolen before its ticket is
-//! exchanged gives that access; afterwards the ticket is worthless. A syncer that was disconnected for longer than its token is
-//! valid continues with a new ticket, from a manifest that is applied again.
+//! The syncer opens all connections. A token gives access to one mailbox. A ticket that is stolen before it is
+//! exchanged gives the same access; afterwards it is worthless. A syncer that was disconnected for longer than its
+//! token is valid needs a new ticket, from a manifest that is applied again.
 
 pub(crate) mod credential;
 mod manifest;
@@ -34,12 +34,12 @@ use crate::clients;
 pub(crate) use self::manifest::{SYNCER_NAMESPACE, SyncerManifest};
 pub(crate) use self::ticket::Ticket;
 
-/// The delay before a server that did not answer is asked again.
+/// The delay before the next request to a server that did not answer.
 const RETRY: Duration = Duration::from_secs(5);
 /// The credential of a syncer.
 pub(crate) struct CredentialState {
     pub(crate) credential: Credential,
-    /// The current ticket could not be exchanged yet.
+    /// Whether the current ticket could not be exchanged yet.
     pub(crate) is_exchange_pending: bool,
 }
 
@@ -59,8 +59,8 @@ pub(crate) async fn downstream_config(kubeconfig: Option<&Path>) -> Result<Confi
     }
 }
 
-/// The client configuration of the mailbox. It trusts the server's current authority, and those of TLS terminators
-/// and proxies.
+/// Returns the client configuration of the mailbox. It trusts the server's current authority, and the authorities of
+/// TLS terminators and proxies.
 pub(crate) async fn mailbox_config(ticket: &Ticket, authority: &str, user: &Value) -> Result<Config> {
     let trusted = STANDARD.encode([authority, &ticket.extra_authorities].join("\n"));
     let cluster = json!({ "server": ticket.server, "certificate-authority-data": trusted });
@@ -74,7 +74,8 @@ pub(crate) async fn mailbox_config(ticket: &Ticket, authority: &str, user: &Valu
     clients::config_from(kubeconfig).await
 }
 
-/// Finds the credential of this ticket, exchanges the ticket for one, or continues with that of an earlier ticket.
+/// Returns the credential of this ticket. If none is stored, exchanges the ticket for one, or returns the credential of
+/// an earlier ticket.
 pub(crate) async fn obtain_credential(
     ticket: &Ticket,
     credentials: &CredentialStore,
@@ -85,7 +86,7 @@ pub(crate) async fn obtain_credential(
         let in_secret = match credentials.read_secret().await {
             Ok(found) => found,
             Err(_) if disk.as_ref().is_some_and(is_of_ticket) => None,
-            // Another pod may have exchanged the ticket, and only the Secret tells.
+            // Another pod may have exchanged the ticket already; then only the Secret has the credential.
             Err(error) => {
                 tracing::warn!(%error, "cannot read the credential from the physical cluster; will try again");
                 tokio::time::sleep(RETRY).await;
@@ -115,7 +116,7 @@ pub(crate) async fn obtain_credential(
     }
 }
 
-/// Whether the server refuses the ticket for good.
+/// Returns whether the server rejects the ticket for good.
 fn is_final(error: &CallError) -> bool {
     matches!(error.code(), 401 | 403 | 404)
 }

@@ -29,7 +29,7 @@ pub(crate) struct PhysicalClusterLocation {
     /// The data directory of the server
     #[arg(long, default_value = ".holon")]
     pub(crate) data_dir: PathBuf,
-    /// The logical cluster that uses it, together with all logical clusters below
+    /// The logical cluster in which the physical cluster is registered; it and all logical clusters below can use it
     #[arg(long = "in", value_name = "PATH", default_value = "root")]
     pub(crate) home: Path,
 }
@@ -40,8 +40,8 @@ impl PhysicalClusterLocation {
     }
 }
 
-/// Marks a physical cluster to leave without being emptied. The fleet controller writes its status meanwhile, so this
-/// is a patch: an update would conflict.
+/// Marks a physical cluster as leaving without deletion of its objects. The fleet controller writes the status
+/// meanwhile, so this is a patch: an update would conflict.
 pub(crate) async fn forget(client: &AdminClient, path: &str) -> Result<Value> {
     let change = json!({ "metadata": { "annotations": { FORGET: TRUE } } });
     client.patch(path, &change).await
@@ -54,8 +54,8 @@ pub(crate) async fn register_push(
     kubeconfig: &str,
     labels: &[(String, String)],
 ) -> Result<()> {
-    // Written first, so that it exists when the server reads it, and then again with its owner, so that it is deleted
-    // with that.
+    // The Secret is written twice: first without an owner, so that it exists when the server reads the object, then
+    // with the object as its owner, so that it is deleted with that.
     write_secret(home, name, (KUBECONFIG, kubeconfig), None)
         .await
         .context("cannot write the Secret with the kubeconfig")?;
@@ -67,12 +67,12 @@ pub(crate) async fn register_push(
         .context("cannot write the Secret with the kubeconfig")
 }
 
-/// The Secret of a physical cluster.
+/// Returns the name of the Secret of a physical cluster.
 fn secret_name(name: &str) -> String {
     format!("physical-cluster-{name}")
 }
 
-/// Writes a key of the Secret of a physical cluster, which is deleted with its object.
+/// Writes a key of the Secret of a physical cluster. The PhysicalCluster owns the Secret.
 async fn write_secret(
     home: &Remote,
     name: &str,
@@ -95,8 +95,8 @@ async fn write_secret(
     Ok(())
 }
 
-/// The key that encrypts the state of a pull syncer. Every manifest has the same one, because with another one the
-/// syncer could not read its state.
+/// Returns the key that encrypts the state of a pull syncer. Every manifest has the same one, because with another one
+/// the syncer could not read its state.
 pub(crate) async fn state_key(home: &Remote, name: &str, object: &Value) -> Result<String> {
     let kind = Kind::new("", "v1", "secrets", "Secret", true);
     let found = home.get(Place::new(&kind, NAMESPACE, &secret_name(name))).await?;
@@ -129,7 +129,7 @@ pub(crate) async fn apply_physical_cluster(
     applied.with_context(|| format!("cannot create the physical cluster {name}"))
 }
 
-/// The condition Ready of a physical cluster.
+/// Returns the condition Ready of a physical cluster.
 pub(crate) fn ready_condition(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     conditions.iter().find(|condition| condition["type"] == "Ready").cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Putting a server together: its store, certificates, API server, controllers and physical clusters.
+//! Assembles a server: store, certificates, API server, controllers and physical clusters.
 
 mod advertise;
 
@@ -41,7 +41,7 @@ use crate::fleet::streams::PodStreams;
 use crate::process::version;
 use crate::{data_dir, fleet, kubeconfig, state_key};
 
-/// How long all tasks together may take to stop. A little more than the API server gives its connections.
+/// How long all tasks together may take to stop. A little longer than the API server waits for its connections.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
 const HISTORY_SECONDS: u64 = 300;
@@ -55,7 +55,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
     /// The address at which pods and other clients reach the server [default: the address it listens on]. Servers
-    /// that share an etcd need one in common
+    /// that share an etcd must use the same address
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise_address: Option<AdvertiseAddress>,
     /// Keep the store in this etcd, for example http://127.0.0.1:2379; can be repeated. Servers that share an etcd
@@ -102,9 +102,9 @@ pub(crate) struct Running {
     pub(crate) begun: Instant,
 }
 
-/// The store, and what authorizes access to it.
+/// The store and its access control.
 struct OpenStore {
-    /// The store, with the bootstrap objects of every logical cluster.
+    /// The store as the API server reads it, with the bootstrap objects of every logical cluster.
     seen: Arc<dyn Store>,
     access: Arc<Access>,
     kinds: Arc<Registry>,
@@ -112,7 +112,7 @@ struct OpenStore {
 }
 
 impl ServerOptions {
-    /// The options of `holon dev`: the defaults, in this directory, with these contexts in the administrator's
+    /// Returns the options of `holon dev`: the defaults, this directory, and these contexts in the administrator's
     /// kubeconfig.
     pub(crate) fn for_dev(data_dir: PathBuf, listen: SocketAddr, contexts: Vec<Path>) -> ServerOptions {
         ServerOptions {
@@ -172,7 +172,7 @@ impl ServerOptions {
         };
         let stopped = async {
             stop_signal().await;
-            println!("stopping; requests in progress may finish");
+            println!("shutting down; waiting for requests in progress");
             stack.retire();
             tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
         };
@@ -183,11 +183,11 @@ impl ServerOptions {
         tokio::select! {
             done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
             failed = beside => failed,
-            () = second_signal => bail!("stopped at once, after a second signal"),
+            () = second_signal => bail!("stopped immediately after a second signal"),
         }
     }
 
-    /// The certificate authority: that of this server, or the one that all servers of the etcd share.
+    /// Returns the certificate authority: that of this server, or the one that all servers of the etcd share.
     async fn authority(&self, store: &dyn Store) -> Result<Authority> {
         let dir = data_dir::pki(&self.data_dir);
         Ok(match self.etcd_endpoints.is_empty() {
@@ -196,7 +196,7 @@ impl ServerOptions {
         })
     }
 
-    /// The serving certificate, renewed while the server runs.
+    /// Returns the serving certificate, which is renewed while the server runs.
     fn certificates(
         &self,
         authority: &Authority,
@@ -214,7 +214,7 @@ impl ServerOptions {
         Ok(offer)
     }
 
-    /// Opens what the API server needs over the store, and starts its controllers.
+    /// Opens the parts that the API server needs above the store, and starts its controllers.
     async fn open(
         &self,
         store: Arc<dyn Store>,
@@ -236,7 +236,7 @@ impl ServerOptions {
             .context("cannot create the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
         let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
-        // No request is answered before all definitions are known.
+        // No request may be answered before all definitions are loaded.
         kinds.load().await.context("cannot read the definitions of custom kinds")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let controllers = Controllers::new(seen.clone(), store.clone(), authority.certificate().to_owned())
@@ -256,7 +256,7 @@ impl ServerOptions {
         Ok(OpenStore { seen, access, kinds, accounts })
     }
 
-    /// How pods reach the server. None if its address is not known.
+    /// Returns the endpoint at which pods reach the server. `None` if its address is not known.
     fn pod_access(&self, authority: &Authority, advertised: &Advertised) -> Option<ApiEndpoint> {
         if !advertised.is_specified() {
             tracing::warn!(

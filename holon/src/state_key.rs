@@ -6,15 +6,15 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A new key, in base64.
+/// Returns a new key, in base64.
 pub(crate) fn make() -> String {
     STANDARD.encode(rand::random::<[u8; 32]>())
 }
 
-/// The key in a file.
+/// Reads the key from a file.
 pub(crate) fn read(file: &Path) -> Result<[u8; 32]> {
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the key of the state, {}", file.display()))?;
+        .with_context(|| format!("cannot read the state encryption key {}", file.display()))?;
     let bytes = STANDARD.decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     bytes.with_context(|| {
         format!("{} is not a key of 32 bytes in base64; `openssl rand -base64 32` makes one", file.display())

@@ -1,7 +1,7 @@
-//! Manifests as users write them (`test/corpus`), through a real kubectl: applied, compared, exported, applied again as
-//! they are and as they were exported, and deleted. What is applied twice must not change.
+//! Typical manifests (`test/corpus`), through a real kubectl: applied, diffed, exported, applied again both as written
+//! and as exported, and deleted. A second apply must not change anything.
 //!
-//! The same is done on a real kube-apiserver, which shows that the manifests are valid and what is asked of us is right.
+//! The same runs against a real kube-apiserver, which shows that the manifests and the expectations are valid.
 
 mod common;
 
@@ -13,10 +13,10 @@ use common::kubectl::Kubectl;
 use common::{Server, repository};
 use peers::Cluster;
 
-/// Lives at a time. kubectl and the server share the cores; more would only wait.
+/// How many manifests run at a time. kubectl and the server share the cores; more would only wait.
 const AT_ONCE: usize = 4;
 
-/// Plug-ins that write into objects or refuse them, and whose controllers are not there.
+/// Admission plug-ins that change or reject objects, and whose controllers do not run here.
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,ResourceQuota,LimitRanger,Priority,\
 DefaultTolerationSeconds,DefaultStorageClass,DefaultIngressClass,StorageObjectInUseProtection,\
 RuntimeClass,TaintNodesByCondition,PodTopologyLabels";
@@ -38,7 +38,7 @@ fn every_manifest_lives_its_life_on_a_real_server() {
     live(&peers::find("kubectl").unwrap(), &cluster.kubeconfig());
 }
 
-/// All manifests, several at once, each in a namespace of its own.
+/// Runs all manifests, several at once, each in a namespace of its own.
 fn live(program: &Path, kubeconfig: &Path) {
     let scratch = tempfile::tempdir().unwrap();
     let manifests = manifests();
@@ -73,14 +73,14 @@ fn manifests() -> Vec<PathBuf> {
     found
 }
 
-/// `manifest object` of those of which kubectl says `configured` though nothing changes: what the server keeps is
-/// written differently from what the user wrote, and the difference is inside of what kubectl sends whole.
+/// Returns `manifest object` of the objects for which kubectl reports `configured` although nothing changes: the stored
+/// form differs from the written form inside a field that kubectl sends as a whole.
 fn configured() -> Vec<String> {
     let text = std::fs::read_to_string(repository().join("test/corpus/configured.txt")).unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// One manifest's way through a server.
+/// The steps of one manifest on a server.
 struct Life<'a> {
     name: String,
     manifest: &'a str,
@@ -99,7 +99,7 @@ impl<'a> Life<'a> {
     fn live(&self, configured: &[String]) -> Result<(), String> {
         let namespace = format!("of-{}", self.name);
         self.run(&["create", "namespace", &namespace])?;
-        // A default, unlike --namespace, lets a manifest name another one.
+        // Sets a default namespace: unlike with --namespace, a manifest may name another one.
         self.run(&["config", "set-context", "--current", "--namespace", &namespace])?;
 
         for line in self.run(&["apply", "-f", self.manifest])? {
@@ -111,17 +111,17 @@ impl<'a> Life<'a> {
         let file = self.kubectl.file("exported.yaml", &exported);
         self.run(&["apply", "-f", &file])?;
 
-        // A namespace takes its time to go, and what it holds along; on a bare server it never goes.
+        // The deletion of a namespace and of what it holds takes time; on a bare server it never completes.
         self.run(&["delete", "-f", self.manifest, "--wait=false", "--ignore-not-found"])?;
         let left = self.run(&["get", "-f", self.manifest, "--ignore-not-found", "-o", "name"])?;
         let left: Vec<_> = left.into_iter().filter(|line| !line.starts_with("namespace/")).collect();
         self.expect(left.is_empty(), &format!("left behind: {left:?}"))
     }
 
-    /// Applying once more changes nothing. Returns the objects as they are.
+    /// Checks that another apply changes nothing. Returns the current objects.
     fn apply_again(&self, configured: &[String]) -> Result<String, String> {
         let mut before = self.get()?;
-        // The server itself may write a status in between; then look again.
+        // The server itself may write a status in between; then retry.
         for _ in 0..5 {
             for line in self.run(&["apply", "-f", self.manifest])? {
                 let (object, outcome) = line.rsplit_once(' ').unwrap_or((&line, ""));
@@ -141,7 +141,7 @@ impl<'a> Life<'a> {
         Ok(self.run(&["get", "-f", self.manifest, "-o", "yaml"])?.join("\n"))
     }
 
-    /// What it said, without warnings; an error if it did not work.
+    /// Returns the output without warnings, or an error if the command failed.
     fn run(&self, arguments: &[&str]) -> Result<Vec<String>, String> {
         let (worked, said) = self.kubectl.run(arguments);
         self.expect(worked, &format!("kubectl {}: {said}", arguments.join(" ")))?;

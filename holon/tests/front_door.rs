@@ -1,4 +1,4 @@
-//! The API as bytes on a wire: what no kubectl would send, and what it would hide.
+//! The API as bytes on the wire: requests that kubectl never sends, and details of responses that it hides.
 
 mod common;
 
@@ -9,7 +9,7 @@ use client::Client;
 use common::Server;
 use serde_json::{Value, json};
 
-/// Of the kinds with next to no rules, the one of which a new namespace has none.
+/// A kind with almost no validation, and of which a new namespace has no objects.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 fn named(name: &str, labels: Value) -> Value {
@@ -31,7 +31,7 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
         let answer = stranger.get(path);
         assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
         assert_eq!(answer.header("Content-Type"), "application/json");
-        // Saying to be somebody proves nothing, in whichever header.
+        // A header with a user name proves nothing, whichever header it is.
         let liar = stranger.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
         let liar = liar.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
         assert_eq!(liar.get(path).code, 401, "{path}");
@@ -77,7 +77,7 @@ fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
     check("POST", SECRETS, json!([]), 400, "BadRequest");
     check("POST", SECRETS, named("a", json!({})), 409, "AlreadyExists");
     check("POST", "/api/v1/namespaces/nowhere/secrets", named("a", json!({})), 404, "NotFound");
-    // A word nobody knows must not become a real write.
+    // An unknown value of dryRun must not become a real write.
     check("POST", &format!("{SECRETS}?dryRun=Maybe"), named("b", json!({})), 422, "Invalid");
     check("DELETE", &format!("{SECRETS}/a"), json!({ "preconditions": { "uid": "other" } }), 409, "Conflict");
     check("DELETE", &format!("{SECRETS}/a"), json!({ "dryRun": ["Maybe"] }), 422, "Invalid");
@@ -109,14 +109,14 @@ fn a_list_in_pages_is_one_list() {
         (names(&first), &first["metadata"]["remainingItemCount"]),
         (vec!["m0".into(), "m1".into()], &json!(3))
     );
-    // What happens between two pages is not in the later one.
+    // A change between two pages must not show in the second page.
     assert_eq!(client.ask("DELETE", &format!("{SECRETS}/m3"), &Value::Null).code, 200);
     let token = first["metadata"]["continue"].as_str().unwrap();
     let rest = client.get(&format!("{SECRETS}?limit=9&continue={token}")).json();
     assert_eq!(names(&rest), ["m2", "m3", "m4"]);
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     assert!(rest["metadata"].get("continue").is_none());
-    // A token of one namespace leads into no other.
+    // A continue token of one namespace must not work in another.
     let elsewhere = client.get(&format!("/api/v1/namespaces/kube-system/secrets?continue={token}"));
     assert_eq!(elsewhere.code, 400);
     let selected = client.get(&format!("{SECRETS}?limit=2&labelSelector=even%3Dtrue")).json();
@@ -150,7 +150,7 @@ fn a_watch_shows_what_is_selected_come_change_and_go() {
     let events = client.watched(&format!("{SECRETS}?watch=1&{selector}&resourceVersion={from}"));
     let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
-    // Each at a later version than the one before: the deletions too.
+    // Each event has a later version than the previous one, deletions included.
     let versions = events.iter().map(|(_, object)| object["metadata"]["resourceVersion"].as_str().unwrap());
     let versions: Vec<u64> = versions.map(|version| version.parse().unwrap()).collect();
     assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
@@ -171,7 +171,7 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
             .filter(|(_, object)| object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true");
         assert_eq!(marked.count(), 1, "{events:?}");
     };
-    // With nothing there too, and a last bookmark before the end.
+    // Also without any object there is a last bookmark before the end.
     check(&["BOOKMARK", "BOOKMARK"]);
     assert_eq!(client.ask("POST", SECRETS, &named("a", json!({}))).code, 201);
     check(&["ADDED", "BOOKMARK", "BOOKMARK"]);
@@ -198,8 +198,8 @@ fn nobody_moves_into_another_logical_cluster_by_writing_a_status() {
     assert!(server.stop());
 }
 
-/// A path can be used again, an id never is: whatever was done to the first logical cluster at a path, the second
-/// one is a newborn.
+/// A path can be reused, an id never is: whatever was done to the first logical cluster at a path, the second one has
+/// only bootstrap objects.
 #[test]
 fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
     let server = Server::start();
@@ -231,7 +231,7 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
 
     assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
     assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
-    // Its name is free when everything in it is gone.
+    // Its name can be used again once everything in it is deleted.
     let made = (0..500).map(|_| client.ask("POST", clusters, &named_a)).find(|answer| answer.code != 409);
     assert_eq!(made.map(|answer| answer.code), Some(201));
     assert_eq!(names(maps), ["kube-root-ca.crt"]);

@@ -1,4 +1,4 @@
-//! `holon store` as a user types it.
+//! Tests of the `holon store` command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn fails(output: &Output, with: &str) {
     assert!(!output.status.success() && said(output).contains(with), "expected {with:?}: {}", said(output));
 }
 
-/// The store of a data directory as a server leaves it behind: two entries, one of them written twice.
+/// Fills the store of a data directory as a server would: two entries, one of them written twice.
 fn fill(dir: &Path) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -58,7 +58,7 @@ fn a_store_is_checked_backed_up_and_restored() {
         fails(&holon(dir, &["store", verb, "--data-dir", "none"]), "no data directory at none");
     }
     assert!(!dir.join("none").exists(), "looking makes nothing");
-    // The directory that these commands once took.
+    // Earlier versions of these commands took this directory.
     fails(&holon(dir, &["store", "check", "--data-dir", "kept/store"]), "is a store, not a data directory");
     fails(&holon(dir, &["store", "import", "--data-dir", "kept/store", "b.holon"]), "is a store");
     std::fs::create_dir(dir.join("empty")).unwrap();

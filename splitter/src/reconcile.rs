@@ -86,9 +86,8 @@ impl Write {
                 let seen = object.and_then(|object| object.version.parse::<u64>().ok());
                 seen.is_some_and(|seen| seen >= *version) || self.view.has_observed(*version)
             }
-            Effect::Deletion { uid } => object.is_none_or(|object| {
-                object.uid != *uid || is_being_deleted(&object.read(&self.view.kind))
-            }),
+            Effect::Deletion { uid } => object
+                .is_none_or(|object| object.uid != *uid || is_being_deleted(&object.read(&self.view.kind))),
         }
     }
 }

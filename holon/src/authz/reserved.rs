@@ -1,16 +1,16 @@
 //! Writes that RBAC cannot deny, because administrators of a logical cluster may do everything there.
 //!
 //! Some objects state facts that grant access: the physical clusters of a workload (Distribution), whether a physical
-//! cluster is ready and what it serves (PhysicalCluster status), and which logical cluster is a mailbox (name and
-//! label of a LogicalCluster). Only Holon's controllers write them. When a namespace is deleted, its Distributions
-//! still go: the namespace controller deletes them, not a request.
+//! cluster is ready and what it serves (PhysicalCluster status), and which logical cluster is a mailbox (name and label
+//! of a LogicalCluster). Only Holon's controllers write them. Distributions can still be deleted with their namespace,
+//! because the namespace controller deletes them below the API.
 //!
-//! Projected objects are not changed where they are shown. A user sees pods, nodes and others that run on a physical
-//! cluster; a change in the user's logical cluster would have no effect there, so the request is denied with advice.
-//! The exceptions are applied to the real object: pods and claims can be deleted, and claims can be resized.
+//! Projected objects are read-only in the user's logical cluster. They show pods, nodes and other objects of a physical
+//! cluster; a change would have no effect there, so the request is denied with advice. The exceptions are applied to
+//! the real object: pods and claims can be deleted, and claims can be resized.
 //!
-//! The labels of placed and projected objects also direct our controllers, and `kubectl logs`. So only they set them:
-//! the splitter everywhere, and a syncer in its own mailbox, where it projects but does not place.
+//! The labels of placed and projected objects also direct our controllers and `kubectl logs`. So only controllers set
+//! them: the splitter everywhere, and a syncer in its own mailbox, where it projects but does not place.
 
 use std::sync::Arc;
 
@@ -88,14 +88,16 @@ impl ReservedObjects {
             }
             (Some(_), _) => Ok(()),
             (None, _) => deny(&format!(
-                "only the server sets the label {PROJECTED}, on objects that it shows from a physical cluster"
+                "only the server sets the label {PROJECTED}; it marks objects that are projected from a \
+                 physical cluster"
             )),
         }
     }
 }
 
 impl ReservedObjects {
-    /// Why only Holon's controllers may write this, if so: it states a fact that grants access.
+    /// Returns why only Holon's controllers may write this object: it states a fact that grants access. `None` if
+    /// others may.
     async fn reserved_reason(&self, request: &AdmissionRequest<'_>) -> Option<&'static str> {
         if &*request.resource.group != GROUP {
             return None;
@@ -153,8 +155,8 @@ fn is_controller(who: &Identity) -> bool {
     who.has_controller_role() && who.name().starts_with(CONTROLLERS)
 }
 
-/// Whether a change of `dedicatedTo` would rename the namespaces of running workloads, which would then be started
-/// again.
+/// Returns whether a change of `dedicatedTo` would rename the namespaces of running workloads, which would restart
+/// them.
 fn renames_namespaces(request: &AdmissionRequest) -> bool {
     let (Some(before), Some(after)) = (request.before, request.after) else { return false };
     let finalizers = before["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -189,17 +191,17 @@ fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
     }
 }
 
-/// `spec.rules[0].expression` as a JSON pointer.
+/// Returns `spec.rules[0].expression` as a JSON pointer.
 fn pointer(field: &str) -> String {
     format!("/{}", field.replace('[', ".").replace(']', "").replace('.', "/"))
 }
 
-/// Whether the caller is the service account of the syncer of a mailbox.
+/// Returns whether the caller is the service account of the syncer of a mailbox.
 pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
     who.home() == Some(cluster) && who.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
 }
 
-/// Whether a write of a projected object is applied to the real object.
+/// Returns whether a write of a projected object is applied to the real object.
 fn is_applied_downstream(request: &AdmissionRequest, before: &Value) -> bool {
     match request.after {
         None => is_deletable(&request.resource.group, &request.resource.kind),
@@ -211,7 +213,7 @@ fn is_applied_downstream(request: &AdmissionRequest, before: &Value) -> bool {
     }
 }
 
-/// Whether only the requested storage of a claim changes.
+/// Returns whether only the requested storage of a claim changes.
 fn is_resized(before: &Value, after: &Value) -> bool {
     let rest = |claim: &Value| {
         let mut rest = claim.clone();
@@ -226,7 +228,7 @@ fn is_resized(before: &Value, after: &Value) -> bool {
     rest(before) == rest(after)
 }
 
-/// Why a projected object cannot be changed here, and what to change instead.
+/// Returns why a projected object cannot be changed here, and what to change instead.
 fn advice(request: &AdmissionRequest, object: &Value) -> String {
     if request.resource.group.is_empty() && &*request.resource.plural == "nodes" {
         let name = request.name;
@@ -246,7 +248,7 @@ fn advice(request: &AdmissionRequest, object: &Value) -> String {
     format!("{place} and cannot be changed here; {advice}")
 }
 
-/// The user's object that owns this one. The name of a ReplicaSet leads to its Deployment.
+/// Returns kind and name of the user's object that owns this one. The name of a ReplicaSet leads to its Deployment.
 fn owner(object: &Value) -> Option<(&str, &str)> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true).or(owners.first())?;
@@ -343,8 +345,8 @@ mod tests {
             check(&splitter, USER, (DISTRIBUTIONS, None, "x"), change, true).await;
             check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
         }
-        // The namespaces of running workloads changed with dedicatedTo: they were started twice and never found
-        // again.
+        // Such a change once renamed the namespaces of running workloads: their pods were started again, and the old
+        // ones were never found again.
         let used = |to: Option<&str>| json!({ "metadata": { "name": "x", "finalizers": [SPLITTER] }, "spec": { "dedicatedTo": to } });
         let (shared, own) = (used(None), used(Some("root:a")));
         check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&shared), Some(&own)), false).await;

@@ -1,4 +1,4 @@
-//! The roles of Holon's own controllers, a table each, and the bootstrap role of every logical cluster.
+//! The roles of Holon's own controllers, one table each, and the bootstrap role of every logical cluster.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ const FLEET: &str = include_str!("roles/fleet.txt");
 const SPLITTER: &str = include_str!("roles/splitter.txt");
 const TUNNEL: &str = include_str!("roles/tunnel.txt");
 
-/// The role of the fleet controller.
+/// Returns the role of the fleet controller.
 pub(crate) fn fleet() -> Arc<ControllerRole> {
     read(FLEET)
 }
 
-/// The role of the splitter.
+/// Returns the role of the splitter.
 pub(crate) fn splitter() -> Arc<ControllerRole> {
     read(SPLITTER)
 }
 
-/// The role of streams to pods.
+/// Returns the role of streams to pods.
 pub(crate) fn tunnel() -> Arc<ControllerRole> {
     read(TUNNEL)
 }
 
-/// Bootstrap objects of every logical cluster: all of its users may use its physical clusters. Delete or change the
-/// binding to restrict that.
+/// Returns the bootstrap objects of every logical cluster that let all its users use its physical clusters. Delete or
+/// change the binding to restrict that.
 pub(crate) fn bootstrap_objects() -> [BootstrapObject; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let object = |plural, value| BootstrapObject { collection: Collection { group: RBAC, plural }, value };

@@ -1,4 +1,4 @@
-//! The administrator's client of the server that uses a data directory. Each request has its own connection.
+//! The administrator's client of the server that uses a data directory. Each request opens a connection of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::data_dir;
 use crate::kubeconfig::{self, ADMIN};
 
-/// How long to wait for a connection: a server accepts at once, a packet filter never.
+/// How long to wait for a connection: a server accepts at once, a packet filter drops the request silently.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct AdminClient {
@@ -31,7 +31,7 @@ pub(crate) struct AdminClient {
 }
 
 impl AdminClient {
-    /// The client of the server that runs, or last ran, with a data directory.
+    /// Returns the client of the server that runs, or last ran, with a data directory.
     pub(crate) fn open(data_dir: &Path) -> Result<AdminClient> {
         let url = data_dir::address(data_dir)?;
         let authority = data_dir::authority(data_dir)?;
@@ -43,12 +43,12 @@ impl AdminClient {
         &self.url
     }
 
-    /// The certificate authority of the server, as PEM.
+    /// Returns the certificate authority of the server, as PEM.
     pub(crate) fn authority(&self) -> Result<String> {
         Ok(data_dir::authority(&self.data_dir)?.certificate().to_owned())
     }
 
-    /// The same administrator's client of one logical cluster, for several requests.
+    /// Returns the same administrator's client of one logical cluster, for several requests.
     pub(crate) async fn remote(&self, path: &api::cluster::Path) -> Result<Remote> {
         let authority = data_dir::authority(&self.data_dir)?;
         let admin = authority.client(ADMIN.0, ADMIN.1)?;
@@ -56,7 +56,8 @@ impl AdminClient {
         Ok(Remote::new(super::client(&text).await?))
     }
 
-    /// Sends a request and returns the object of the response. A refusal is an error with the server's message.
+    /// Sends a request and returns the object of the response. A Status other than success is an error with the
+    /// server's message.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let (code, answer) = self.answer(method, path, body).await?;
         match code.is_success() {
@@ -70,7 +71,7 @@ impl AdminClient {
         self.ask(Method::PATCH, path, Some(change)).await
     }
 
-    /// Reads an object. None if it does not exist.
+    /// Returns an object, or `None` if it does not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
         match self.answer(Method::GET, path, None).await? {
             (StatusCode::NOT_FOUND, _) => Ok(None),

@@ -1,4 +1,4 @@
-//! A client whose requests share connections, or have one each.
+//! A client of which either all requests share connections, or each opens its own.
 //!
 //! ```text
 //!   watch pods      ─┬─► HTTP/2 ─► one TCP connection, one TLS session ─► API server
@@ -7,9 +7,12 @@
 //!                          pings: a connection without answers is closed
 //! ```
 //!
-//! A syncer watches many kinds, and each watch is a request that does not end. Over HTTP/1 each would need its own connection, which servers and firewalls limit. A server without HTTP/2 gets HTTP/1 all the same. A proxy on the way carries each connection through a CONNECT tunnel. [`pool`](super::pool) decides which requests share a connection.
+//! A syncer watches many kinds, and each watch is a request that does not end. Over HTTP/1 each would need its own
+//! connection, which servers and firewalls limit. A server without HTTP/2 gets HTTP/1. A proxy on the way carries each
+//! connection through a CONNECT tunnel. [`pool`](super::pool) decides which requests share a connection.
 //!
-//! Requests that share a connection also share its failure, which may go unnoticed while the other end is gone. So connections are pinged.
+//! Requests that share a connection also share its failure, which can go unnoticed after the peer has disappeared. So
+//! the client pings its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,15 +45,15 @@ const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// How requests use connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConnectionUse {
-    /// Calls share one, watches another. None can be upgraded.
+    /// Calls share one connection, watches share others. None can be upgraded.
     Shared,
-    /// Each request has its own, which can be upgraded.
+    /// Each request has its own connection, which can be upgraded.
     Exclusive,
 }
 
 pub(super) fn client(config: &Config, connections: ConnectionUse) -> Result<Client> {
     let Some(proxy) = config.proxy_url.clone() else { return over(config, tcp(config), connections) };
-    // Beyond the proxy the connection is the same as without one.
+    // Inside the tunnel the connection is the same as without a proxy.
     match proxy.scheme_str() {
         Some("http") => over(config, tunnel(proxy, tcp(config)), connections),
         // The proxy itself speaks HTTP/1.
@@ -63,12 +66,12 @@ pub(super) fn client(config: &Config, connections: ConnectionUse) -> Result<Clie
     }
 }
 
-/// The TLS configuration for a proxy, which is another server than the one beyond it. The proxy is trusted by the
-/// system's certificate authorities, or by that of the server, where a company has one for all. The client
-/// certificate is not sent to it.
+/// Returns the TLS configuration for a proxy, which is a server of its own. It trusts the system's certificate
+/// authorities and that of the API server, because a company may have one for all. It does not send the client
+/// certificate to the proxy.
 fn tls_with_proxy(config: &Config) -> ClientConfig {
     let mut trusted = RootCertStore::empty();
-    // Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    // The system's authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let of_server = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
     trusted.add_parsable_certificates(of_server);
@@ -97,7 +100,7 @@ fn tls(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>> {
     Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http())
 }
 
-/// A client over such a connector.
+/// Returns a client over this connector.
 fn over<C>(config: &Config, connector: C, connections: ConnectionUse) -> Result<Client>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -149,7 +152,7 @@ where
     }
 }
 
-/// With what each request carries: who asks, and whom.
+/// Adds to each request the base URL, the credentials and the headers of the configuration.
 fn with_middleware<S, B>(config: &Config, http: S) -> Result<Client>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + Sync + 'static,
@@ -189,10 +192,10 @@ mod tests {
 
     use super::*;
 
-    /// As many as a kube-apiserver allows on a connection.
+    /// The limit of kube-apiserver for one connection.
     const STREAMS: u32 = 100;
 
-    /// A server that says yes to everything, and goes on for ever where it is watched.
+    /// A server that answers every request with success, and never ends a watch.
     async fn serve(listener: TcpListener, acceptor: TlsAcceptor, connections: Arc<AtomicUsize>) {
         let mut open = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
@@ -228,7 +231,7 @@ mod tests {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// With six kinds in seventeen namespaces, each watched by itself, every call waited for a watch to end.
+    /// With six kinds in seventeen namespaces, each watched separately, every call waited for a watch to end.
     #[tokio::test]
     async fn no_call_waits_behind_watches_however_many_there_are() {
         let directory = tempfile::tempdir().unwrap();
@@ -253,7 +256,7 @@ mod tests {
         let watches = tokio::time::timeout(within, watches).await.expect("all watches are begun");
         let read = tokio::time::timeout(within, Remote::new(client.clone()).read("/version")).await;
         read.expect("a call does not wait").unwrap();
-        // One for calls, and three for watches, although all of those began at once.
+        // One for calls, and three for watches, although all watches began at once.
         assert_eq!(connections.load(Ordering::Relaxed), 4);
         drop(watches);
     }

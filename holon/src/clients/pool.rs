@@ -1,14 +1,18 @@
-//! Which requests share a connection.
+//! A pool that decides which requests share a connection.
 //!
 //! ```text
-//!   list, get, apply … ───► one
-//!   watch 1 … 50       ───► one more
-//!   watch 51 … 100     ───► and another, while there are so many
+//!   list, get, apply … ───► one connection
+//!   watch 1 … 50       ───► a second
+//!   watch 51 … 100     ───► a third, and so on
 //! ```
 //!
-//! A server limits the concurrent requests of a connection; a request beyond the limit waits until another ends, and a watch does not end. A syncer with rights in some namespaces only has a watch for each kind in each of them, soon more than the limit. Then calls would wait behind watches for minutes, and the lease would expire. So calls have a connection of their own, and watches share one only up to a number that every server allows.
+//! A server limits the concurrent requests of a connection; a request beyond the limit waits until another ends, and a
+//! watch does not end. A syncer that has rights in some namespaces only watches each kind in each of them: soon more
+//! watches than the limit. Calls would then wait behind watches for minutes, and the lease would expire. So calls have
+//! a connection of their own, and watches share one only up to a number that every server allows.
 //!
-//! Whether a connection can be shared is known once it is open. Requests that start together before that would each open one, and a watch would keep it for minutes; so the first request goes alone, and the others wait for it.
+//! Whether a connection can be shared is known once it is open. Requests that start together before that would each
+//! open one, and a watch would keep it for minutes; so the first request is sent alone, and the others wait for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +68,7 @@ impl<T> PooledConnection<T> {
         sent
     }
 
-    /// The connection broke: the next request opens it again.
+    /// Marks the connection as broken: the next request opens it again.
     pub(super) fn mark_broken(&self) {
         self.is_open.store(false, Ordering::Relaxed);
     }
@@ -79,7 +83,7 @@ impl<T> ConnectionPool<T> {
         }
     }
 
-    /// The client for a request, to keep until its response ends.
+    /// Returns the client for a request. The caller keeps it until the response ends.
     pub(super) fn pick<B>(&self, request: &Request<B>) -> Arc<PooledConnection<T>> {
         if !is_watch(request) {
             return self.calls.clone();

@@ -1,8 +1,8 @@
-//! The proxy on the way to a server.
+//! The choice of the proxy on the way to a server.
 //!
-//! A proxy that a kubeconfig names is for the server that it names. `HTTPS_PROXY` is for every server except those in
-//! `NO_PROXY`, as for other clients of Kubernetes. kube compares `NO_PROXY` with the proxy itself, so this module
-//! decides.
+//! A proxy in a kubeconfig is for the server of that kubeconfig. `HTTPS_PROXY` is for every server except those in
+//! `NO_PROXY`, as for other clients of Kubernetes. kube compares `NO_PROXY` with the proxy instead of the server, so
+//! this module decides.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -27,7 +27,7 @@ impl Environment {
         Environment { proxy: first(["HTTPS_PROXY", "https_proxy"]), except: first(["NO_PROXY", "no_proxy"]) }
     }
 
-    /// The proxy on the way to a server.
+    /// Returns the proxy on the way to a server, if there is one.
     pub(super) fn proxy_for(&self, named: Option<String>, server: &Uri) -> Result<Option<Uri>> {
         match named.filter(|named| !named.is_empty()) {
             Some(named) => parse(&named).map(Some),
@@ -38,13 +38,13 @@ impl Environment {
 
     fn excepts(&self, server: &Uri) -> bool {
         let all = self.except.split(',').any(|name| name.trim() == "*");
-        // The URL does not matter: it answers only whether a proxy is used.
+        // Any URL works here: the matcher only decides whether a proxy is used.
         let others = Matcher::builder().all("http://proxy").no(self.except.as_str()).build();
         all || others.intercept(server).is_none()
     }
 }
 
-/// The proxy that a kubeconfig names for its current server.
+/// Returns the proxy that a kubeconfig names for its current server.
 pub(super) fn named(kubeconfig: &Kubeconfig) -> Option<String> {
     let current = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
@@ -52,16 +52,16 @@ pub(super) fn named(kubeconfig: &Kubeconfig) -> Option<String> {
     cluster.cluster.as_ref()?.proxy_url.clone()
 }
 
-/// `proxy:3128` means `http://proxy:3128`.
+/// Parses a proxy URL; `proxy:3128` means `http://proxy:3128`.
 fn parse(url: &str) -> Result<Uri> {
     let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     whole.parse().context("the URL of the proxy is not valid")
 }
 
-/// The credentials for a proxy, from its URL.
+/// Returns the credentials for a proxy, from its URL.
 pub(super) fn authorization(proxy: &Uri) -> Option<HeaderValue> {
     let (user, _) = proxy.authority()?.as_str().rsplit_once('@')?;
-    // Decoded like a form, except that a plus is a plus.
+    // Decoded like a form, except that `+` stands for itself.
     let user = format!("u={}", user.replace('+', "%2B"));
     let (_, user) = form_urlencoded::parse(user.as_bytes()).next()?;
     let mut header = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&*user))).ok()?;
@@ -88,7 +88,7 @@ mod tests {
         check("http://out:3128", "west,.east", "", "https://api.east:6443", "");
         check("http://out:3128", "10.0.0.0/8", "", "https://10.1.2.3:6443", "");
         check("http://out:3128", "*", "", "https://10.1.2.3:6443", "");
-        // NO_PROXY is about the server, not about the proxy.
+        // NO_PROXY applies to the server, not to the proxy.
         check("http://10.9.9.9:3128", "10.0.0.0/8", "", "https://east", "http://10.9.9.9:3128/");
         // The proxy of a kubeconfig is for its server.
         check("http://out:3128", "east", "http://in:8080", "https://east", "http://in:8080/");

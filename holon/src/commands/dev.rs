@@ -28,7 +28,7 @@ const CLUSTERS: [(&str, &str); 2] = [("east", "eu"), ("west", "us")];
 const USER_CLUSTER: &str = "team-a";
 /// The directory of `--keep`.
 const KEPT_DIR: &str = ".holon-dev";
-/// Stand-ins run in this process, so they answer at once or never.
+/// Stand-ins run in this process: they answer soon or not at all.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
@@ -60,7 +60,7 @@ impl Dev {
     }
 }
 
-/// The address, or another port if it is in use.
+/// Returns the address, or one with another port if it is in use.
 fn free_address(wanted: SocketAddr) -> SocketAddr {
     match std::net::TcpListener::bind(wanted) {
         Ok(_) => wanted,
@@ -80,7 +80,7 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
     let kind = Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false);
     let user = json!({ "metadata": { "name": USER_CLUSTER } });
     match root.create(&kind, "", &user).await {
-        // It exists from the last time.
+        // With `--keep` it exists from the last run.
         Err(error) if error.is_conflict() => {}
         done => drop(done.context("cannot create a logical cluster")?),
     }
@@ -102,8 +102,8 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
     Ok(standins)
 }
 
-/// Keeps its data if the server does: with a new uid it would be another physical cluster under the same name, to
-/// which syncers write nothing.
+/// Starts a stand-in that keeps its data if the server does. With new data it would have a new uid, and syncers refuse
+/// to write to another physical cluster under a known name.
 async fn standin(name: &str, kept: Option<&path::Path>) -> Result<Standin> {
     let mut options = Options { delays: Delays::SHORT, metrics_server: true, ..Options::new(name) };
     if let Some(kept) = kept {

@@ -1,6 +1,6 @@
-//! `holon explain deploy/web -n shop`: where a workload runs and why, and why not elsewhere.
+//! `holon explain deploy/web -n shop`: prints where a workload runs, why, and why not elsewhere.
 //!
-//! It reads the Distribution with the user's kubeconfig, so every user who may read that may ask.
+//! It reads the Distribution with the user's kubeconfig, so it needs no rights but to read that.
 
 use anyhow::{Context, Result, bail};
 use api::fleet::{Distribution, Source};
@@ -26,7 +26,7 @@ pub(crate) struct Explain {
     context: Option<String>,
 }
 
-/// Short names of kubectl.
+/// The short names of kubectl.
 const SHORT: &[(&str, &str)] = &[
     ("deploy", "deployment"),
     ("sts", "statefulset"),
@@ -76,7 +76,7 @@ impl Explain {
     }
 }
 
-/// `deploy`, `deployments`, `Deployment`, `deployments.apps`: all the same.
+/// Returns the singular of a kind: `deploy`, `deployments`, `Deployment` and `deployments.apps` are all the same.
 fn singular(kind: &str) -> String {
     let kind = kind.split('.').next().unwrap_or(kind).to_lowercase();
     let long = SHORT.iter().find(|(short, _)| *short == kind).map(|(_, long)| (*long).to_owned());
@@ -106,7 +106,7 @@ async fn records(remote: &Remote, namespace: &str) -> Result<Vec<Distribution>> 
     items.into_iter().map(|item| serde_json::from_value(item).context("cannot read a Distribution")).collect()
 }
 
-/// Why there is nothing to explain.
+/// Returns why the object has no Distribution.
 async fn not_placed(
     remote: &Remote,
     kind: &str,
@@ -127,7 +127,8 @@ async fn not_placed(
         });
         let runs = runs.unwrap_or_else(|| "none yet".to_owned());
         return format!(
-            "a {kind} is not placed by itself: it follows the workloads that use it. Workloads of namespace {namespace} run on: {runs}"
+            "a {kind} is not placed on its own; it is placed where the workloads that use it run. \
+             Workloads of namespace {namespace} run on: {runs}"
         );
     }
     match decided.is_empty() {
@@ -141,7 +142,7 @@ async fn not_placed(
     }
 }
 
-/// The explanation.
+/// Returns the explanation of a Distribution.
 fn explanation(record: &Distribution, namespace: &str) -> String {
     let of = &record.spec.object;
     let chosen_by = match record.spec.chosen_by.source {

@@ -20,7 +20,7 @@ use crate::register::{
 
 /// How often the command prints what it waits for.
 const PRINT_EVERY: Duration = Duration::from_secs(5);
-/// How long the removal of the object may take. The fleet controller checks one that leaves every two seconds.
+/// How long the removal of the object may take. The fleet controller checks a leaving one every two seconds.
 const REMOVE_WITHIN: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,33 +31,33 @@ pub(crate) struct Join {
     /// The kubeconfig with which the server connects to it (push)
     #[arg(long, value_name = "FILE", required_unless_present = "print")]
     kubeconfig: Option<PathBuf>,
-    /// Print the manifest of a syncer to apply there, which connects to the server (pull)
+    /// Print a manifest to apply in the physical cluster; its syncer connects to the server (pull)
     #[arg(long, conflicts_with = "kubeconfig")]
     print: bool,
-    /// The image of Holon to run there
+    /// The image of the syncer
     #[arg(long, requires = "print", default_value = concat!("holon:", env!("CARGO_PKG_VERSION")))]
     image: String,
-    /// Keep the syncer's state on the volume of this PersistentVolumeClaim, in namespace holon-syncer there. Then a
-    /// new pod of the syncer enforces the last desired state even while the server is unreachable
+    /// Keep the syncer's state on the volume of this PersistentVolumeClaim, in namespace holon-syncer of the physical
+    /// cluster, so that a new pod can enforce the last desired state while the server is unreachable
     #[arg(long, requires = "print", value_name = "CLAIM")]
     state_claim: Option<String>,
-    /// The address of the server, as reached from there [default: the one it advertises]
+    /// The address at which the physical cluster reaches the server [default: the one it advertises]
     #[arg(long, requires = "print")]
     server: Option<String>,
-    /// The proxy between there and the server, if any: http://… or https://…
+    /// The proxy from the physical cluster to the server, if any: http://… or https://…
     #[arg(long, requires = "print", value_name = "URL")]
     proxy: Option<String>,
-    /// More certificate authorities to trust there, as PEM: that of a TLS terminator in front of the server, or of
-    /// the proxy
+    /// Additional certificate authorities that the syncer trusts, as PEM: that of a TLS terminator in front of the
+    /// server, or of the proxy
     #[arg(long, requires = "print", value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
     /// The context of the kubeconfig [default: the current one]
     #[arg(long)]
     context: Option<String>,
-    /// A label to select it by, for example region=eu; can be repeated
+    /// A label of the physical cluster, for example region=eu; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// How long to wait until it answers
+    /// How long to wait for the physical cluster to answer
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// Keep the PhysicalCluster object even if it does not answer, so that the server keeps trying
@@ -83,7 +83,7 @@ impl Join {
         block_on(self.join(&kubeconfig))
     }
 
-    /// Registers the physical cluster, and prints the manifest. Everything else goes to stderr.
+    /// Registers the physical cluster, and prints the manifest to stdout and everything else to stderr.
     async fn print(&self) -> Result<()> {
         let Join { name, location, labels, .. } = self;
         let client = AdminClient::open(&location.data_dir)?;
@@ -116,7 +116,8 @@ impl Join {
             println!("---\n{}", serde_json::to_string_pretty(&object)?);
         }
         eprintln!(
-            "registered {name}. Apply the manifest there within a day: holon join {name} --print | kubectl apply -f -"
+            "registered {name}. Apply the manifest in the physical cluster within 24 hours: \
+             holon join {name} --print | kubectl apply -f -"
         );
         if self.state_claim.is_none() {
             eprintln!(
@@ -126,7 +127,7 @@ impl Join {
         Ok(())
     }
 
-    /// The certificate authorities in --certificate-authority.
+    /// Returns the certificate authorities in --certificate-authority.
     fn extra_authorities(&self) -> Result<String> {
         let Some(file) = &self.certificate_authority else { return Ok(String::new()) };
         let text =
@@ -175,7 +176,7 @@ impl Join {
         format!("{}/{}", self.location.physical_clusters(), self.name)
     }
 
-    /// Waits until the physical cluster answers and was counted, and prints to stderr what it waits for.
+    /// Waits until the physical cluster answers and its capacity is known, and prints to stderr what it waits for.
     async fn wait(&self, client: &AdminClient) -> Result<JoinWait> {
         let (started, path) = (Instant::now(), self.path());
         let (mut printed, mut printed_at) = (String::new(), Instant::now());
@@ -242,7 +243,7 @@ impl Join {
 /// The result of waiting for a physical cluster.
 enum JoinWait {
     Answered(Value),
-    /// The last state of the object, and what it waits for.
+    /// The last state of the object, and the condition that was not met.
     TimedOut {
         object: Value,
         reason: String,

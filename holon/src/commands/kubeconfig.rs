@@ -12,7 +12,7 @@ use crate::data_dir;
 use crate::kubeconfig::{ADMIN, write};
 
 /// How long the server may take to answer whether the logical clusters exist. Without an answer the kubeconfig is
-/// printed all the same.
+/// printed anyway.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Args)]

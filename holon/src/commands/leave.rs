@@ -16,7 +16,7 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct Leave {
     /// The name of the physical cluster
     name: String,
-    /// Leave placed objects where they are: for a physical cluster that will never answer again
+    /// Do not delete placed objects; use it for a physical cluster that is lost
     #[arg(long, visible_alias = "force")]
     forget: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl Leave {
                 true => "its syncer stops once it reaches the server",
                 false => "its syncer uninstalls itself",
             };
-            println!("{outcome}; if anything of it remains there, type:");
+            println!("{outcome}. To delete leftovers of the syncer in the physical cluster, run:");
             println!("  kubectl delete namespace/{SYNCER_NAMESPACE} clusterrolebinding/{SYNCER_NAMESPACE}");
         }
         Ok(())

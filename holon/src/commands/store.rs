@@ -62,7 +62,7 @@ impl Store {
     }
 }
 
-/// The store of a data directory. It has to exist.
+/// Returns the store of a data directory, which must exist.
 fn find(data_dir: &Path) -> Result<PathBuf> {
     let store = data_dir::store(data_dir::existing(data_dir)?);
     if store.join(FORMAT).exists() {

@@ -88,14 +88,14 @@ impl SyncerCommand {
                 SyncerEnd::Uninstalled => {
                     credentials.clear();
                     self.remove_other_state("");
-                    println!("{name} has left, and all placed objects are deleted here; the syncer stops");
+                    println!("{name} was removed and its placed objects are deleted; the syncer stops");
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Runs the syncer until it has to stop or start again.
+    /// Runs the syncer until it has to stop or restart.
     async fn run_until_ended(
         &self,
         ticket: Ticket,
@@ -105,7 +105,7 @@ impl SyncerCommand {
         encryption_key: Option<[u8; 32]>,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<SyncerEnd> {
-        // A new disk is empty. A Secret that cannot be written is retried, and reported, later.
+        // The disk may be new and empty. If the Secret cannot be written, that is retried and reported later.
         let is_stored = credentials.store(&credential).await;
         let is_stored = is_stored.inspect_err(|error| tracing::warn!("{error:#}; will try again")).is_ok();
         let token = json!({ "tokenFile": credentials.token_file() });
@@ -123,7 +123,7 @@ impl SyncerCommand {
                 "running the syncer of {}; its mailbox is {} at {}",
                 ticket.name, ticket.mailbox, ticket.server
             );
-            // A connection that is upgraded cannot be shared.
+            // An upgraded connection cannot be shared.
             let agent = Agent::new(
                 clients::single_use(mailbox_config)?,
                 clients::single_use(config.clone())?,
@@ -141,7 +141,7 @@ impl SyncerCommand {
             mailbox: Remote::new(mailbox),
             downstream: Remote::new(downstream.clone()),
             credentials: credentials.clone(),
-            // A fenced credential was refused before; the refusal need not be logged again.
+            // A fenced credential was rejected before; the rejection need not be logged again.
             refusals: u32::from(credential.is_fenced),
             credential,
             ticket,
@@ -163,7 +163,7 @@ impl SyncerCommand {
         Ok(ended)
     }
 
-    /// The state directory of a mailbox.
+    /// Returns the state directory of a mailbox.
     fn state_dir_of(&self, mailbox: &str) -> PathBuf {
         self.state_dir.join("asked").join(mailbox)
     }

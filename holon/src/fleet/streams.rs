@@ -1,13 +1,13 @@
-//! `kubectl logs`, `exec`, `attach`, `port-forward`, `cp`, `debug`, `proxy` and `top`: requests for running pods, forwarded to
-//! the physical cluster that runs them.
+//! `kubectl logs`, `exec`, `attach`, `port-forward`, `cp`, `debug`, `proxy` and `top`: requests for running pods,
+//! forwarded to the physical cluster that runs them.
 //!
 //! ```text
 //!   client ─► Holon: authorized, the pod exists ─► target: where it runs ─► tunnel ─► the physical cluster's API ─► kubelet
 //!          ◄──────────────────── bytes, both ways, not read by Holon ────────────────────►
 //! ```
 //!
-//! The physical cluster sees the identity of its syncer. A stream ends when the client loses its access, which the API server
-//! watches, and when the tunnel closes.
+//! The physical cluster sees the identity of its syncer. A stream ends when the client loses its access, which the API
+//! server watches, and when the tunnel closes.
 
 mod metrics;
 mod target;
@@ -21,7 +21,7 @@ use api::metrics::METRICS;
 use api::names::{GROUP, SYNCER_ACCOUNT};
 use apiserver::authn::credential::Credential;
 use apiserver::authn::identity::Identity;
-use apiserver::endpoints::connect::{Connect, Part, Upgrade, Wish};
+use apiserver::endpoints::connect::{Connect, ConnectRequest, Part, Upgrade};
 use apiserver::http::body::{Body, Broken, whole};
 use bytes::Bytes;
 use controller::remote::Remote;
@@ -45,13 +45,13 @@ use tunnel::{
 
 use self::target::{StreamTarget, UserPod};
 
-/// Forwards requests for running pods. It answers for subresources that the API server cannot answer itself.
+/// Forwards requests for running pods: it serves the subresources that the API server cannot answer itself.
 #[derive(Default)]
 pub(crate) struct PodStreams {
     tunnels: Tunnels,
     /// Upgraded connections, and the tunnels that syncers dialled.
     tasks: StreamTasks,
-    /// A client that reads mailboxes, while this server looks after physical clusters.
+    /// A client that reads mailboxes, while this server runs the fleet.
     server: Arc<Mutex<Option<Remote>>>,
 }
 
@@ -65,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a client is told when a tunnel cannot carry its request.
+/// Returns the Status for a request that a tunnel cannot carry.
 fn status(error: TunnelError) -> Status {
     match error {
         TunnelError::TooManyStreams => Status::too_many_requests(error.to_string(), 1),
@@ -87,47 +87,47 @@ impl PodStreams {
         opened
     }
 
-    /// Sets or removes the client that reads mailboxes.
+    /// Sets or removes the client for mailboxes.
     pub(crate) fn set_server(&self, server: Option<Remote>) {
         *lock(&self.server) = server;
     }
 
-    async fn forward(&self, wish: Wish) -> Result<Response<Body>, Status> {
-        if wish.part == TUNNEL_SUBRESOURCE {
-            return self.accept_tunnel(wish);
+    async fn forward(&self, request: ConnectRequest) -> Result<Response<Body>, Status> {
+        if request.part == TUNNEL_SUBRESOURCE {
+            return self.accept_tunnel(request);
         }
         let server = lock(&self.server).clone();
-        if wish.group == METRICS.0 && self.tunnels.get(wish.cluster).is_err() {
-            let query = top::MetricsQuery::of(&wish)?;
-            drop(wish);
+        if request.group == METRICS.0 && self.tunnels.get(request.cluster).is_err() {
+            let query = top::MetricsQuery::of(&request)?;
+            drop(request);
             return top::answer(&self.tunnels, server.ok_or_else(target::no_server)?, query).await;
         }
-        let target = match UserPod::of(&wish) {
+        let target = match UserPod::of(&request) {
             Some(pod) => pod.find(&self.tunnels.mailboxes(), server).await?,
             None => {
-                let target = StreamTarget::of(&wish)?;
+                let target = StreamTarget::of(&request)?;
                 target.verify(server).await?;
                 target
             }
         };
         let connection = self.tunnels.get(target.mailbox).map_err(status)?;
-        // Kept until the last byte has been passed on.
+        // Held until the last byte has been copied.
         let permit = connection.acquire_stream().map_err(status)?;
-        let protocol = wish.upgrade.as_ref().and_then(|_| wish.headers.get(UPGRADE).cloned());
-        let request = downstream_request(&wish, &target)?;
-        let response = connection.send(request, protocol.as_ref()).await.map_err(status)?;
-        match (response.status(), wish.upgrade, protocol) {
+        let protocol = request.upgrade.as_ref().and_then(|_| request.headers.get(UPGRADE).cloned());
+        let downstream = downstream_request(&request, &target)?;
+        let response = connection.send(downstream, protocol.as_ref()).await.map_err(status)?;
+        match (response.status(), request.upgrade, protocol) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(client), Some(protocol)) => {
-                Ok(self.upgrade(client, response, &wish.part, protocol, permit))
+                Ok(self.upgrade(client, response, &request.part, protocol, permit))
             }
             (StatusCode::SWITCHING_PROTOCOLS, ..) => Err(Status::unavailable(
                 "the physical cluster upgraded the connection although the client did not ask for it",
             )),
-            _ => Ok(stream_response(response, &wish.part, &target, permit)),
+            _ => Ok(stream_response(response, &request.part, &target, permit)),
         }
     }
 
-    /// Answers that the connection is upgraded, and copies bytes both ways.
+    /// Responds that the connection is upgraded, and copies bytes both ways.
     fn upgrade(
         &self,
         client: Upgrade,
@@ -146,17 +146,17 @@ impl PodStreams {
     }
 
     /// Accepts the tunnel that a syncer dials.
-    fn accept_tunnel(&self, wish: Wish) -> Result<Response<Body>, Status> {
-        if !is_syncer(&wish.identity, wish.cluster) {
+    fn accept_tunnel(&self, request: ConnectRequest) -> Result<Response<Body>, Status> {
+        if !is_syncer(&request.identity, request.cluster) {
             return Err(Status::bad_request(
                 "only the syncer of the mailbox may open a tunnel, with the token of its service account",
             ));
         }
-        let protocol = wish.headers.get(UPGRADE).filter(|protocol| *protocol == PROTOCOL).cloned();
-        let (Some(upgrade), Some(protocol)) = (wish.upgrade, protocol) else {
+        let protocol = request.headers.get(UPGRADE).filter(|protocol| *protocol == PROTOCOL).cloned();
+        let (Some(upgrade), Some(protocol)) = (request.upgrade, protocol) else {
             return Err(Status::bad_request(format!("a tunnel needs the header Upgrade: {PROTOCOL}")));
         };
-        let (tunnels, server, mailbox) = (self.tunnels.clone(), self.server.clone(), wish.cluster);
+        let (tunnels, server, mailbox) = (self.tunnels.clone(), self.server.clone(), request.cluster);
         self.tasks.spawn(async move {
             let served = async {
                 let (dialed, connection) = DialedConnection::open(upgrade.open().await?).await?;
@@ -191,19 +191,20 @@ impl Connect for PodStreams {
     }
 
     fn runs(&self, cluster: Id, who: &Identity, object: &Value) -> bool {
-        // A controller that projects a pod writes the pod's subresources here, as they are downstream.
+        // A controller that projects a pod writes the subresources of the projection in this store, as they are
+        // downstream.
         let projects = who.has_controller_role() || crate::authz::reserved::is_syncer_of(who, cluster);
         let is_connected = || target::is_projection_for_user(object) || self.tunnels.get(cluster).is_ok();
         !projects && target::runs_downstream(object) && is_connected()
     }
 
-    fn connect(&self, wish: Wish) -> Boxed<'_, Result<Response<Body>, Status>> {
-        Box::pin(self.forward(wish))
+    fn connect(&self, request: ConnectRequest) -> Boxed<'_, Result<Response<Body>, Status>> {
+        Box::pin(self.forward(request))
     }
 }
 
-/// Whether the caller is the service account of a mailbox's syncer, proved by a token. Impersonation does not count: an
-/// administrator who impersonates the syncer would be the physical cluster to every client.
+/// Returns whether the caller is the service account of a mailbox's syncer, proved by a token. Impersonation does not
+/// count: an administrator who impersonates the syncer would act as the physical cluster towards every client.
 fn is_syncer(identity: &Identity, mailbox: Id) -> bool {
     let Identity::User(user) = identity else { return false };
     let name = format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}");
@@ -212,25 +213,25 @@ fn is_syncer(identity: &Identity, mailbox: Id) -> bool {
         && matches!(user.credential, Credential::ServiceAccount(_))
 }
 
-/// The request as the physical cluster gets it.
-fn downstream_request(wish: &Wish, target: &StreamTarget) -> Result<Request<Bytes>, Status> {
-    if wish.group == METRICS.0 && wish.method != Method::GET {
+/// Returns the request that is sent to the physical cluster.
+fn downstream_request(request: &ConnectRequest, target: &StreamTarget) -> Result<Request<Bytes>, Status> {
+    if request.group == METRICS.0 && request.method != Method::GET {
         return Err(Status::wrong_method());
     }
     let query: String = form_urlencoded::Serializer::new(String::new())
-        .extend_pairs(wish.query.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        .extend_pairs(request.query.iter().map(|(name, value)| (name.as_str(), value.as_str())))
         .finish();
     let separator = if query.is_empty() { "" } else { "?" };
-    let uri = format!("{}{}{separator}{query}", target.path, wish.rest);
-    let request = Request::builder().method(wish.method.clone()).uri(uri).body(wish.body.clone());
-    let mut request = request.map_err(|error| Status::bad_request(error.to_string()))?;
-    let passes = |name: &str| is_request_header_forwarded(&wish.part, name);
-    copy_headers(&wish.headers, request.headers_mut(), passes);
-    Ok(request)
+    let uri = format!("{}{}{separator}{query}", target.path, request.rest);
+    let downstream = Request::builder().method(request.method.clone()).uri(uri).body(request.body.clone());
+    let mut downstream = downstream.map_err(|error| Status::bad_request(error.to_string()))?;
+    let passes = |name: &str| is_request_header_forwarded(&request.part, name);
+    copy_headers(&request.headers, downstream.headers_mut(), passes);
+    Ok(downstream)
 }
 
-/// Streams the response. If the physical cluster or the tunnel breaks it off, it breaks off here too: a client that saved
-/// half a log would otherwise take it for all of it.
+/// Streams the response. If the physical cluster or the tunnel breaks it off, this response breaks off too: a client
+/// that saved half a log would otherwise take it for complete.
 fn stream_response(
     response: Response<ResponseBody>,
     subresource: &str,
@@ -254,7 +255,7 @@ fn stream_response(
     *streamed.status_mut() = head.status;
     let passes = |name: &str| is_response_header_forwarded(subresource, name);
     copy_headers(&head.headers, streamed.headers_mut(), passes);
-    // A redirect names the path of the physical cluster; the client needs the path here.
+    // A redirect contains a path of the physical cluster; the client needs the path in this server.
     let location = head.headers.get(LOCATION).and_then(|location| target.client_location(location));
     if let Some(location) = location {
         streamed.headers_mut().insert(LOCATION, location);

@@ -6,7 +6,7 @@
 //!                      every 10 s ──────┘
 //! ```
 //!
-//! Physical clusters are reconciled one by one, and each by itself: their number does not change the cost of one.
+//! Physical clusters are reconciled one at a time, so the cost of one does not depend on their number.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -36,13 +36,13 @@ use tunnel::OpenTunnel;
 use super::{FleetContext, RESTART_DELAY};
 use crate::clients;
 
-/// How often a Secret is read again.
+/// How often a Secret is read again, because no watch reports its changes.
 const RECONCILE_EVERY: Duration = Duration::from_secs(10);
 /// How long a syncer may take to finish its writes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// What to do about a Secret that cannot be used.
-const ADVICE: &str = "`holon join` makes one that can be used";
+/// The advice in the error about an unusable Secret.
+const ADVICE: &str = "run `holon join` to write a usable one";
 
 /// The syncers of this server, by the key of their PhysicalCluster.
 pub(super) struct Syncers<'a> {
@@ -63,7 +63,7 @@ struct SyncerFailure {
 struct RunningSyncer {
     kubeconfig: String,
     mailbox: Id,
-    /// Dropping it stops the syncer, which finishes its writes first. Until then no other is started.
+    /// Dropping this stops the syncer, which finishes its writes first. Until then no other one is started.
     running_until_dropped: Option<(OpenTunnel, Tasks)>,
     started: Instant,
 }
@@ -74,7 +74,7 @@ impl<'a> Syncers<'a> {
         Syncers { context, server, running, failed, tasks: KeyedTasks::default() }
     }
 
-    /// Reconciles physical clusters, for as long as it is polled.
+    /// Reconciles physical clusters while it is polled.
     pub(super) async fn run(&mut self, fleet: &Fleet, changed: &Queue<Key>) -> Infallible {
         let mut cleanup = tokio::time::interval(RECONCILE_EVERY);
         loop {
@@ -104,7 +104,7 @@ impl<'a> Syncers<'a> {
         }
     }
 
-    /// Why the last syncer failed, unless the current one has run for a while.
+    /// Returns why the last syncer failed, unless the current one has run for a while.
     fn failure(&mut self, key: &Key) -> Option<&SyncerFailure> {
         let lives = |syncer: &RunningSyncer| {
             syncer.running_until_dropped.is_some() && syncer.started.elapsed() >= RESTART_DELAY
@@ -115,7 +115,7 @@ impl<'a> Syncers<'a> {
         self.failed.get(key)
     }
 
-    /// Starts or stops the syncer of a physical cluster, and reports why it cannot.
+    /// Starts or stops the syncer of a physical cluster. If it cannot start, reports the reason.
     async fn reconcile(&mut self, fleet: &Fleet, key: &Key) -> Outcome {
         let member = fleet.member(key);
         let Some((member, mailbox, secret)) = member.as_ref().and_then(push_target) else {
@@ -141,7 +141,7 @@ impl<'a> Syncers<'a> {
         Outcome::RequeueAfter(RECONCILE_EVERY)
     }
 
-    /// Stops a syncer, which finishes its writes.
+    /// Stops a syncer, which finishes its writes first.
     fn stop(&mut self, key: &Key) {
         if let Some(syncer) = self.running.get_mut(key) {
             syncer.running_until_dropped = None;
@@ -181,7 +181,7 @@ impl<'a> Syncers<'a> {
         {
             return Ok(());
         }
-        // Checked before a working syncer is stopped.
+        // Checks the kubeconfig before it stops a working syncer.
         let clients = clients(&kubeconfig).await.map_err(|error| {
             let SecretReference { namespace, name, key } = secret;
             let message = format!("{key} of Secret {namespace}/{name} cannot be used: {error}; {ADVICE}");
@@ -190,7 +190,7 @@ impl<'a> Syncers<'a> {
         let waits = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < RESTART_DELAY);
         match self.running.contains_key(key) {
             true => self.stop(key),
-            // The requeue is soon enough.
+            // The old syncer still stops; the next requeue starts the new one.
             false if waits => {}
             false => self.start(key, mailbox, kubeconfig, clients),
         }
@@ -232,10 +232,10 @@ impl<'a> Syncers<'a> {
         let data = found["data"][key].as_str();
         let data = data.with_context(|| format!("Secret {namespace}/{name} has no {key}; {ADVICE}"))?;
         let text = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        text.with_context(|| format!("{key} of Secret {namespace}/{name} is no text; {ADVICE}"))
+        text.with_context(|| format!("{key} of Secret {namespace}/{name} is not valid UTF-8; {ADVICE}"))
     }
 
-    /// Removes the state of mailboxes that are gone. A mailbox whose record cannot be read is not gone.
+    /// Removes the state of deleted mailboxes. A mailbox whose record cannot be read counts as existing.
     async fn remove_stale_state(&self) {
         // A stopping syncer may still write.
         let used: HashSet<Id> = self.running.values().map(|syncer| syncer.mailbox).collect();
@@ -248,7 +248,7 @@ impl<'a> Syncers<'a> {
                 continue;
             }
             if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-                tracing::warn!(%error, mailbox = %id, "cannot remove the state of a mailbox that is gone");
+                tracing::warn!(%error, mailbox = %id, "cannot remove the state of a deleted mailbox");
             }
         }
     }
@@ -262,7 +262,7 @@ impl<'a> Syncers<'a> {
     }
 }
 
-/// The mailbox and the Secret of a physical cluster that the server connects to.
+/// Returns the mailbox and the Secret of a physical cluster that the server connects to.
 fn push_target(member: &FleetMember) -> Option<(&FleetMember, Id, &SecretReference)> {
     let Connection::Push(push) = &member.object.spec.connection else { return None };
     let mailbox = member.mailbox.filter(|_| !is_forgotten(&member.object))?;
@@ -272,13 +272,13 @@ fn push_target(member: &FleetMember) -> Option<(&FleetMember, Id, &SecretReferen
     (reported == mailbox.to_string()).then_some((member, mailbox, &push.secret_ref))
 }
 
-/// The clients of a physical cluster: for its syncer, and for streams to pods.
+/// Returns the clients of a physical cluster: for its syncer, and for streams to pods.
 async fn clients(kubeconfig: &str) -> Result<(Client, Client)> {
     let config = clients::config(kubeconfig).await?;
     Ok((clients::multiplexed(config.clone())?, clients::single_use(config)?))
 }
 
-/// The service account of the syncer of a mailbox.
+/// Returns the service account of the syncer of a mailbox.
 fn account(mailbox: Id) -> Identity {
     Identity::known(User {
         name: format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}"),

@@ -1,11 +1,11 @@
 //! The limit on file descriptors, raised as far as the system allows.
 //!
-//! Every connection takes one. Shells start programs with a limit of 1,024 for the sake of select(2), which this
-//! process does not use; a server has more clients than that.
+//! Every connection takes one. Shells start programs with a limit of 1,024 because of select(2), which this process
+//! does not use; a server has more clients than that.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Without a hard limit: the default maximum of Linux.
+/// The limit if there is no hard limit: the default maximum of Linux.
 const UNLIMITED: u64 = 1 << 20;
 
 /// Raises the soft limit to the hard one.

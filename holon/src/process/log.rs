@@ -6,14 +6,15 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// Always off: fjall returns as errors what it also logs.
+/// These modules are always off: fjall also returns as errors what it logs.
 const QUIET: &str = "fjall=off,lsm_tree=off";
 /// The environment variable with the filter, if the command line has none.
 const VARIABLE: &str = "HOLON_LOG";
 
 #[derive(Args)]
 pub(crate) struct Log {
-    /// The log filter: a level, or levels by module, for example `info,apiserver=debug` [default: HOLON_LOG, or info, or warn for `dev`]
+    /// The log filter: a level, or levels by module, for example `info,apiserver=debug` [default: $HOLON_LOG, else
+    /// `info`; `warn` for `dev`]
     #[arg(long, global = true, value_name = "FILTER")]
     log_level: Option<String>,
     /// The log format

@@ -41,30 +41,31 @@ pub(crate) struct Credential {
     pub(crate) made: u64,
     /// The certificate authority of the server, as PEM.
     pub(crate) authority: String,
-    /// The server refuses it, and not because it expired: nothing is enforced.
+    /// Whether the server rejects it for another reason than its expiry. Then the syncer enforces nothing.
     #[serde(default)]
     pub(crate) is_fenced: bool,
 }
 
 impl Credential {
-    /// Whether its token has reached an age. A token from the future has an unknown age: the clock was set back.
+    /// Returns whether its token has reached an age. A token from the future has an unknown age, because the clock was
+    /// set back, and counts as old.
     pub(crate) fn is_older_than(&self, age: Duration, now: u64) -> bool {
         now.checked_sub(self.made).is_none_or(|seconds| Duration::from_secs(seconds) >= age)
     }
 }
 
-/// Seconds since 1970, compared only with our own.
+/// Returns the seconds since 1970. They are compared only with times of this same clock.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The credential to use: the newest of this ticket, or else the newest for the same mailbox.
+/// Returns the credential to use: the newest of this ticket, or else the newest for the same mailbox.
 pub(crate) fn newest(found: Vec<Credential>, ticket: &str, mailbox: &str) -> Option<Credential> {
     let fits = found.into_iter().filter(|one| one.mailbox == mailbox);
     fits.max_by_key(|one| (one.ticket == ticket, one.made, one.is_revoked))
 }
 
-/// Where a credential is stored.
+/// The places where a credential is stored.
 #[derive(Clone)]
 pub(crate) struct CredentialStore {
     directory: PathBuf,
@@ -77,7 +78,7 @@ impl CredentialStore {
         CredentialStore { directory: directory.to_owned(), downstream, namespace: namespace.to_owned() }
     }
 
-    /// The file with the token alone, for clients that reload it.
+    /// Returns the file with the token alone, for clients that reload it.
     pub(crate) fn token_file(&self) -> PathBuf {
         self.directory.join(TOKEN_FILE)
     }
@@ -95,7 +96,7 @@ impl CredentialStore {
         }
     }
 
-    /// The credential in the Secret, if it exists and may be read.
+    /// Returns the credential in the Secret, if it exists and may be read.
     pub(crate) async fn read_secret(&self) -> Result<Option<Credential>, CallError> {
         let kind = secrets();
         let found = match self.downstream.get(Place::new(&kind, &self.namespace, CREDENTIAL_SECRET)).await {
@@ -126,7 +127,7 @@ impl CredentialStore {
             .patch(Place::new(&kind, &self.namespace, CREDENTIAL_SECRET), apply, &object)
             .await
         {
-            // A syncer that runs elsewhere has no namespace there, and a disk that stays.
+            // A syncer that runs elsewhere has no namespace in the physical cluster, but it has a disk that persists.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) if error.code() == 403 => {
                 tracing::warn!(%error, "the syncer may not store its credential in the physical cluster: a new pod will need a new ticket");

@@ -1,4 +1,4 @@
-//! The manifest of a syncer, which is applied in its physical cluster.
+//! The manifest of a syncer, which an administrator applies in its physical cluster.
 
 use anyhow::Result;
 use api::names::SEAT_OF;
@@ -12,7 +12,7 @@ pub(crate) const SYNCER_NAMESPACE: &str = "holon-syncer";
 pub(super) const CREDENTIAL_SECRET: &str = "holon-syncer-credential";
 /// Annotation of the pod template: the id of the ticket, so that a new ticket starts a new pod.
 const TICKET: &str = "holon.dev/ticket";
-/// Where the ticket and the state key are mounted.
+/// The directory in which the ticket and the state key are mounted.
 const SECRETS: &str = "/var/run/holon";
 /// Key of the Secret: the URL of the proxy.
 const PROXY: &str = "proxy";
@@ -29,7 +29,7 @@ pub(crate) struct SyncerManifest<'a> {
 }
 
 impl SyncerManifest<'_> {
-    /// The objects to apply, for a ticket.
+    /// Returns the objects to apply, for a ticket.
     pub(crate) fn objects(&self, ticket: &Ticket) -> Result<Vec<Value>> {
         let metadata = json!({ "name": SYNCER_NAMESPACE, "namespace": SYNCER_NAMESPACE });
         let labels = json!({ "app": SYNCER_NAMESPACE });

@@ -1,11 +1,11 @@
-//! Renewing the credential of a pull syncer, beside the syncer itself. Each round checks:
+//! Renews the credential of a pull syncer while the syncer runs. Each round checks:
 //!
 //! ```text
-//!   a new ticket?               ──► start again with it
-//!   credential refused?         ──► log what to do; unless it has expired, enforce nothing
-//!   dismissed?                  ──► uninstall, and end
-//!   another authority?          ──► trust it, and start again
-//!   half of the lifetime over?  ──► renew the token
+//!   a new ticket?                ──► restart with it
+//!   credential rejected?         ──► log what to do; unless it has expired, enforce nothing
+//!   physical cluster removed?    ──► uninstall, and end
+//!   another authority?           ──► trust it, and restart
+//!   half of the lifetime over?   ──► renew the token
 //! ```
 
 use std::path::PathBuf;
@@ -26,25 +26,25 @@ use super::uninstall::uninstall;
 
 /// As often as a syncer reports.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// Long enough to be disconnected for a night, short enough to be of little use to a thief.
+/// Long enough for a night without a connection, short enough to limit the use of a stolen token.
 pub(crate) const TOKEN_SECONDS: u64 = 24 * 60 * 60;
-/// How many refusals in a row count.
+/// How many rejections in a row count, because one alone may be temporary.
 const REFUSALS_MIN: u32 = 2;
-/// The refusal is logged again after this many rounds: ten minutes.
+/// A rejection is logged again after this many rounds: ten minutes.
 const LOG_EVERY_ROUNDS: u32 = 60;
 /// The reason of a Status with code 401.
 const UNAUTHORIZED: &str = "Unauthorized";
 /// The ConfigMap with the server's certificate authority, in every namespace.
 const AUTHORITY_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Why a syncer stops.
+/// The reason why a syncer stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncerEnd {
     /// A signal to stop.
     Signalled,
-    /// To start again with another ticket, authority or credential.
+    /// It restarts with another ticket, authority or credential.
     StartAgain,
-    /// Its physical cluster has left, and it is uninstalled.
+    /// Its physical cluster was removed, and the syncer has uninstalled itself.
     Uninstalled,
 }
 
@@ -56,24 +56,25 @@ pub(crate) struct CredentialRenewal {
     pub(crate) ticket: Ticket,
     /// The file of the ticket.
     pub(crate) file: PathBuf,
-    /// The ticket could not be exchanged, because the server did not answer.
+    /// Whether the ticket could not be exchanged yet, because the server did not answer.
     pub(crate) is_exchange_pending: bool,
     pub(crate) is_stored: bool,
     pub(crate) renew_after: Duration,
-    /// Refusals in a row.
+    /// Rejections in a row.
     pub(crate) refusals: u32,
 }
 
-/// Why the server refuses the credential.
+/// Why the server rejects the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RefusalReason {
     /// The token has expired.
     Expired,
-    /// The mailbox is gone, or its service account or keys were replaced.
+    /// The mailbox was deleted, or its service account or keys were replaced.
     Unknown,
 }
 
-/// A proxy or a login portal may answer `401` too. Only a Status with the reason Unauthorized comes from the server.
+/// Returns why the server rejects the credential. A proxy or a login portal may answer `401` too: only a Status with
+/// the reason Unauthorized comes from the server.
 fn refusal(error: &CallError) -> Option<RefusalReason> {
     match error {
         CallError::Refused { code: 401, reason, message } if reason == UNAUTHORIZED => {
@@ -84,7 +85,7 @@ fn refusal(error: &CallError) -> Option<RefusalReason> {
 }
 
 impl CredentialRenewal {
-    /// Runs until told to stop, and sends once why the syncer should stop.
+    /// Runs until `stop`, and sends once why the syncer should stop.
     pub(crate) async fn run(
         mut self,
         end: oneshot::Sender<SyncerEnd>,
@@ -155,10 +156,10 @@ impl CredentialRenewal {
         Ok(None)
     }
 
-    /// The server refuses the credential. If the token has expired, the last desired state stays enforced: it was not
-    /// withdrawn. Otherwise the physical cluster was removed.
+    /// Handles a rejected credential. If the token has expired, the last desired state stays enforced, because it was
+    /// not withdrawn. Otherwise the physical cluster was removed.
     async fn refused(&mut self, refusal: RefusalReason) -> Result<Option<SyncerEnd>> {
-        // A pending ticket may change that.
+        // A pending ticket may bring a valid credential.
         if self.is_exchange_pending {
             return Ok(Some(SyncerEnd::StartAgain));
         }
@@ -183,7 +184,7 @@ impl CredentialRenewal {
         Ok(None)
     }
 
-    /// Whether the server's certificate authority changed. During a rotation both are trusted.
+    /// Returns whether the server's certificate authority changed. During a rotation both are trusted.
     async fn update_authority(&mut self) -> Result<bool> {
         let maps = Kind::new("", "v1", "configmaps", "ConfigMap", true);
         let found = self.mailbox.get(Place::new(&maps, NAMESPACE, AUTHORITY_CONFIG_MAP)).await?;
@@ -208,7 +209,7 @@ impl CredentialRenewal {
             self.credentials.store(&self.credential).await?;
             self.is_stored = true;
         }
-        // Only now: a pod that ends before its credential is stored needs the ticket again.
+        // Revoked only now: a pod that ends before its credential is stored needs the ticket again.
         if !self.credential.is_revoked {
             Ticket::revoke(&self.credential.ticket, &self.mailbox)
                 .await

@@ -1,7 +1,7 @@
 //! The ticket with which a pull syncer starts.
 //!
 //! A ticket has a token that is bound to a Secret in the mailbox. After the exchange the syncer deletes the Secret,
-//! which revokes the token. The uid of the Secret is the id of the ticket, and no secret itself.
+//! which revokes the token. The uid of the Secret is the id of the ticket and not confidential.
 
 use anyhow::{Context, Result};
 use api::names::SYNCER_ACCOUNT;
@@ -12,10 +12,10 @@ use serde_json::json;
 
 /// The namespace of the service account and the Secret, in the mailbox.
 pub(super) const NAMESPACE: &str = "kube-system";
-/// A manifest is applied on the day it is printed.
+/// A day: a manifest is usually applied on the day it is printed.
 const TICKET_SECONDS: u64 = 24 * 60 * 60;
 
-/// What a syncer needs to reach its mailbox.
+/// The data with which a syncer reaches its mailbox.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ticket {
@@ -28,14 +28,14 @@ pub(crate) struct Ticket {
     pub(crate) server: String,
     /// The certificate authority of the server, as PEM.
     pub(crate) authority: String,
-    /// More certificate authorities to trust, as PEM: of a TLS terminator in front of the server, or of a proxy.
+    /// Additional certificate authorities to trust, as PEM: of a TLS terminator in front of the server, or of a proxy.
     #[serde(default, rename = "alsoTrusted")]
     pub(crate) extra_authorities: String,
     pub(crate) token: String,
 }
 
 impl Ticket {
-    /// Makes a ticket for the mailbox of a physical cluster, and revokes earlier ones.
+    /// Creates a ticket for the mailbox of a physical cluster, and revokes earlier ones.
     pub(crate) async fn make(
         mailbox: &Remote,
         name: &str,
@@ -58,7 +58,7 @@ impl Ticket {
         Ok(Ticket { id, name, mailbox, server, authority, extra_authorities, token })
     }
 
-    /// Revokes a ticket. One that was made since stays valid.
+    /// Revokes a ticket. A ticket that was created since stays valid.
     pub(super) async fn revoke(id: &str, mailbox: &Remote) -> Result<()> {
         let secrets = Kind::new("", "v1", "secrets", "Secret", true);
         mailbox.delete(Place::new(&secrets, NAMESPACE, SYNCER_ACCOUNT), id).await?;

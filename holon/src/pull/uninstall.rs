@@ -1,4 +1,4 @@
-//! Uninstalling a syncer, when its physical cluster has left.
+//! Uninstalls a syncer after its physical cluster was removed.
 
 use anyhow::{Context, Result};
 use api::names::SEAT_OF;
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::manifest::SYNCER_NAMESPACE;
 
-/// Deletes the namespace with everything in it, and the ClusterRoleBinding through an owner reference to the
-/// namespace: without that right, the syncer could delete nothing any more. A namespace that was not made for this
-/// mailbox stays.
+/// Deletes the namespace with everything in it. The ClusterRoleBinding goes with it through an owner reference: if the
+/// syncer deleted the binding first, it would lose the right to delete anything else. A namespace that was not created
+/// for this mailbox stays.
 pub(super) async fn uninstall(downstream: &Remote, mailbox: &str) -> Result<()> {
     let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
     let place = Place::new(&namespaces, "", SYNCER_NAMESPACE);

@@ -13,7 +13,7 @@ pub(crate) struct Advertised {
     pub(crate) port: u16,
 }
 
-/// The value of --advertise-address. Without a port it means the one the server listens on.
+/// The value of --advertise-address. Without a port it means the port on which the server listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct AdvertiseAddress {
     host: String,
@@ -44,7 +44,7 @@ impl FromStr for AdvertiseAddress {
 }
 
 impl Advertised {
-    /// The advertised address of a server that listens on `listens`.
+    /// Returns the advertised address of a server that listens on `listens`.
     pub(crate) fn new(written: Option<&AdvertiseAddress>, listens: SocketAddr) -> Advertised {
         match written {
             Some(written) => {
@@ -54,12 +54,12 @@ impl Advertised {
         }
     }
 
-    /// The same as a socket address, unless the host is a name.
+    /// Returns the same as a socket address, unless the host is a name.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.host.parse().ok().map(|host: IpAddr| SocketAddr::new(host, self.port))
     }
 
-    /// Whether clients can use it: 0.0.0.0 and :: are no destinations.
+    /// Returns whether clients can connect to it: 0.0.0.0 and :: are no destinations.
     pub(crate) fn is_specified(&self) -> bool {
         self.address().is_none_or(|address| !address.ip().is_unspecified())
     }

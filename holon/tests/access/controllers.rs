@@ -1,4 +1,5 @@
-//! Holon's own controllers ask as every client does: what they did is in the audit log, and they did no more than they say.
+//! Holon's own controllers send requests like every client: the audit log shows their requests, and that they stay
+//! within their roles.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +47,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     for name in ["fleet", "splitter"] {
         assert!(!of(name).is_empty(), "{name} did nothing");
     }
-    // In a namespace that goes nothing is made any more, whoever asks: what was under way then is refused.
+    // A create in a terminating namespace is rejected, whoever sends it, so requests that were in flight then may fail.
     let came_late = |at: usize, line: &Value| {
         let is_there = line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with("shop"));
         at >= so_far && line["verb"] == "create" && is_there
@@ -55,7 +56,8 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     let refused = lines.iter().enumerate().filter(|(_, line)| is_ours(line) && line["decision"] != "allow");
     let refused: Vec<_> = refused.filter(|(at, line)| !came_late(*at, line)).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    // In a user's logical cluster it leaves what it found out, and nothing of the user's is another.
+    // In a user's logical cluster the splitter writes Distributions, statuses, namespace metadata and tokens, and none
+    // of the user's own objects.
     let here = of("splitter").into_iter().filter(|line| line["cluster"] == "root:team-a");
     let done: BTreeSet<String> = here
         .map(|line| {
@@ -88,7 +90,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     }
     let elsewhere = |line: &&Value| {
         let cluster = line["cluster"].as_str().unwrap_or_default();
-        // In the root it asks who may use a physical cluster, and marks one that is used.
+        // In the root it checks who may use a physical cluster, and marks a used one with a finalizer.
         let of_cluster =
             ["subjectaccessreviews", "physicalclusters"].map(Value::from).contains(&line["resource"]);
         !matches!(cluster, "root:team-a" | "root:mailbox-east") && !of_cluster
@@ -97,7 +99,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     assert!(elsewhere.is_empty(), "{elsewhere:#?}");
 }
 
-/// Nobody is let in by calling himself what a controller is called.
+/// A user with the name of a controller has no rights of a controller.
 #[test]
 fn a_name_is_no_mandate() {
     let dir = tempfile::tempdir().unwrap();

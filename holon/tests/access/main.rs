@@ -1,5 +1,5 @@
-//! Who reaches what once things run elsewhere: pods their logical cluster, logical clusters physical ones, and Holon's own
-//! controllers no more than they need. The built binary, and stand-ins it reaches over TLS.
+//! Access between clusters: of pods to their logical cluster, of logical clusters to physical ones, and of Holon's own
+//! controllers, which have only the rights they need. Uses the built binary, and stand-ins that it reaches over TLS.
 
 #[path = "../common/client.rs"]
 mod client;
@@ -23,10 +23,10 @@ use tokio::runtime::Runtime;
 
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 const LOGICAL: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
-/// Everything is done within moments; a machine that is busy takes longer.
+/// How long a wait may take. Everything takes moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A server, and physical clusters it is connected to.
+/// A server and the physical clusters it connects to.
 struct World {
     server: Server,
     admin: Client,
@@ -57,7 +57,7 @@ impl World {
         world
     }
 
-    /// As `holon join` does it.
+    /// Registers a physical cluster as `holon join` does.
     fn join(&self, name: &str, standin: &Standin) {
         let kubeconfig = STANDARD.encode(standin.kubeconfig().unwrap());
         let secret = json!({ "metadata": { "name": name }, "data": { "kubeconfig": kubeconfig } });
@@ -77,7 +77,7 @@ impl World {
         conditions.iter().any(|said| said["type"] == "Ready" && said["status"] == "True")
     }
 
-    /// Makes a logical cluster in the root, and says where it is.
+    /// Creates a logical cluster in the root and returns its path.
     fn cluster(&self, name: &str) -> String {
         self.make(LOGICAL, &json!({ "metadata": { "name": name } }));
         format!("/clusters/root:{name}")
@@ -94,7 +94,7 @@ impl World {
         self.admin.get(path).json()
     }
 
-    /// Asks a physical cluster itself.
+    /// Reads from a physical cluster directly.
     fn below(&self, cluster: &str, path: &str) -> Value {
         let (_, standin) = self.below.iter().find(|(name, _)| name == cluster).expect("it was started");
         let request = http::Request::get(path).body(Vec::new()).unwrap();
@@ -102,7 +102,7 @@ impl World {
         self.runtime.block_on(asked).unwrap_or_default()
     }
 
-    /// Everything of a kind on a physical cluster that was put there.
+    /// Returns all placed objects of a kind on a physical cluster.
     fn placed(&self, cluster: &str, path: &str) -> Vec<Value> {
         let list = self.below(cluster, &format!("{path}?labelSelector=holon.dev%2Fplaced%3Dtrue"));
         list["items"].as_array().cloned().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! An operator at work: it brings a kind, and makes what objects of that kind ask for. It runs on a physical cluster, and all
-//! it knows is what a kubelet gives its pod; what it manages is in its logical cluster, and runs where that says.
+//! An operator: it defines a kind, and creates the objects that objects of that kind ask for. Its pod runs on a
+//! physical cluster with only what a kubelet provides; the objects it manages are in its logical cluster.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SHOPS: &str = "/apis/example.com/v1/namespaces/customers/shops";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/customers/deployments";
 
-/// What `make install` of an operator applies: its kind, and what it may do with it in all namespaces.
+/// Applies the manifests of `make install` of an operator: its kind, and a role for it in all namespaces.
 fn install(world: &World, cluster: &str) {
     let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
     let integer = json!({ "type": "integer" });
@@ -51,8 +51,8 @@ fn install(world: &World, cluster: &str) {
     make(&format!("{RBAC}/clusterrolebindings"), binding);
 }
 
-/// One pass of its loop over everything: a Deployment for each shop, and in each shop how many of it are ready. Returns how
-/// much it had to write.
+/// Runs one pass of its reconcile loop: a Deployment for each shop, and in each shop the number of ready replicas.
+/// Returns the number of writes.
 fn reconcile(client: &Client) -> usize {
     let found = client.get("/apis/example.com/v1/shops");
     assert_eq!(found.code, 200, "{}", found.body);
@@ -121,18 +121,18 @@ fn an_operator_brings_a_kind_and_makes_what_its_objects_ask_for() {
     let larger = json!({ "spec": { "shelves": 3 } });
     assert_eq!(world.admin.ask("PATCH", &corner, &larger).code, 200);
     world.until("three are", || has_ready(3) && pods() == 3);
-    // It comes to rest: nobody changes what it wrote.
+    // It reaches a steady state: no other controller changes what it wrote.
     world.until("there is nothing left to do", || reconcile(&client) == 0);
     assert_eq!(reconcile(&client), 0);
 
-    // It may do what its role says: with shops, not with kinds; here, and not elsewhere.
+    // It has the rights of its role only: for shops, not for definitions; in its own logical cluster, not in others.
     let kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     assert_eq!(client.get(kinds).code, 403);
     assert_eq!(client.ask("DELETE", SHOPS, &Value::Null).code, 403);
     assert_eq!(client.get(&format!("{theirs}{SHOPS}")).code, 404);
     assert_eq!(world.admin.get(&format!("{theirs}{SHOPS}")).code, 404, "they have no such kind");
 
-    // What was made for a shop goes with it.
+    // The objects of a shop are deleted with the shop.
     assert_eq!(world.admin.ask("DELETE", &corner, &Value::Null).code, 200);
     world
         .until("its Deployment goes", || world.admin.get(&format!("{ours}{DEPLOYMENTS}/corner")).code == 404);

@@ -1,5 +1,5 @@
-//! An operator, as kubebuilder makes them, applied to a logical cluster: its pods run elsewhere and manage the logical
-//! cluster, with what its roles allow and nothing else.
+//! An operator, as kubebuilder generates them, applied to a logical cluster: its pods run on a physical cluster and
+//! manage the logical cluster, with the rights of their roles and no others.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/operators";
 const SECRET: &str = "holon-api-access-manager";
 
-/// What `make deploy` of an operator applies.
+/// Applies the manifests of `make deploy` of an operator.
 pub(crate) fn apply(world: &World, cluster: &str) {
     let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
     make("/api/v1/namespaces", json!({ "metadata": { "name": "operators" } }));
@@ -47,7 +47,7 @@ pub(crate) fn apply(world: &World, cluster: &str) {
     make("/apis/apps/v1/namespaces/operators/deployments", deployment("manager", 1, pod));
 }
 
-/// What a process in the pod has around it.
+/// The environment of a process in the pod.
 pub(crate) struct Inside {
     host: String,
     port: String,
@@ -58,7 +58,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// As a kubelet would put it together, from nothing but what is on the physical cluster.
+    /// Builds the environment as a kubelet would, only from the objects on the physical cluster.
     pub(crate) fn of(world: &World, cluster: &str) -> Option<Inside> {
         let pods = world.below(cluster, "/api/v1/pods?labelSelector=app%3Dmanager");
         let pod = pods["items"].as_array()?.first()?.clone();
@@ -104,13 +104,13 @@ fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
     let maps = "/api/v1/namespaces/operators/configmaps";
     let made = client.ask("POST", maps, &json!({ "metadata": { "name": "made-by-it" } }));
     assert_eq!(made.code, 201, "{}", made.body);
-    // It is in the logical cluster, where its users look, and nowhere else.
+    // The object is created in the logical cluster, where its users look, and nowhere else.
     assert_eq!(world.admin.get(&format!("{ours}{maps}/made-by-it")).code, 200);
     assert_eq!(world.admin.get(&format!("{theirs}{maps}/made-by-it")).code, 404);
     let lease = json!({ "metadata": { "name": "lock" }, "spec": { "holderIdentity": "me" } });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
     assert_eq!(client.ask("POST", leases, &lease).code, 201);
-    // What its role does not say it may not do; and of others it knows nothing.
+    // It may do nothing beyond its role; and other logical clusters look as if they did not exist.
     for refused in
         ["/api/v1/namespaces/operators/secrets", "/api/v1/namespaces/default/configmaps", "/api/v1/nodes"]
     {
@@ -119,7 +119,7 @@ fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
     for unknown in ["/clusters/root", &*theirs, "/clusters/root:mailbox-east"] {
         assert_eq!(client.get(&format!("{unknown}{maps}")).code, 404, "{unknown}");
     }
-    // The roles are those of the logical cluster: what is taken away there is gone there.
+    // The roles of the logical cluster count: a binding deleted there takes effect at once.
     let path = format!("{ours}{RBAC}/rolebindings/manager");
     assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
     assert_eq!(client.get(maps).code, 403);
@@ -134,7 +134,7 @@ fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
     let first = Inside::of(&world, "east").unwrap();
     let there = first.secret["metadata"]["namespace"].as_str().unwrap().to_owned();
     let in_mailbox = format!("/clusters/root:mailbox-east/api/v1/namespaces/{there}/secrets/{SECRET}");
-    // Nobody waits for the time to come: it is said to have come.
+    // Instead of waiting, the test sets the renewal time to the past.
     let come = json!({ "metadata": { "annotations": { "holon.dev/renew-after": "2020-01-01T00:00:00Z" } } });
     assert_eq!(world.admin.ask("PATCH", &in_mailbox, &come).code, 200);
     let renewed = || Inside::of(&world, "east").filter(|inside| inside.token != first.token);
@@ -142,7 +142,7 @@ fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
     let maps = "/api/v1/namespaces/operators/configmaps";
     assert_eq!(renewed().unwrap().client().get(maps).code, 200);
     let second = renewed().unwrap();
-    // One that is deleted comes back.
+    // A deleted token Secret is created again.
     let uid = world.read(&in_mailbox)["metadata"]["uid"].clone();
     assert_eq!(world.admin.ask("DELETE", &in_mailbox, &Value::Null).code, 200);
     world.until("there is another", || {
@@ -150,7 +150,7 @@ fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
         now.code == 200 && now.json()["metadata"]["uid"] != uid
     });
 
-    // Another account of the same name is another: tokens of the first are worth nothing, so there is a new one.
+    // An account that was created again is another account: tokens of the first are invalid, so a new one is made.
     let accounts = format!("{ours}/api/v1/namespaces/operators/serviceaccounts");
     assert_eq!(world.admin.ask("DELETE", &format!("{accounts}/manager"), &Value::Null).code, 200);
     world.make(&accounts, &json!({ "metadata": { "name": "manager" } }));
@@ -166,7 +166,7 @@ fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
     world.until("nor is it below", || world.placed("east", "/api/v1/secrets").is_empty());
 }
 
-/// Many clusters are made safer by accounts that mount nothing unless a pod asks for it.
+/// Many clusters are hardened by accounts that mount no token unless a pod asks for it.
 #[test]
 fn pods_that_want_no_token_get_none() {
     let world = World::new(&["east"]);
@@ -184,7 +184,7 @@ fn pods_that_want_no_token_get_none() {
     let pod = &sent[0]["spec"]["template"]["spec"];
     assert_eq!((&pod["automountServiceAccountToken"], &pod["volumes"]), (&json!(false), &Value::Null));
     assert!(world.placed("east", "/api/v1/secrets").is_empty());
-    // One that asks for it has it, account or not.
+    // A pod that asks for a token gets one, whatever its account says.
     let pod = json!({ "containers": containers, "automountServiceAccountToken": true });
     world.make(&deployments, &deployment("api", 1, pod));
     world.until("it has a token", || world.placed("east", "/api/v1/secrets").len() == 1);
@@ -209,12 +209,12 @@ fn an_account_that_changes_its_mind_changes_its_pods() {
     world.until("its pod has all it needs again", || Inside::of(&world, "east").is_some());
 }
 
-/// The real thing: client-go finds the files and the variables where it always does, and elects a leader.
+/// A real program: client-go finds the files and the variables in their standard places, and elects a leader.
 #[test]
 fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     let test = "an_operator_in_go_elects_its_leader_in_its_logical_cluster";
     let Some(program) = peers::need(test, "client-go") else { return };
-    // The path of the files cannot be chosen, so the program runs where nobody else sees what is there.
+    // The path of the files is fixed, so the program runs in a mount namespace of its own.
     let alone = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
@@ -234,7 +234,7 @@ fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     put("token", &inside.token);
     put("ca.crt", &inside.authority);
     put("namespace", &inside.namespace);
-    // Whatever is there otherwise, such as /var/run being a link.
+    // Works also where /var/run is a symbolic link.
     let script = format!(
         "mount -t tmpfs none \"$(readlink -f /var/run)\"; mkdir -p {FOLDER}; cp \"$FILES\"/* {FOLDER}; exec \"$PROGRAM\" typed '' operators"
     );
@@ -249,7 +249,7 @@ fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     let said =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
     assert!(said.contains("\"renewals\":5"), "{said}");
-    // It goes on to make a Deployment, which its role does not allow: the logical cluster's roles apply.
+    // Then it tries to create a Deployment, which its role does not allow: the roles of the logical cluster apply.
     assert!(
         said.contains(
             "User \"system:serviceaccount:operators:manager\" cannot create resource \"deployments\""

@@ -1,4 +1,5 @@
-//! Several servers on one etcd: one looks after everything, and when it is gone another does, and nothing is done twice.
+//! Several servers on one etcd: one runs the controllers; after it ends another one takes over, and nothing is done
+//! twice.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,12 +15,12 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/
 const CLUSTERS: [&str; 2] = ["east", "west"];
 const REPLICAS: u32 = 3;
 
-/// A lease is good for eight seconds, and who waits for it looks every second; a machine that is busy takes longer.
+/// A lease lasts eight seconds, and waiting servers check it every second; a busy machine takes longer.
 const AFTER_A_KILL: Duration = Duration::from_secs(20);
-/// A lease that was let go of is taken at the next look.
+/// A released lease is acquired at the next check.
 const AFTER_A_STOP: Duration = Duration::from_secs(8);
 
-/// Another server for the same etcd, vouched for by the same authority.
+/// Starts another server on the same etcd, with the same certificate authority.
 fn beside(first: &Server, options: &[&str]) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let pki = dir.path().join("pki");
@@ -38,7 +39,7 @@ fn holder(admin: &Client) -> String {
         .unwrap_or_default()
 }
 
-/// Waits until somebody else leads, and says how long that took; all of our patience if nobody does.
+/// Waits until another server leads, and returns how long that took; at most `PATIENCE`.
 fn taken_over(admin: &Client, from: &str) -> Duration {
     let begun = Instant::now();
     loop {
@@ -50,7 +51,7 @@ fn taken_over(admin: &Client, from: &str) -> Duration {
     }
 }
 
-/// What is asked for on all physical clusters together, by name; as of one moment.
+/// Returns the wanted replicas on all physical clusters, by name, from one list.
 fn asked(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
     let list =
         admin.try_get("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue")?;
@@ -66,7 +67,7 @@ fn asked(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
     Some(found)
 }
 
-/// Makes Deployments until told to stop, through whichever server answers.
+/// Creates Deployments until `stop`, through whichever server answers.
 fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let number = made.load(Ordering::Relaxed);
@@ -76,7 +77,7 @@ fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) 
             json!({ "containers": [{ "name": "a", "image": "nginx" }] }),
         );
         let said = admins.iter().find_map(|admin| admin.try_say("POST", path, &web.to_string()));
-        // Whoever is told that it is there already was not told that it was made.
+        // A conflict means that an earlier attempt created it although its response was lost.
         if said.is_some_and(|said| said.code == 201 || said.code == 409) {
             made.store(number + 1, Ordering::Relaxed);
         }
@@ -104,7 +105,7 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
     let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let took = std::thread::scope(|scope| {
         scope.spawn(|| apply(&[&other, &one], &path, &made, &stop));
-        // Nobody may ever be asked for more than there is to be.
+        // The wanted replicas of all clusters together must never exceed the total.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 for (name, numbers) in asked(&other).unwrap_or_default() {
@@ -135,7 +136,7 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
     let count = made.load(Ordering::Relaxed);
     settled(&world, &ours, count);
 
-    // One that is stopped as it should be keeps nobody waiting.
+    // A server that is stopped gracefully releases its lease, so the takeover is quick.
     let third = beside(&second, &options);
     let leader = holder(&world.admin);
     world.admin = Client::new(&third, true);
@@ -147,7 +148,7 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
     settled(&world, &ours, count + 1);
 }
 
-/// Everything runs, in two copies that were asked for once.
+/// Checks that every Deployment runs, and that its two mailbox objects were written once.
 fn settled(world: &World, ours: &str, count: usize) {
     let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
     let items = |path: &str| -> Vec<Value> {
@@ -162,7 +163,7 @@ fn settled(world: &World, ours: &str, count: usize) {
     }
     let copies = items("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue");
     assert_eq!(copies.len(), count * CLUSTERS.len());
-    // A second ask would be another generation.
+    // A second write would have increased the generation.
     for copy in copies {
         assert_eq!(copy["metadata"]["generation"], 1, "{}", copy["metadata"]);
     }

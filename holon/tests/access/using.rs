@@ -1,4 +1,4 @@
-//! Who may use which physical cluster: everybody, until somebody chooses.
+//! Which logical cluster may use which physical cluster: every one, until an administrator restricts that.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{World, deployment};
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
-/// Lets some use one physical cluster.
+/// Lets a subject use one physical cluster.
 fn grant(world: &World, cluster: &str, kind: &str, to: &str) {
     let name = format!("use-{cluster}");
     let rules = json!([{ "verbs": ["use"], "apiGroups": ["holon.dev"], "resources": ["physicalclusters"], "resourceNames": [cluster] }]);
@@ -21,7 +21,7 @@ fn grant(world: &World, cluster: &str, kind: &str, to: &str) {
     world.make(BINDINGS, &binding);
 }
 
-/// A Deployment that wants to be on one physical cluster.
+/// Creates a Deployment with a placement on one physical cluster.
 fn wants(world: &World, home: &str, name: &str, cluster: &str) {
     let mut web = deployment(name, 2, json!({ "containers": [{ "name": "a", "image": "nginx" }] }));
     web["metadata"]["annotations"] = json!({ "holon.dev/placement": cluster });
@@ -33,7 +33,7 @@ fn ready(world: &World, home: &str, name: &str) -> Value {
     world.read(&path)["status"]["readyReplicas"].clone()
 }
 
-/// What was found out about a physical cluster for an object.
+/// Returns the verdict on a physical cluster in the Distribution of an object.
 fn verdict(world: &World, home: &str, name: &str, cluster: &str) -> Value {
     let list = world.read(&format!("{home}/apis/holon.dev/v1alpha1/namespaces/default/distributions"));
     let records = list["items"].as_array().cloned().unwrap_or_default();
@@ -47,13 +47,13 @@ fn verdict(world: &World, home: &str, name: &str, cluster: &str) -> Value {
 fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
     let world = World::new(&["east", "west"]);
     let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
-    // Nobody has granted anything, and it runs.
+    // Without any grant it runs: the bootstrap binding allows it.
     wants(&world, &ours, "web", "east");
     wants(&world, &theirs, "web", "east");
     for home in [&ours, &theirs] {
         world.until("it runs", || ready(&world, home, "web") == 2);
     }
-    // Now somebody chooses: west is for all below team-a, and east for nobody.
+    // An administrator restricts it: west is for all logical clusters below team-a, and east for none.
     let path = format!("{BINDINGS}/holon:use-physical-clusters");
     assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
     grant(&world, "west", "Group", "system:holon:logicalclusters:root:team-a");
@@ -63,12 +63,12 @@ fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
     world.until("it is said why", || rule()["rule"] == "UseNotGranted");
     assert_eq!(rule()["message"], "this logical cluster may not use the physical cluster");
     assert_eq!(rule()["remedy"], "grant the verb use on physicalclusters east to this logical cluster");
-    // What may be used is used, by those who may.
+    // Only logical clusters with a grant use a physical cluster.
     wants(&world, &ours, "beside", "west");
     world.until("it runs", || ready(&world, &ours, "beside") == 2);
     wants(&world, &theirs, "beside", "west");
     world.until("it is said why", || verdict(&world, &theirs, "beside", "west")["rule"] == "UseNotGranted");
-    // What ran there runs there.
+    // Workloads that already run there stay.
     for home in [&ours, &theirs] {
         assert_eq!(ready(&world, home, "web"), 2);
     }
@@ -80,7 +80,7 @@ fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
         names
     };
     assert_eq!((names("east"), names("west")), (vec!["web".to_owned(); 2], vec!["beside".to_owned()]));
-    // It follows the advice.
+    // The administrator follows the advice in the verdict.
     grant(&world, "east", "User", "system:holon:logicalcluster:root:team-a");
     world.until("it runs", || ready(&world, &ours, "late") == 2);
 }

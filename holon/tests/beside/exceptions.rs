@@ -1,7 +1,7 @@
-//! Differences that are known.
+//! Known differences.
 //!
-//! One per line: `story | part of the request | part of the difference | why`. `*` is any. Lines that begin with `#` are
-//! headings. A request is explained when each of its differences is.
+//! One per line: `story | part of the request | part of the difference | why`. `*` matches any. Lines that begin with
+//! `#` are headings. A request is explained when each of its differences is.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ impl Exceptions {
         Exceptions(rows.collect())
     }
 
-    /// Whether this difference is known. Counts the exception as used.
+    /// Returns whether this difference is known. Counts the exception as used.
     pub(crate) fn explain(&mut self, story: &str, request: &str, difference: &str) -> bool {
         let is_about = |row: &&mut Row| {
             (row.story == "*" || row.story == story)

@@ -1,8 +1,9 @@
-//! What no two servers say alike, made alike: uids, versions, times, names and addresses they chose.
+//! Replaces values that differ between any two servers: uids, versions, times, and the names and addresses that a
+//! server chose.
 
 use serde_json::Value;
 
-/// Fields a server fills in from what it has, not from what it was sent. An explicit `None` is the user's.
+/// Fields that a server fills from its own state, not from the request. An explicit `None` is the user's and stays.
 const ALLOCATED: &[&str] =
     &["clusterIP", "nodePort", "healthCheckNodePort", "uid", "resourceVersion", "continue", "serverAddress"];
 const TIMES: &[&str] = &[
@@ -19,7 +20,7 @@ pub(crate) fn mask(value: &mut Value) {
             if let Some(Value::Array(managers)) = fields.get_mut("managedFields") {
                 mask_managers(managers);
             }
-            // A controller inside kube-apiserver writes this status, sooner or later.
+            // A controller inside kube-apiserver writes this status at an unpredictable time.
             if fields.get("kind").is_some_and(|kind| kind == "FlowSchema") {
                 fields.remove("status");
                 let entries =
@@ -33,9 +34,9 @@ pub(crate) fn mask(value: &mut Value) {
             {
                 *name = prefix;
             }
-            // kube-apiserver looks at metadata twice on its way to an update, and then says twice what is wrong.
+            // kube-apiserver validates metadata twice during an update, and then reports each cause twice.
             if let Some(Value::Array(causes)) = fields.get_mut("causes") {
-                // Conflicts are told in the order of a Go map.
+                // The order of conflicts is that of a Go map: random.
                 if causes.iter().all(|cause| cause["reason"] == "FieldManagerConflict") {
                     causes.sort_by_key(Value::to_string);
                 }
@@ -72,7 +73,7 @@ pub(crate) fn mask(value: &mut Value) {
     }
 }
 
-/// A table says how old an object is, and that differs while one looks.
+/// Masks the age in a table cell, which changes between two reads.
 fn mask_age(cell: &mut Value) {
     let seconds = cell.as_str().and_then(|text| text.strip_suffix('s'));
     if seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
@@ -80,8 +81,8 @@ fn mask_age(cell: &mut Value) {
     }
 }
 
-/// Who owns which fields. They are sorted by when they last did something, and one server's second may have ended when
-/// the other's had not.
+/// Masks and sorts the field managers. Servers sort them by the second of their last write, and a second may end on one
+/// server before it ends on the other.
 fn mask_managers(managers: &mut [Value]) {
     for manager in managers.iter_mut() {
         if manager["time"].is_string() {
@@ -91,7 +92,7 @@ fn mask_managers(managers: &mut [Value]) {
     managers.sort_by_key(Value::to_string);
 }
 
-/// When somebody last did something, inside of messages.
+/// Masks times inside of messages.
 fn mask_times(text: &mut String) {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00Z";
     let is_time = |piece: &[u8]| {
@@ -105,7 +106,7 @@ fn mask_times(text: &mut String) {
     }
 }
 
-/// Uids inside of messages.
+/// Masks uids inside of messages.
 fn mask_text(text: &mut String) {
     const LENGTH: usize = 36;
     let is_uid = |piece: &[u8]| {

@@ -1,9 +1,9 @@
-//! Two servers, the same requests to both, and what differs in their answers.
+//! Sends the same requests to two servers and compares the responses.
 //!
-//! Masked is what no two servers share ([`mask`]): uids, versions, times, allocated addresses. Differences that are
-//! known are [`exceptions`].
+//! Values that differ between any two servers are masked ([`mask`]): uids, versions, times, allocated addresses. Known
+//! differences are [`exceptions`].
 
-// Every test target compiles this for itself and uses what it needs.
+// Every test target compiles this module for itself and uses a part of it.
 #![allow(dead_code)]
 
 pub(crate) mod exceptions;
@@ -21,20 +21,20 @@ use self::mask::mask;
 pub(crate) use self::step::Step;
 use crate::common::Server;
 
-/// Admission plug-ins whose effects are not ours yet, or need controllers that do not run beside a bare server.
+/// Admission plug-ins that Holon does not implement, or that need controllers which do not run beside a bare server.
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds,Priority,\
 StorageObjectInUseProtection,DefaultStorageClass,DefaultIngressClass,TaintNodesByCondition,RuntimeClass,\
 LimitRanger,ResourceQuota,PersistentVolumeClaimResize,PodTopologyLabels,PodSecurity,\
 CertificateSubjectRestriction";
 
-/// Longer than anything a server does by itself takes.
+/// How long to wait for a server. Longer than anything that it does by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Sides {
     theirs: Side,
     ours: Side,
     namespace: String,
-    /// What the proxies lead to.
+    /// The servers behind the proxies.
     _servers: Servers,
 }
 
@@ -44,7 +44,7 @@ enum Servers {
     Alike { _theirs: [Cluster; 2] },
 }
 
-/// A server, and what it last said about an object.
+/// A server, and the uid and version of the last object in its responses.
 struct Side {
     proxy: Proxy,
     uid: String,
@@ -56,7 +56,7 @@ impl Side {
         Side { proxy: Proxy::start(kubectl, kubeconfig), uid: String::new(), version: String::new() }
     }
 
-    /// What it answers, as one value.
+    /// Sends a step and returns the response as one value.
     fn ask(&mut self, step: &Step, namespace: &str) -> Value {
         let answer = self.send(step, namespace);
         self.comparable(&answer)
@@ -67,7 +67,7 @@ impl Side {
             text.replace("{ns}", namespace).replace("{uid}", &self.uid).replace("{rv}", &self.version)
         };
         let path = fill(&step.path);
-        // Only a text can hold a placeholder.
+        // Only a text can contain a placeholder.
         let body = match std::str::from_utf8(&step.body) {
             Ok(text) => fill(text).into_bytes(),
             Err(_) => step.body.clone(),
@@ -95,10 +95,10 @@ impl Side {
         answer
     }
 
-    /// An answer as one value.
+    /// Returns a response as one value.
     fn comparable(&self, answer: &Answer) -> Value {
         let text = answer.text();
-        // A watch is a line per event.
+        // The response to a watch has one line per event.
         let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
         let is_yaml = answer.header("content-type").is_some_and(|media| media.contains("yaml"));
         let yaml = is_yaml.then(|| decode(text.as_bytes(), Syntax::Yaml).ok()).flatten();
@@ -109,7 +109,7 @@ impl Side {
             _ => Value::String(text),
         };
         mask(&mut body);
-        // Some errors name the version that is there.
+        // Some error messages contain the current resource version.
         if let Some(message) = body.get_mut("message").and_then(|message| message.as_str().map(str::to_owned))
         {
             body["message"] = message.replace(&format!("({})", self.version), "(resourceVersion)").into();
@@ -120,7 +120,7 @@ impl Side {
 }
 
 impl Sides {
-    /// A real kube-apiserver, and Holon.
+    /// Starts a real kube-apiserver and Holon.
     pub(crate) fn start(test: &str) -> Option<Sides> {
         let cluster = Cluster::start_bare(test, &[PLUG_INS_OFF])?;
         let kubectl = peers::need(test, "kubectl")?;
@@ -133,7 +133,7 @@ impl Sides {
         })
     }
 
-    /// Two real ones. If they differ, it is the test that is wrong.
+    /// Starts two real kube-apiservers. If their responses differ, the test is wrong.
     pub(crate) fn start_alike(test: &str) -> Option<Sides> {
         let clusters =
             [Cluster::start_bare(test, &[PLUG_INS_OFF])?, Cluster::start_bare(test, &[PLUG_INS_OFF])?];
@@ -146,7 +146,7 @@ impl Sides {
         })
     }
 
-    /// Makes a namespace for a story.
+    /// Creates a namespace for a story.
     pub(crate) fn enter(&mut self, story: &str) {
         self.namespace = format!("story-{story}");
         let body = json!({"metadata": {"name": self.namespace}}).to_string();
@@ -155,7 +155,7 @@ impl Sides {
         }
     }
 
-    /// What both answer to something that is not compared.
+    /// Sends a request to both servers and returns the responses without comparing them.
     pub(crate) fn both(&self, request: &Request<'_>) -> [Answer; 2] {
         [&self.theirs, &self.ours].map(|side| side.proxy.send(*request))
     }
@@ -173,7 +173,7 @@ impl Sides {
     }
 }
 
-/// Whether an answer says what is waited for, if anything is.
+/// Returns whether a response has the value that the step waits for, if any.
 fn is_reached(step: &Step, answer: &Answer) -> bool {
     let Some((place, wanted)) = &step.until else { return true };
     let body = answer.json();
@@ -181,7 +181,7 @@ fn is_reached(step: &Step, answer: &Answer) -> bool {
     found.as_ref() == Some(wanted)
 }
 
-/// Where two values differ.
+/// Collects the differences between two values.
 fn differ(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(left), Value::Object(right)) => {

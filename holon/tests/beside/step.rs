@@ -1,9 +1,9 @@
-//! A request, before anybody sends it.
+//! A request of a story.
 
 pub(crate) const JSON: &str = "application/json";
 
-/// Path and body may hold `{ns}`, the namespace, and `{uid}` and `{rv}`, those of the last object the same server
-/// answered with.
+/// A request. Path and body may contain `{ns}`, the namespace, and `{uid}` and `{rv}`, those of the last object in the
+/// same server's responses.
 #[derive(Clone)]
 pub(crate) struct Step {
     /// The request as one line, for reports and exceptions.
@@ -12,14 +12,14 @@ pub(crate) struct Step {
     pub(crate) path: String,
     pub(crate) content_type: String,
     pub(crate) accept: String,
-    /// Who sends it; `kubectl proxy` if it is empty.
+    /// The user agent; `kubectl proxy` sends its own if this is empty.
     pub(crate) user_agent: String,
     pub(crate) body: Vec<u8>,
-    /// A JSON pointer into the answer, and the text or number to wait for there.
+    /// Repeat the request until the response has this text or number at this JSON pointer.
     pub(crate) until: Option<(String, String)>,
 }
 
-/// Of a patch by its short name; of anything else, JSON.
+/// Returns the media type of a patch by its short name, and JSON for anything else.
 pub(crate) fn media_type(patch: &str) -> &'static str {
     match patch {
         "json" => "application/json-patch+json",

@@ -1,4 +1,4 @@
-//! Bindings, for tests of who may do what.
+//! Role bindings for tests of authorization.
 
 use serde_json::json;
 

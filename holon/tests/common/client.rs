@@ -1,6 +1,6 @@
-//! HTTP/1.1 over TLS, one connection per request, and nothing that a library would add or hide.
+//! A minimal HTTP/1.1 client over TLS, one connection per request, without the additions and omissions of a library.
 
-// Every test target compiles this for itself and uses what it needs.
+// Every test target compiles this module for itself and uses a part of it.
 #![allow(dead_code)]
 
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ pub(crate) struct Client {
     address: String,
     authority: Vec<u8>,
     pub(crate) tls: Arc<ClientConfig>,
-    /// Lines that go with every request.
+    /// Header lines of every request.
     headers: String,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Whether it ends with what WebSocket calls a close, with code 1000. Not all of that is text.
+    /// Returns whether the body ends with a WebSocket close frame with code 1000. Not all of that is valid text.
     pub(crate) fn is_closed(&self) -> bool {
         self.body.ends_with(&*String::from_utf8_lossy(&[0x88, 2, 0x03, 0xe8]))
     }
@@ -40,7 +40,7 @@ impl Answer {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
-    /// The body without the lines that say how long its pieces are, if it came in pieces.
+    /// Returns the body, decoded if it is chunked.
     fn whole(&self) -> String {
         if self.header("Transfer-Encoding") != "chunked" {
             return self.body.clone();
@@ -56,7 +56,7 @@ impl Answer {
         whole
     }
 
-    /// Every value of a header, in order.
+    /// Returns all values of a header, in order.
     pub(crate) fn header(&self, name: &str) -> String {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         let values: Vec<_> =
@@ -99,20 +99,20 @@ impl Client {
         Client { address: server.url.replace("https://", ""), authority, tls, headers: String::new() }
     }
 
-    /// Somebody who knows where the server is and whom it is vouched for by, and nothing else.
+    /// Returns a client that knows the server's address and authority, and has no credentials.
     pub(crate) fn trusting(address: &str, authority: &str) -> Client {
         let authority = authority.as_bytes().to_vec();
         let tls = Arc::new(tls(&authority, None));
         Client { address: address.to_owned(), authority, tls, headers: String::new() }
     }
 
-    /// The same client, showing this certificate.
+    /// Returns the same client with this client certificate.
     pub(crate) fn showing(&self, certificate: &str, key: &str) -> Client {
         let tls = Arc::new(tls(&self.authority, Some((certificate.as_bytes(), key.as_bytes()))));
         Client { tls, ..self.with("") }
     }
 
-    /// The same client, sending this line with every request: `Accept: text/plain`.
+    /// Returns the same client with this additional header line, for example `Accept: text/plain`.
     pub(crate) fn with(&self, header: &str) -> Client {
         let line = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
         let headers = format!("{}{line}", self.headers);
@@ -120,19 +120,19 @@ impl Client {
         Client { address, authority, tls: self.tls.clone(), headers }
     }
 
-    /// The same client, asking for WebSocket.
+    /// Returns the same client, which requests an upgrade to WebSocket.
     pub(crate) fn over_websocket(&self) -> Client {
         let asks = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
         let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         asks.iter().fold(self.with(key).with("Origin: https://holon"), |client, line| client.with(line))
     }
 
-    /// The same client of a server that may be elsewhere by now.
+    /// Returns the same client for a server whose address may have changed.
     pub(crate) fn at(&self, server: &Server) -> Client {
         Client { address: server.url.replace("https://", ""), ..self.with("") }
     }
 
-    /// A connection on which nothing was said yet.
+    /// Opens a connection on which nothing was sent yet.
     pub(crate) fn connect(&self) -> Connection {
         self.try_connect().unwrap()
     }
@@ -151,7 +151,7 @@ impl Client {
             true => String::new(),
             false => format!("Content-Type: {kind}\r\n"),
         };
-        // Unless somebody wants to lie about it.
+        // Unless the test sets a wrong length on purpose.
         let length = match self.headers.contains("Content-Length") {
             true => String::new(),
             false => format!("Content-Length: {}\r\n", body.len()),
@@ -169,22 +169,22 @@ impl Client {
         self.say(method, path, &if body.is_null() { String::new() } else { body.to_string() })
     }
 
-    /// The same, with a body that need not be JSON.
+    /// The same with a body that need not be JSON.
     pub(crate) fn say(&self, method: &str, path: &str, body: &str) -> Answer {
         self.try_say(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
     }
 
-    /// None if the server does not even talk to us.
+    /// Returns `None` if the server cannot be reached.
     pub(crate) fn try_get(&self, path: &str) -> Option<Answer> {
         self.try_say("GET", path, "")
     }
 
-    /// The same, with a body that need not be JSON.
+    /// The same with a body that need not be JSON. Returns `None` if the server cannot be reached.
     pub(crate) fn try_say(&self, method: &str, path: &str, body: &str) -> Option<Answer> {
         let mut bytes = Vec::new();
-        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
+        // A peer that closes without close_notify is an error to TLS, but not to this client.
         let _ = self.open(method, path, body).ok()?.read_to_end(&mut bytes);
-        // Compressed bodies are not text; what their tests look at is the head.
+        // Compressed bodies are not text; tests of them only check the head.
         let text = String::from_utf8_lossy(&bytes);
         let (head, body) = text.split_once("\r\n\r\n")?;
         let code = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -195,10 +195,10 @@ impl Client {
         self.ask("GET", path, &Value::Null)
     }
 
-    /// The events of a watch that ends after some seconds.
+    /// Returns the events of a watch that ends after some seconds.
     pub(crate) fn watched(&self, path: &str) -> Vec<(String, Value)> {
         let body = self.get(path).body;
-        // Each event is a line of JSON; what is between them is the framing of the stream.
+        // Each event is a line of JSON; the lines between are the framing of the chunks.
         let lines = body.lines().filter(|line| line.starts_with('{'));
         let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.map(|event| (event["type"].as_str().unwrap().to_owned(), event["object"].clone())).collect()

@@ -1,6 +1,6 @@
-//! A kubectl pointed at one logical cluster, or at a real Kubernetes.
+//! kubectl with the kubeconfig of one logical cluster, or of a real Kubernetes.
 //!
-//! What it should have said and did not is collected, so that one run shows everything that is wrong.
+//! Failed expectations are collected, so that one run shows everything that is wrong.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Kubectl {
         Kubectl::with_kubeconfig(program, kubeconfig, server.file("cache"))
     }
 
-    /// Makes the logical clusters on the way to a path, and points at its end.
+    /// Creates the logical clusters along a path, and returns a kubectl for the last one.
     pub(crate) fn at(server: &Server, program: &Path, path: &str) -> Kubectl {
         let mut parent = Kubectl::new(server, program, "root");
         let mut at = "root".to_owned();
@@ -48,24 +48,24 @@ impl Kubectl {
         command
     }
 
-    /// Whether it worked, and all it said.
+    /// Returns whether the command succeeded, and its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         said(&mut self.command(arguments))
     }
 
-    /// Must work, and say this.
+    /// Expects success and this output.
     pub(crate) fn says(&self, arguments: &[&str], expected: &str) {
         let (worked, said) = self.run(arguments);
         self.check(worked && said.contains(expected), arguments, expected, &said);
     }
 
-    /// Must not work, and say why.
+    /// Expects failure and this output.
     pub(crate) fn fails(&self, arguments: &[&str], expected: &str) {
         let (worked, said) = self.run(arguments);
         self.check(!worked && said.contains(expected), arguments, expected, &said);
     }
 
-    /// Must print exactly this.
+    /// Expects exactly this output.
     pub(crate) fn prints(&self, arguments: &[&str], expected: &str) {
         let (worked, said) = self.run(arguments);
         self.check(worked && said.trim() == expected, arguments, expected, &said);
@@ -77,19 +77,19 @@ impl Kubectl {
         self.says(&[verb, &["-f", &file]].concat(), expected);
     }
 
-    /// Runs `edit` with an editor that is one `sed` expression.
+    /// Runs `edit` with one `sed` expression as the editor.
     pub(crate) fn edits(&self, arguments: &[&str], expression: &str, expected: &str) {
         let mut command = self.command(&[&["edit"], arguments].concat());
         let (worked, said) = said(command.env("KUBE_EDITOR", format!("sed -i {expression}")));
         self.check(worked && said.contains(expected), arguments, expected, &said);
     }
 
-    /// What a field of an object is, as a JSONPath finds it.
+    /// Expects this value of a field, selected by a JSONPath.
     pub(crate) fn field(&self, object: &[&str], path: &str, expected: &str) {
         self.prints(&[&["get"], object, &["-o", &format!("jsonpath={path}")]].concat(), expected);
     }
 
-    /// A file with this text, beside the kubeconfig.
+    /// Writes a file beside the kubeconfig and returns its path.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let file = self.kubeconfig.with_extension(name);
         std::fs::write(&file, text).unwrap();
@@ -104,7 +104,7 @@ impl Kubectl {
         }
     }
 
-    /// Fails if anything went wrong so far.
+    /// Panics if any expectation failed so far.
     pub(crate) fn finish(&self) {
         let wrong = self.wrong.borrow();
         assert!(wrong.is_empty(), "{} steps went wrong:\n\n{}", wrong.len(), wrong.join("\n"));

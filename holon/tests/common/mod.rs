@@ -1,6 +1,6 @@
-//! A server as a user has it: the built binary, in a directory of its own, on a port nobody else uses.
+//! A server for tests: the built binary, in a directory of its own, on a free port.
 
-// Every test target compiles this for itself and uses what it needs.
+// Every test target compiles this module for itself and uses a part of it.
 #![allow(dead_code)]
 
 pub(crate) mod kubectl;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Killed when dropped, its directory removed.
+/// A running server. Killed when dropped; its directory is removed.
 pub(crate) struct Server {
     child: Child,
     dir: TempDir,
@@ -20,28 +20,28 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns once the server says that it is ready.
+    /// Starts a server and returns once it reports that it is ready.
     pub(crate) fn start() -> Server {
         Server::start_with(&[])
     }
 
-    /// With more of its options.
+    /// The same with additional options.
     pub(crate) fn start_with(options: &[&str]) -> Server {
         Server::start_in(tempfile::tempdir().unwrap(), options)
     }
 
-    /// The same, in a directory that may hold something already.
+    /// The same in a directory that may have data already.
     pub(crate) fn start_in(dir: TempDir, arguments: &[&str]) -> Server {
         Server::start_logging(dir, arguments, Stdio::inherit())
     }
 
-    /// The same, with its log somewhere else.
+    /// The same with another destination of the log.
     pub(crate) fn start_logging(dir: TempDir, arguments: &[&str], log: impl Into<Stdio>) -> Server {
         let (child, url) = launch(dir.path(), arguments, log);
         Server { child, dir, url }
     }
 
-    /// The same server after a crash: in the same directory, at another address.
+    /// Kills the server and starts it again in the same directory, at another address.
     pub(crate) fn again(mut self) -> Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -49,7 +49,7 @@ impl Server {
         self
     }
 
-    /// The same server again after a crash, when somebody has looked at what it left.
+    /// Kills the server, calls `between` with its directory, and starts it again.
     pub(crate) fn again_after(mut self, arguments: &[&str], between: impl FnOnce(&Path)) -> Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -58,19 +58,19 @@ impl Server {
         self
     }
 
-    /// The same in place, at another address.
+    /// Kills the server, calls `between`, and starts it again in place, at another address.
     pub(crate) fn restart(&mut self, between: impl FnOnce(&Path)) {
         self.restart_with(&[], between);
     }
 
-    /// The same, with more of its options.
+    /// The same with additional options.
     pub(crate) fn restart_with(&mut self, arguments: &[&str], between: impl FnOnce(&Path)) {
         self.kill();
         between(self.dir.path());
         (self.child, self.url) = launch(self.dir.path(), arguments, Stdio::inherit());
     }
 
-    /// What a client needs to reach a logical cluster, as `holon kubeconfig` prints it.
+    /// Returns the kubeconfig of a logical cluster, as `holon kubeconfig` prints it.
     pub(crate) fn kubeconfig(&self, path: &str) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_holon"))
             .args(["kubeconfig", path, "--data-dir"])
@@ -85,18 +85,18 @@ impl Server {
         self.dir.path().join(name)
     }
 
-    /// Ends it without a word.
+    /// Kills it without a shutdown.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, and does not wait.
+    /// Sends it a signal to stop, and does not wait.
     pub(crate) fn ask_to_stop(&self) {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
     }
 
-    /// Asks it to stop, and says whether it did so well.
+    /// Stops it and returns whether it exited successfully.
     pub(crate) fn stop(mut self) -> bool {
         self.ask_to_stop();
         self.child.wait().unwrap().success()
@@ -110,7 +110,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server, and returns it and its address once it says that it is ready.
+/// Starts a server, and returns it with its address once it reports that it is ready.
 fn launch(dir: &Path, arguments: &[&str], log: impl Into<Stdio>) -> (Child, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
         .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -121,7 +121,7 @@ fn launch(dir: &Path, arguments: &[&str], log: impl Into<Stdio>) -> (Child, Stri
         .spawn()
         .unwrap();
     let mut said = String::new();
-    // The server keeps its end of the pipe; one line is all it is asked for.
+    // The pipe stays open in `child`. The server writes one line to it.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
     let words = said.split([' ', ',']);
     let url = words.into_iter().find(|word| word.starts_with("https://")).map(str::to_owned);
@@ -129,7 +129,7 @@ fn launch(dir: &Path, arguments: &[&str], log: impl Into<Stdio>) -> (Child, Stri
     (child, url)
 }
 
-/// What lies beside the crates.
+/// Returns the root of the repository.
 pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Stories only Holon can tell: other kinds under one name, a server that starts again, two servers.
+//! Custom kinds where Holon differs from Kubernetes: different kinds of one name, a restarted server, two servers.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -1,9 +1,9 @@
-//! The life of a kind, from its definition to its end.
+//! The life of a custom kind, from the creation of its definition to its deletion.
 
 use super::common::kubectl::Kubectl;
 use super::manifests::{WIDGETS, plain, widget};
 
-/// What kubectl says depends on whether it remembers the resource.
+/// The common part of the messages: the rest depends on whether kubectl has the resource in its cache.
 pub(crate) const NOT_SERVED: &str = "the server";
 const DEFINITION: &str = "crd/widgets.shop.example";
 
@@ -92,7 +92,7 @@ pub(crate) fn versions(k: &Kubectl) {
         "Warning: shop.example/v1beta1 Widget is deprecated; use shop.example/v1 Widget",
     );
     k.says(&["get", old, "one", "-o", "yaml"], "apiVersion: shop.example/v1beta1");
-    // A definition that changes takes effect at once.
+    // A changed definition takes effect at once.
     let wider = WIDGETS.replace("color: {", "weight: {type: integer, default: 7}\n              color: {");
     k.with(&["replace"], &with_version(k, &wider), "replaced");
     k.field(&["widget", "one"], "{.spec.weight}", "7");
@@ -104,7 +104,7 @@ pub(crate) fn versions(k: &Kubectl) {
     k.says(&["get", "widgets"], "one");
 }
 
-/// A manifest that says which version of the definition it replaces.
+/// Returns a manifest with the current resource version of the definition.
 fn with_version(k: &Kubectl, manifest: &str) -> String {
     let (_, version) = k.run(&["get", DEFINITION, "-o", "jsonpath={.metadata.resourceVersion}"]);
     let name = "  name: widgets.shop.example\n";
@@ -135,7 +135,7 @@ pub(crate) fn leaving(k: &Kubectl) {
     hold("null");
     k.says(&["wait", "--for=delete", DEFINITION, "--timeout=20s"], "");
     k.fails(&["get", "widgets"], NOT_SERVED);
-    // Whoever defines it again sees nothing of what was.
+    // A kind that is defined again has none of the old objects.
     k.with(&["create"], WIDGETS, "created");
     k.says(&["wait", "--for=condition=established", DEFINITION, "--timeout=10s"], "condition met");
     k.prints(&["get", "widgets", "-o", "name"], "");

@@ -1,8 +1,7 @@
-//! Kinds that users define, and kinds that come with Holon, with a real kubectl: in the root, in a nested logical
-//! cluster, and on two servers that share an etcd.
+//! Custom kinds and Holon's own kinds, with a real kubectl: in the root, in a nested logical cluster, and on two
+//! servers that share an etcd.
 //!
-//! Everything is asked for once, right after it was made: nobody has to wait for a kind but until it says that it is
-//! established.
+//! Every command runs once, right after the previous one: clients have to wait for a kind only until it is established.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What users write.
+//! Manifests of custom kinds.
 
 /// Widgets: two versions, the older one deprecated; defaults, rules, columns, a scale and a status.
 pub(crate) const WIDGETS: &str = r#"
@@ -53,7 +53,7 @@ spec:
               size: {type: integer}
 "#;
 
-/// A widget of some size.
+/// Returns a widget of some size.
 pub(crate) fn widget(name: &str, size: i64) -> String {
     format!(
         "apiVersion: shop.example/v1\nkind: Widget\nmetadata:\n  name: {name}\n  labels: {{size: \"{size}\"}}\n\
@@ -61,7 +61,7 @@ pub(crate) fn widget(name: &str, size: i64) -> String {
     )
 }
 
-/// A kind without much to it.
+/// Returns the definition of a minimal kind.
 pub(crate) fn plain(plural: &str, kind: &str, spec: &str) -> String {
     format!(
         r#"

@@ -1,4 +1,4 @@
-//! Kinds that come with Holon.
+//! Holon's own kinds.
 
 use super::common::kubectl::Kubectl;
 
@@ -52,7 +52,7 @@ fn looking(k: &Kubectl) {
         "A key of a Secret in the same logical cluster.",
     );
     k.says(&["explain", "placement.spec", "--recursive"], "fallbackGroups");
-    // They are not definitions somebody could change or delete.
+    // They are not CustomResourceDefinitions, which a user could change or delete.
     k.says(&["get", "crd"], "No resources found");
 }
 
@@ -61,7 +61,7 @@ fn writing(k: &Kubectl) {
     k.with(&["apply"], EAST, "physicalcluster.holon.dev/east unchanged");
     k.with(&["apply", "--server-side", "--force-conflicts"], EAST, "serverside-applied");
     k.field(&["phc", "east"], "{.spec.schedulable} {.spec.connection.push.secretRef.key}", "true kubeconfig");
-    // Not even an administrator says that it is there. The server cannot connect to it, and says why.
+    // Not even an administrator may write its status. The server cannot connect to it, and reports why.
     let patch = ["patch", "phc", "east", "--subresource=status", "--type=merge", "-p", STATUS];
     k.fails(&patch, "only the server writes the status of a physical cluster");
     k.says(&["wait", "--for=condition=Ready=False", "phc/east", "--timeout=30s"], "condition met");
@@ -97,7 +97,7 @@ fn mistakes(k: &Kubectl) {
     k.fails(&["get", "phc", "west"], "NotFound");
 }
 
-/// Somebody tries to make them their own.
+/// Users define CustomResourceDefinitions in Holon's group.
 fn theirs(k: &Kubectl) {
     for plural in ["physicalclusters", "others"] {
         let definition = format!(
@@ -114,7 +114,7 @@ spec:
 "
         );
         let file = k.file("theirs.yaml", &definition);
-        k.fails(&["create", "-f", &file], "kinds of the group holon.dev come with the server");
+        k.fails(&["create", "-f", &file], "kinds of the group holon.dev are built in");
     }
     k.says(&["delete", "phc", "east"], "deleted");
 }

@@ -1,8 +1,8 @@
-//! The same requests to Holon and to a real kube-apiserver: what they answer must agree.
+//! Sends the same requests to Holon and to a real kube-apiserver: the responses must agree.
 //!
-//! Requests are data: the corpus of valid manifests (`test/corpus`), and tables of odd ones (`test/requests/*.txt`, whose
-//! little language [`requests`] reads). Status codes, warnings and bodies are compared. Where we differ on purpose,
-//! `test/requests/exceptions.txt` says why; an exception nobody needs any more fails the test like a difference does.
+//! Requests are data: the corpus of valid manifests (`test/corpus`), and tables of unusual ones (`test/requests/*.txt`,
+//! in a small language that [`requests`] parses). Status codes, warnings and bodies are compared. Where Holon differs
+//! on purpose, `test/requests/exceptions.txt` says why; an unused exception fails the test like a difference does.
 
 #[path = "../beside/mod.rs"]
 mod beside;
@@ -50,7 +50,7 @@ fn holon_answers_as_a_kube_apiserver_does() {
 }
 
 fn report(story: &str, step: &Step, differences: &[String]) -> String {
-    /// Of a very different body the beginning is enough.
+    /// How many differences of a body are shown.
     const SHOWN: usize = 6;
     let shown: Vec<_> = differences.iter().take(SHOWN).map(|line| format!("    {line}")).collect();
     let told: String = step.told.chars().take(300).collect();

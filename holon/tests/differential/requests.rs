@@ -3,18 +3,18 @@
 //! A table is a story: its requests are sent in order, in a namespace of their own. A line is a request:
 //!
 //! ```text
-//! @at /api/v1/namespaces/{ns}/configmaps      where `.` in a path is
-//! @base {"metadata": {"name": "a"}}           what `+ {…}` is merged into, as a merge patch
-//! POST . {"metadata": {"name": "b"}}          method, path, body as it is
-//! POST .?dryRun=All + {"data": {"x": 1}}      a body made of the base
+//! @at /api/v1/namespaces/{ns}/configmaps      the path that `.` stands for
+//! @base {"metadata": {"name": "a"}}           the body into which `+ {…}` is merged, as a merge patch
+//! POST . {"metadata": {"name": "b"}}          method, path, literal body
+//! POST .?dryRun=All + {"data": {"x": 1}}      a body made from the base
 //! PATCH:merge ./a {"data": null}              json, merge, strategic or apply
-//! @type text/plain                            of the next request only; so is @accept
-//! @hex 6b387300                               the next request's body
-//! @until /status/phase Ready                  the next request is repeated until its answer has this there
+//! @type text/plain                            for the next request only; so is @accept
+//! @hex 6b387300                               the body of the next request
+//! @until /status/phase Ready                  repeat the next request until its response has this value there
 //! ```
 //!
-//! `{ns}` is the namespace; `{uid}` and `{rv}` are those of the last object the same server answered with;
-//! `{text:N}` is N letters and `{deep:N}` N objects inside each other.
+//! `{ns}` is the namespace; `{uid}` and `{rv}` are those of the last object in the same server's responses; `{text:N}`
+//! is N letters and `{deep:N}` N nested objects.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub(crate) struct Story {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Every table in a directory but the one of exceptions.
+/// Reads every table in a directory except the one of exceptions.
 pub(crate) fn tables(directory: &Path) -> Vec<Story> {
     let files = files(directory, "txt").into_iter().filter(|file| !file.ends_with("exceptions.txt"));
     files.map(|file| read(&stem(&file), &std::fs::read_to_string(&file).unwrap())).collect()
@@ -101,7 +101,7 @@ fn merge(into: &mut Value, change: Value) {
     }
 }
 
-/// Bodies too large to write down.
+/// Expands the placeholders for large bodies.
 fn expand(text: &str) -> String {
     let mut text = text.to_owned();
     while let Some((before, rest)) = text.split_once("{text:") {
@@ -122,7 +122,7 @@ fn from_hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("two digits")).collect()
 }
 
-/// Every object of every manifest is created, replaced by itself, and in the end deleted.
+/// Returns the requests that create every object of every manifest, replace it by itself, and finally delete it.
 pub(crate) fn corpus(directory: &Path) -> Vec<Story> {
     let files = files(directory, "yaml").into_iter();
     files
@@ -141,11 +141,11 @@ pub(crate) fn corpus(directory: &Path) -> Vec<Story> {
         .collect()
 }
 
-/// How an object comes to be and is replaced by itself, and how it goes.
+/// Returns the requests that create an object and replace it by itself, and the one that deletes it.
 fn lifetime(text: &str, object: &Value) -> Option<([Step; 2], Step)> {
     let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let (group, bare_version) = version.split_once('/').unwrap_or(("", version));
-    // A List is kubectl's affair: it is never sent.
+    // A List is never sent: kubectl splits it.
     let row = catalog::find_kind(group, bare_version, kind)?;
     let root = if group.is_empty() { "api" } else { "apis" };
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("{ns}");

@@ -1,4 +1,4 @@
-//! What keeps the server from connecting to a physical cluster, and what does not.
+//! Reasons why the server cannot connect to a physical cluster, and how it reports them.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn secret(kubeconfig: &str) -> Value {
     json!({ "metadata": { "name": "east" }, "data": { "kubeconfig": base64(kubeconfig) } })
 }
 
-/// East, as a GitOps tool makes it known: its Secret comes when it comes.
+/// Returns the object for east as a GitOps tool would apply it: its Secret may be created later.
 fn physical_cluster() -> Value {
     let reference = json!({ "namespace": "default", "name": "east" });
     json!({
@@ -44,10 +44,10 @@ impl World {
 fn what_keeps_the_server_from_connecting_is_said() {
     let world = World::new();
     world.ask("POST", PHYSICAL, &physical_cluster());
-    world.until_said("False", "CannotConnect", "there is no Secret default/east; `holon join` makes one");
+    world.until_said("False", "CannotConnect", "there is no Secret default/east; run `holon join` to write");
     world.ask("POST", SECRETS, &json!({ "metadata": { "name": "east" }, "data": { "config": "" } }));
     world.until_said("False", "CannotConnect", "Secret default/east has no kubeconfig");
-    // Whoever may read the physical cluster need not be somebody who may read the Secret.
+    // A user who may read the PhysicalCluster may lack the right to read the Secret, so messages must not quote it.
     let path = format!("{SECRETS}/east");
     world.ask("PUT", &path, &secret("a-token-that-somebody-put-there"));
     world.until_said("False", "CannotConnect", "kubeconfig of Secret default/east cannot be used");
@@ -62,7 +62,7 @@ fn what_keeps_the_server_from_connecting_is_said() {
     world.until_said("True", "Reachable", "the syncer reports");
     world.put_app();
 
-    // What works goes on without it, and it is said that it would not begin again.
+    // A working connection continues, and the condition says that it could not be opened again.
     world.ask("DELETE", &path, &Value::Null);
     world.until_said("True", "Reachable", "cannot connect again: there is no Secret default/east");
     world.ask("POST", SECRETS, &secret("garbage"));
@@ -73,7 +73,7 @@ fn what_keeps_the_server_from_connecting_is_said() {
     world.until("all is well", || world.ready()["message"] == "the syncer reports");
 }
 
-/// A key that does not open what a syncer kept made it end, again and again, and only the log said so.
+/// A wrong key for its stored state made a syncer end again and again, and only the log said so.
 #[test]
 fn a_syncer_that_cannot_run_is_said_to_be_so() {
     let mut world = World::new();
@@ -90,7 +90,7 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
     world.put_app_when_ready();
     start(&mut world, other);
     world.until_said("False", "CannotConnect", "its syncer cannot run: cannot use its state directory");
-    // It stays said while it is tried again.
+    // The condition stays while the server retries.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(12) {
         assert_eq!(world.ready()["reason"], "CannotConnect", "{}", world.ready());
@@ -100,8 +100,8 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
     world.until_said("True", "Reachable", "the syncer reports");
 }
 
-/// The credentials of one cluster written over those of another. The other has nothing of what was sent, which must not be taken
-/// for its having been deleted, nor for a reason to send it there.
+/// The credentials of one cluster were written over those of another. The other cluster has none of the applied
+/// objects, which must count neither as their deletion nor as a reason to apply them there.
 #[test]
 fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
     let world = World::new();

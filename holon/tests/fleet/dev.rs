@@ -1,4 +1,4 @@
-//! `holon dev`, as a newcomer types it.
+//! `holon dev`, as a new user runs it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
 
-/// One that runs, and what it has said. Killed when dropped.
+/// A running `holon dev` and its output. Killed when dropped.
 struct Dev {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -25,7 +25,7 @@ impl Drop for Dev {
 }
 
 impl Dev {
-    /// In a directory; returns once it has said what to type.
+    /// Starts it in a directory. Returns once it has printed the suggested commands.
     fn start(dir: &Path, arguments: &[&str]) -> Dev {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
             .arg("dev")
@@ -51,23 +51,23 @@ impl Dev {
         self.kubeconfig.parent().unwrap()
     }
 
-    /// Where it says that it serves.
+    /// Returns the address from its output.
     fn address(&self) -> String {
         let serves = self.said.iter().find_map(|line| line.strip_prefix("Holon serves https://"));
         let address = serves.and_then(|rest| rest.split(' ').next());
         address.unwrap_or_else(|| panic!("it said {:?}", self.said)).to_owned()
     }
 
-    /// Ctrl-C, and that it ends well.
+    /// Sends Ctrl-C and checks that it exits successfully.
     fn stop(mut self) {
         let told = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert!(told.success());
-        // What it says on its way out is read, or it could not say it.
+        // Reads the rest of the output, because a full or closed pipe would fail its last writes.
         self.lines.by_ref().for_each(drop);
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Types a command as it is written, beside the examples.
+    /// Runs a command line as it is printed, in the root of the repository.
     fn types(&self, kubectl: &Path, command: &str) -> String {
         let programs = [kubectl, Path::new(env!("CARGO_BIN_EXE_holon"))];
         let [first, second] = programs.map(|program| program.parent().unwrap().display().to_string());
@@ -84,7 +84,7 @@ impl Dev {
         out
     }
 
-    /// Waits until the four pods of the shop are ready, on these clusters and no others, each of which has some.
+    /// Waits until the four pods of the shop are ready, on exactly these clusters.
     #[track_caller]
     fn until_on(&self, kubectl: &Path, clusters: &[&str]) {
         let (begun, expected): (_, BTreeSet<&str>) = (Instant::now(), clusters.iter().copied().collect());
@@ -99,7 +99,7 @@ impl Dev {
     }
 }
 
-/// The clusters that the pods of a table are on; none unless there are four, all of them ready.
+/// Returns the clusters of the pods in a table. `None` unless there are four pods, all ready.
 fn ready_on(table: &str) -> Option<BTreeSet<&str>> {
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
     let is_ready = |row: &Vec<&str>| row.get(1) == Some(&"1/1") && row.get(2) == Some(&"Running");
@@ -116,7 +116,7 @@ fn the_first_command_has_two_clusters_says_what_to_type_and_leaves_nothing_behin
     for name in ["east", "west"] {
         assert!(contexts.contains(&format!("root:mailbox-{name}")), "{contexts}");
     }
-    // What it tells to apply is there.
+    // The example that it suggests exists.
     let text = dev.said.join("\n");
     let example = dev.said.iter().find_map(|line| line.split("apply -f ").nth(1)).expect(&text);
     let example = example.split_whitespace().next().expect(&text);
@@ -137,7 +137,7 @@ fn the_first_command_has_two_clusters_says_what_to_type_and_leaves_nothing_behin
     assert_eq!(std::fs::read_dir(nowhere.path()).unwrap().count(), 0, "it left something where it was typed");
 }
 
-/// Types what it says, as it says it, and sees what a newcomer is meant to see.
+/// Runs the commands that it prints, unchanged, and checks their effects.
 fn type_all(dev: &Dev, kubectl: &Path) {
     let commands: Vec<&str> = dev
         .said
@@ -153,7 +153,7 @@ fn type_all(dev: &Dev, kubectl: &Path) {
         let expected: &[&str] = match command {
             command if command.contains("placement='*'") => &["east", "west"],
             command if command.contains("placement=west") => &["west"],
-            // Nobody has said yet where: all of it is on one, and after a rollout that is told at once.
+            // Without a placement all pods are on one cluster; the rollout has finished before, so one read suffices.
             command if command.contains("get pods") && !is_placed => {
                 assert_eq!(ready_on(&out).map(|on| on.len()), Some(1), "{out}");
                 steps += 1;
@@ -168,8 +168,8 @@ fn type_all(dev: &Dev, kubectl: &Path) {
     assert_eq!(steps, 3, "it tells to look, to spread and to move: {:?}", dev.said);
 }
 
-/// The stand-ins forgot everything while the server remembered. So they were other clusters under the names of those before,
-/// which syncers keep their hands off, and a kept directory could be used once.
+/// The stand-ins lost their data while the server kept its own. So they were other clusters under known names, to which
+/// syncers write nothing, and a kept directory could be used only once.
 #[test]
 fn what_is_kept_is_there_the_next_time() {
     let Some(kubectl) = peers::need("what_is_kept_is_there_the_next_time", "kubectl") else { return };
@@ -189,11 +189,11 @@ fn what_is_kept_is_there_the_next_time() {
 
     let dev = Dev::start(here.path(), &["--keep", "--listen", &address]);
     dev.until_on(&kubectl, &["east", "west"]);
-    // Pods know the address of their server. Had somebody taken it meanwhile, they would be replaced.
+    // Pods know the address of their server. If another process had taken the port, the pods would be replaced.
     if dev.address() == address {
         assert_eq!(uids(&dev), before, "they are the same");
     }
-    // And things go on from there.
+    // Placement continues to work.
     dev.types(&kubectl, "kubectl annotate ns shop holon.dev/placement=west --overwrite");
     dev.until_on(&kubectl, &["west"]);
     dev.stop();

@@ -1,4 +1,4 @@
-//! A syncer as the manifest runs it: in a Pod, with nothing but what is mounted there.
+//! A syncer as the manifest runs it: in a Pod, with only the files that are mounted there.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::{World, mount, objects, print_manifest};
 
-/// Where every Pod finds its account.
+/// The directory of the service account in every Pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Collections of what is in the manifest, in the order in which it is printed.
+/// The collections of the objects in the manifest, in the order in which they are printed.
 const COLLECTIONS: [&str; 5] = [
     "/api/v1/namespaces",
     "/api/v1/namespaces/holon-syncer/serviceaccounts",
@@ -19,7 +19,7 @@ const COLLECTIONS: [&str; 5] = [
     "/apis/apps/v1/namespaces/holon-syncer/deployments",
 ];
 
-/// A command that sees mounts of its own: paths in a Pod cannot be chosen.
+/// Returns a command in a mount namespace of its own, because the paths in a Pod are fixed.
 fn alone(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
@@ -72,7 +72,7 @@ fn a_syncer_in_a_pod_needs_what_the_manifest_says_and_nothing_else() {
     world.until("it is kept how it is known", || world.below("GET", &credential, &Value::Null).is_some());
 }
 
-/// Whom a kubeconfig trusts, as PEM.
+/// Returns the certificate authority in a kubeconfig, as PEM.
 fn authority(kubeconfig: &str) -> String {
     use base64::Engine;
     let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: "));

@@ -1,4 +1,4 @@
-//! Joining what never answers, and letting go of what never will again.
+//! Joining a physical cluster that never answers, and removing one that will never answer again.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{PHYSICAL, World};
 
 const RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
 
-/// A command that has this long, and then counts as failed: what is tested here once never ended.
+/// Runs a command that fails after so many seconds: the tested commands once never ended.
 fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, String, String) {
     let mut command = Command::new("timeout");
     command.arg(seconds).arg(env!("CARGO_BIN_EXE_holon")).args(arguments);
@@ -18,12 +18,12 @@ fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, Stri
     (output.status.success(), out, error)
 }
 
-/// An administrator joined a physical cluster by an address that a firewall drops. The command said nothing for a minute,
-/// then failed, and left an object behind that had to be found and deleted by hand.
+/// An administrator joined a physical cluster at an address that a firewall drops. The command printed nothing for a
+/// minute, then failed, and left behind an object that had to be found and deleted by hand.
 #[test]
 fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
     let world = World::new();
-    // It takes connections, and never says a word on them.
+    // This listener accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let file = world.server.file("dead.kubeconfig");
     let dead = [silent.local_addr().unwrap().to_string(), "127.0.0.1:1".to_owned()];
@@ -49,13 +49,13 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
         let kept = [&join[..], &["--keep"]].concat();
         let (worked, _, error) = holon_within(&world, "50", &kept);
         assert!(!worked && error.contains("the server keeps trying"), "{error}");
-        // It was ready as soon as its syncer lived, and got work.
+        // Such a cluster was Ready as soon as its syncer ran, and the splitter placed workloads on it.
         let status = world.admin.get(&format!("{PHYSICAL}/dead")).json()["status"].clone();
         let ready =
             status["conditions"].as_array().unwrap().iter().find(|said| said["type"] == "Ready").unwrap();
         assert_ne!(ready["status"], "True", "{status}");
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
-        // Joined before by somebody else: not ours to remove.
+        // The object existed before this command, so the command must not delete it.
         let (worked, _, error) = holon_within(&world, "50", &join);
         assert!(!worked && error.contains("The PhysicalCluster stays"), "{error}");
         assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
@@ -64,8 +64,9 @@ fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
     }
 }
 
-/// A physical cluster burned down with work on it. `holon leave --forget` waited for that work to be moved, which it never
-/// was, because there was no other cluster: the finalizer of the splitter stayed, and the object with it.
+/// A physical cluster was destroyed with workloads on it. `holon leave --forget` waited until the workloads were moved,
+/// which never happened, because there was no other cluster: the finalizer of the splitter stayed, and so did the
+/// object.
 #[test]
 fn a_cluster_with_work_on_it_can_be_forgotten() {
     let mut world = World::joined();
@@ -82,13 +83,13 @@ fn a_cluster_with_work_on_it_can_be_forgotten() {
     let finalizers = || world.admin.get(&format!("{PHYSICAL}/east")).json()["metadata"]["finalizers"].clone();
     world.until("it is marked as used", || finalizers().to_string().contains("splitter"));
     world.runtime.block_on(world.east.kill());
-    // First without: that waits for the work to be moved, and then the administrator decides otherwise.
+    // First without --forget, which waits for the workloads to be moved. Then the administrator decides otherwise.
     let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
     assert!(!worked && out.contains("moved to other targets first"), "{out}");
     let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
     assert!(worked && out.contains("east has left"), "{out}{error}");
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
-    // The object is still there, and runs nowhere. Its record went on naming the forgotten cluster, and its status three ready
+    // The object still exists and runs nowhere. Its record once kept the forgotten cluster, and its status three ready
     // replicas there.
     assert_eq!(web()["spec"]["replicas"], 3);
     let record = || world.admin.get(&format!("{ours}{RECORD}")).json();

@@ -1,5 +1,5 @@
-//! Physical clusters, from joining to leaving, as an administrator meets them: the built binary, and stand-ins it reaches
-//! over TLS.
+//! Physical clusters from joining to leaving, as an administrator uses them: the built binary, and stand-ins that it
+//! reaches over TLS.
 
 #[path = "../common/bind.rs"]
 mod bind;
@@ -30,20 +30,20 @@ use tokio::runtime::Runtime;
 
 const MAILBOX: &str = "/clusters/root:mailbox-east";
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
-/// Everything is done within moments; a machine that is busy takes longer.
+/// How long a wait may take. Everything takes moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and a physical cluster that it knows as `east`.
+/// A server, and a physical cluster that is registered as `east`.
 struct World {
     server: Server,
     admin: Client,
     east: Standin,
     runtime: Runtime,
-    /// The syncer beside the physical cluster, if it runs there.
+    /// The process of the syncer, if it runs beside the physical cluster.
     syncer: Option<Child>,
 }
 
-/// A command on a server.
+/// Runs a command with the server's data directory.
 fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
     let output = command.args(arguments).arg("--data-dir").arg(server.file("")).output().unwrap();
@@ -51,7 +51,7 @@ fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text.concat())
 }
 
-/// What is to be applied in `east`, as it is printed.
+/// Returns the manifest that `holon join east --print` prints.
 fn print_manifest(server: &Server, options: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
     command.args(["join", "east", "--print", "--image", "holon:test"]).args(options);
@@ -62,13 +62,13 @@ fn print_manifest(server: &Server, options: &[&str]) -> String {
     printed
 }
 
-/// The objects of a manifest.
+/// Returns the objects of a manifest.
 fn objects(printed: &str) -> Vec<Value> {
     let texts = printed.split("---\n").map(str::trim).filter(|text| !text.is_empty());
     texts.map(|text| serde_json::from_str(text).unwrap()).collect()
 }
 
-/// Writes down what a Pod of `east` would have mounted, and returns the ticket.
+/// Writes the files that a Pod of `east` would have mounted, and returns the ticket.
 fn mount(server: &Server, objects: &[Value]) -> String {
     let secret = objects.iter().find(|object| object["kind"] == "Secret").expect("a Secret");
     for name in ["ticket", "state-key"] {
@@ -77,12 +77,12 @@ fn mount(server: &Server, objects: &[Value]) -> String {
     secret["stringData"]["ticket"].as_str().unwrap().to_owned()
 }
 
-/// Writes down what the syncer of `east` gets from its administrator, and returns it.
+/// Writes the files for the syncer of `east`, and returns the ticket.
 fn print_ticket(server: &Server) -> String {
     mount(server, &objects(&print_manifest(server, &[])))
 }
 
-/// A syncer beside `east` that keeps its state in a directory.
+/// Returns the command of a syncer for `east` with this state directory.
 fn seat(server: &Server, state: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
     command.arg("syncer").arg("--ticket").arg(server.file("ticket"));
@@ -91,7 +91,7 @@ fn seat(server: &Server, state: &str) -> Command {
     command
 }
 
-/// A namespace, and a Deployment in it, for a mailbox.
+/// Returns a namespace and a Deployment in it, for a mailbox.
 fn app() -> [(&'static str, Value); 2] {
     let labels = json!({ "holon.dev/placed": "true" });
     let container =
@@ -124,7 +124,7 @@ impl World {
         World::with(Server::start())
     }
 
-    /// With a server that was started otherwise.
+    /// Returns a world with a server that the caller started.
     fn with(server: Server) -> World {
         let runtime = Runtime::new().unwrap();
         let options = Options { metrics_server: true, ..Options::new("east") };
@@ -141,7 +141,7 @@ impl World {
         world
     }
 
-    /// Has the server connect to `east`.
+    /// Joins `east` with push.
     fn join(&self) {
         let file = self.server.file("east.kubeconfig");
         let (worked, said) =
@@ -149,7 +149,7 @@ impl World {
         assert!(worked && said.contains("joined east: Kubernetes v1.36"), "{said}");
     }
 
-    /// The same, with a syncer beside the physical cluster that dials in.
+    /// Returns a world in which `east` is joined with pull.
     fn dialled() -> World {
         let mut world = World::new();
         world.print_ticket();
@@ -158,12 +158,12 @@ impl World {
         world
     }
 
-    /// Writes down what a syncer gets from its administrator, and returns it.
+    /// Writes the files for the syncer, and returns the ticket.
     fn print_ticket(&self) -> String {
         print_ticket(&self.server)
     }
 
-    /// A syncer that keeps its state in a directory.
+    /// Returns the command of a syncer with this state directory.
     fn seat(&self, state: &str) -> Command {
         seat(&self.server, state)
     }
@@ -183,7 +183,7 @@ impl World {
         holon(&self.server, arguments)
     }
 
-    /// Asks the physical cluster itself.
+    /// Sends a request to the physical cluster directly.
     fn below(&self, method: &str, path: &str, body: &Value) -> Option<Value> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -197,7 +197,7 @@ impl World {
         assert_eq!(made.code, 201, "{}", made.body);
     }
 
-    /// A namespace, and three pods in it.
+    /// Creates a namespace and a Deployment with three pods in the mailbox.
     fn put_app(&self) {
         app().iter().for_each(|(path, object)| self.put(path, object));
         self.until("web is ready", || self.mailbox(WEB)["status"]["readyReplicas"] == 3);
@@ -207,7 +207,7 @@ impl World {
         self.admin.get(&format!("{MAILBOX}{path}")).json()
     }
 
-    /// Pods as the mailbox shows them.
+    /// Returns the pods of the mailbox.
     fn pods(&self) -> Vec<Value> {
         self.mailbox(PODS)["items"].as_array().cloned().unwrap_or_default()
     }
@@ -244,11 +244,11 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
     world.until("three pods run", || world.pods().len() == 3 && world.pods().iter().all(running));
     let of_east = |pod: &Value| pod["metadata"]["labels"]["holon.dev/physical-cluster"] == "east";
     assert!(world.pods().iter().all(of_east), "{:#?}", world.pods());
-    // The status is the one below, to the letter, but for its generation.
+    // The status is identical to the downstream one, except for its generation.
     let below = world.below("GET", WEB, &Value::Null).unwrap();
     world.until("the status is the same", || world.mailbox(WEB)["status"] == below["status"]);
 
-    // Whoever meddles with it below is corrected, and what is deleted there comes back.
+    // Drift of the downstream object is corrected, and it is created again after a deletion.
     world.below("PATCH", WEB, &json!({ "spec": { "replicas": 1 } })).unwrap();
     world
         .until("it is corrected", || world.below("GET", WEB, &Value::Null).unwrap()["spec"]["replicas"] == 3);
@@ -265,14 +265,14 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
         world.below("GET", "/api/v1/namespaces/shop", &Value::Null).is_none()
     });
     world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
-    // Nothing of it is left on this side either: neither how it was reached nor what was asked for.
+    // The server also removes its Secret and the syncer's state.
     let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-east";
     world.until("its Secret goes", || world.admin.get(secret).code == 404);
     let kept = world.server.file(&format!("syncers/{}", known["status"]["mailbox"].as_str().unwrap()));
     world.until("what was kept for it goes", || !kept.exists());
 }
 
-/// Whoever waited for one to leave was told that it is gone as soon as the server could not be asked.
+/// `holon leave` reported that a physical cluster had left as soon as the server did not answer.
 #[test]
 fn whether_it_is_gone_is_not_known_when_nobody_answers() {
     let mut world = World::joined();
@@ -309,8 +309,8 @@ fn a_physical_cluster_that_is_away_loses_nothing() {
     assert_eq!(world.mailbox(WEB)["status"]["readyReplicas"], 3);
 }
 
-/// Whoever may write PhysicalClusters in some logical cluster must not be able to make the server connect to wherever
-/// they like: to what is behind the same firewall, for instance.
+/// A user who may write PhysicalClusters in some logical cluster must not be able to make the server connect to an
+/// arbitrary address, for example one behind the same firewall.
 #[test]
 fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     let world = World::new();
@@ -329,7 +329,7 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
         "metadata": { "name": "east" }, "spec": { "connection": { "push": { "secretRef": reference } } },
     });
     assert_eq!(world.admin.ask("POST", &format!("{home}{PHYSICAL}"), &object).code, 201);
-    // It has a mailbox, and nobody who brings anything there.
+    // It has a mailbox, but no syncer runs for it.
     world.until("it has a mailbox", || {
         world.admin.get(&format!("{home}:mailbox-east/api/v1/namespaces")).code == 200
     });
@@ -361,7 +361,8 @@ fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
     assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
 }
 
-/// One that will never answer again does not keep its administrator waiting, and if it does answer, it has lost nothing.
+/// A physical cluster that never answers must not keep its administrator waiting; if it answers later, it has lost
+/// nothing.
 #[test]
 fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
     let mut world = World::joined();
@@ -376,7 +377,7 @@ fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
     world.until("the mailbox goes", || world.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
 }
 
-/// The same from the other side: the syncer runs beside the physical cluster and opens all connections itself.
+/// The same with pull: the syncer runs beside the physical cluster and opens all connections itself.
 #[test]
 fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange() {
     let mut world = World::new();
@@ -385,17 +386,17 @@ fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange(
     world.until("it is there", || world.ready()["status"] == "True");
     world.put_app();
     world.until("three pods are shown", || world.pods().len() == 3);
-    // Whoever finds the ticket now has nothing.
+    // The exchanged ticket is worthless to a thief.
     let token: Value = serde_json::from_str(&secret).unwrap();
     let thief = Client::new(&world.server, false)
         .with(&format!("Authorization: Bearer {}", token["token"].as_str().unwrap()));
     assert_eq!(thief.get("/api/v1/namespaces").code, 401);
-    // The token that came of it leads to the mailbox and nowhere else.
+    // The token that was exchanged for it gives access to the mailbox and to nothing else.
     let own = std::fs::read_to_string(world.server.file("state/token")).unwrap();
     let own = Client::new(&world.server, false).with(&format!("Authorization: Bearer {own}"));
     assert_eq!(own.get("/api/v1/namespaces").code, 200);
     assert_eq!(own.get("/clusters/root/api/v1/namespaces").code, 404);
-    // It finds its way back by itself.
+    // A restarted syncer continues.
     world.end_syncer();
     let labels = json!({ "holon.dev/placed": "true" });
     let late = json!({ "metadata": { "name": "late", "labels": labels } });
@@ -404,7 +405,7 @@ fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange(
     let path = "/api/v1/namespaces/shop/configmaps/late";
     world.until("what was put there meanwhile arrives", || world.below("GET", path, &Value::Null).is_some());
     world.end_syncer();
-    // With the ticket alone nobody begins anew.
+    // The used ticket alone cannot start another syncer.
     let output = world.seat("elsewhere").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("the server refuses the ticket"), "{said}");

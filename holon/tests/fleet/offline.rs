@@ -1,4 +1,4 @@
-//! A syncer that dials in and whose server is away, comes back elsewhere in time, or under another authority.
+//! A pull syncer whose server is unreachable, was restored to an earlier state, or has another certificate authority.
 
 use std::fs::File;
 use std::io::copy;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::pull::holding;
 use crate::{MAILBOX, WEB, World, holon, mount, objects, print_manifest};
 
-/// The one address a server has for its syncers, wherever it listens.
+/// A stable address for syncers that leads to the current address of the server.
 struct Relay {
     url: String,
     leads_to: Arc<Mutex<Option<SocketAddr>>>,
@@ -26,7 +26,7 @@ impl Relay {
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let address = *target.lock().unwrap();
-                // Whoever leads nowhere hangs up.
+                // Without a target, the connection is closed.
                 if let Some(far) = address.and_then(|address| TcpStream::connect(address).ok()) {
                     join(near, far);
                 }
@@ -56,7 +56,7 @@ fn join(near: TcpStream, far: TcpStream) {
     }
 }
 
-/// A syncer beside `east` that reaches its server through a relay.
+/// Returns a world whose syncer reaches the server through a relay.
 fn relayed() -> (World, Relay) {
     let (mut world, relay) = (World::new(), Relay::start());
     relay.lead_to(&world.server.url);
@@ -87,7 +87,8 @@ fn web_is_made_again(world: &World, uid: &Value) {
     });
 }
 
-/// The server is away, and the syncer is killed and starts again: what was asked for last is still enforced.
+/// The server is unreachable while the syncer is killed and restarted: the syncer still enforces the last desired
+/// state.
 #[test]
 fn a_syncer_that_starts_while_its_server_is_away_enforces_what_was_asked_for_last() {
     let (mut world, relay) = relayed();
@@ -98,7 +99,7 @@ fn a_syncer_that_starts_while_its_server_is_away_enforces_what_was_asked_for_las
     let uid = delete_web(&world);
     start(&mut world);
     web_is_made_again(&world, &uid);
-    // Back again, it is the same as before: nothing more, nothing less.
+    // After reconnecting, nothing is different, so nothing is written.
     let before = world.east.requests();
     world.server.restart(|_| {});
     relay.lead_to(&world.server.url);
@@ -107,8 +108,8 @@ fn a_syncer_that_starts_while_its_server_is_away_enforces_what_was_asked_for_las
     assert_eq!(world.east.requests().since(&before).deletes(), 0);
 }
 
-/// What is deleted must not come back from the disk of a syncer that is killed before all of it is done and starts while its
-/// server is away. It used to be forgotten there last.
+/// A deleted object must not come back from the state directory of a syncer that is killed during the deletion and
+/// restarted without its server. The stored object was once removed last.
 #[test]
 fn what_was_deleted_does_not_come_back_from_disk() {
     let (mut world, relay) = relayed();
@@ -123,7 +124,7 @@ fn what_was_deleted_does_not_come_back_from_disk() {
         world.until("it is below", || world.below("GET", &format!("{maps}/{name}"), &Value::Null).is_some());
         world.until("it is kept", || kept(&world, name) == 1);
     }
-    // Somebody below holds it up, so that the syncer is in the midst of it.
+    // A finalizer downstream delays the deletion, so that the syncer is killed in the middle of it.
     let going = format!("{maps}/going");
     let held = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
     world.below("PATCH", &going, &held(json!(["example.com/wait"]))).unwrap();
@@ -141,7 +142,7 @@ fn what_was_deleted_does_not_come_back_from_disk() {
     web_is_made_again(&world, &uid);
     assert!(world.below("GET", &going, &Value::Null).is_none());
 
-    // What went on both sides while nobody looked is forgotten when the mailbox is read.
+    // Objects that were deleted on both sides meanwhile are forgotten once the mailbox is read.
     world.end_syncer();
     world.server.restart(|_| {});
     world.admin = Client::new(&world.server, true);
@@ -158,7 +159,8 @@ fn what_was_deleted_does_not_come_back_from_disk() {
     assert_eq!(kept(&world, "web"), 1);
 }
 
-/// Cut off for longer than its token lasts, it says what to do, goes on enforcing, and is heard again with another ticket.
+/// Disconnected for longer than its token is valid, the syncer logs what to do, keeps enforcing, and reconnects with
+/// another ticket.
 #[test]
 fn a_syncer_whose_token_expired_enforces_and_waits_for_another_ticket() {
     let (mut world, relay) = relayed();
@@ -191,7 +193,8 @@ fn a_syncer_whose_token_expired_enforces_and_waits_for_another_ticket() {
     });
 }
 
-/// The authority of the server is replaced in three steps. A syncer that was told of the first follows by itself.
+/// The certificate authority of the server is rotated in three steps. A syncer that is connected during the first step
+/// follows without manual action.
 #[test]
 fn a_syncer_follows_its_server_to_another_authority() {
     let (mut world, relay) = relayed();
@@ -214,7 +217,7 @@ fn a_syncer_follows_its_server_to_another_authority() {
     }
 }
 
-/// Tokens whose time is over, as a server would have made them.
+/// Tokens that a server made too long ago.
 mod expired {
     use std::path::Path;
 
@@ -226,7 +229,7 @@ mod expired {
     use storage::embedded::{Embedded, Options};
     use storage::{Key, Store};
 
-    /// The same as a token of a mailbox, an hour too old. No server runs in the directory.
+    /// Returns the same token, valid until an hour ago, for the same mailbox. No server runs in the directory.
     pub(super) fn token(directory: &Path, mailbox: &str, token: &str) -> String {
         let store = Embedded::open(&directory.join("store"), Options::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

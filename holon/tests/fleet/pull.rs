@@ -1,4 +1,4 @@
-//! A syncer that dials in, through everything that happens to a Pod and to what it is known by.
+//! The credential of a pull syncer through restarts, new Pods, lost keys and revocation.
 
 use std::fs::File;
 use std::process::{Child, Command};
@@ -28,7 +28,7 @@ impl World {
         mount(&self.server, &objects)
     }
 
-    /// Starts the syncer as a new Pod would: with a disk of its own. What it says goes to a file.
+    /// Starts the syncer as a new Pod would: with an empty disk. Its log goes to a file.
     fn start_pod(&mut self, state: &str, options: &[&str]) {
         let log = File::create(self.server.file("syncer.log")).unwrap();
         self.syncer = Some(self.seat(state).args(options).stderr(log).spawn().unwrap());
@@ -38,7 +38,7 @@ impl World {
         std::fs::read_to_string(self.server.file("syncer.log")).unwrap_or_default()
     }
 
-    /// What the syncer is known by, as it is kept below.
+    /// Returns the credential of the syncer that is stored downstream.
     fn credential(&self) -> Value {
         let Some(secret) = self.below("GET", CREDENTIAL, &Value::Null) else { return Value::Null };
         let bytes = decode(secret["data"]["credential"].as_str().unwrap());
@@ -49,14 +49,14 @@ impl World {
         self.credential()["isSpent"] == true
     }
 
-    /// What whoever has this ticket gets.
+    /// Returns the status code of a request with the token of this ticket.
     fn with_ticket(&self, ticket: &str) -> u16 {
         let ticket: Value = serde_json::from_str(ticket).unwrap();
         let bearer = format!("Authorization: Bearer {}", ticket["token"].as_str().unwrap());
         Client::new(&self.server, false).with(&bearer).get("/api/v1/namespaces").code
     }
 
-    /// Puts something into the mailbox and waits until it is below.
+    /// Creates an object in the mailbox and waits until it is downstream.
     fn arrives(&self, name: &str) {
         let labels = json!({ "holon.dev/placed": "true" });
         let namespace = json!({ "metadata": { "name": "late", "labels": labels } });
@@ -85,8 +85,8 @@ fn decode(text: &str) -> Vec<u8> {
     ::base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
-/// A drain, an eviction or a rollout makes another Pod, with an empty disk. It used to have nothing but a ticket that was
-/// worth nothing, and to end for ever.
+/// A drain, an eviction or a rollout creates another Pod, with an empty disk. Such a Pod once had only a ticket that
+/// was already used, and failed forever.
 #[test]
 fn a_new_pod_goes_on_with_what_the_one_before_it_was_known_by() {
     let mut world = World::new();
@@ -117,7 +117,7 @@ fn a_token_is_replaced_in_time_and_a_new_pod_has_the_last_one() {
     world.arrives("two");
 }
 
-/// Whoever is killed after a token was kept and before its ticket was spent makes up for it.
+/// A syncer that is killed after it stored its token and before it revoked the ticket revokes it later.
 #[test]
 fn a_ticket_that_could_not_be_spent_is_spent_later() {
     let mut world = World::new();
@@ -141,8 +141,8 @@ fn a_ticket_that_could_not_be_spent_is_spent_later() {
     world.arrives("one");
 }
 
-/// Its keys are gone, so no token of it is good any more; nobody said that it was forgotten, but nobody can say that it was
-/// not. With another ticket it goes on, in the Pod that runs; with an old one nobody goes anywhere.
+/// The mailbox's signing keys were replaced, so all its tokens are invalid; whether the physical cluster was removed is
+/// unknown. With a new ticket the syncer continues in the same Pod; with an old one it does not.
 #[test]
 fn another_ticket_is_exchanged_where_the_first_is_worth_nothing() {
     let mut world = World::new();
@@ -167,14 +167,14 @@ fn another_ticket_is_exchanged_where_the_first_is_worth_nothing() {
     world.until("the other is spent", || world.with_ticket(&new) == 401);
     world.arrives("one");
     assert_eq!(world.with_ticket(&old), 401);
-    // Somebody applies the old manifest once more: the ticket is refused, and what is known stays known.
+    // Someone applies the old manifest again: the ticket is rejected, and the syncer keeps its credential.
     std::fs::write(world.server.file("ticket"), &old).unwrap();
     world.until("it is refused", || world.log().contains("cannot exchange the ticket"));
     world.arrives("two");
 }
 
-/// One that was forgotten while nobody could reach it must not go on enforcing what is nobody's wish any more. What it has
-/// stays; if it joins again, it is as new.
+/// A syncer whose physical cluster was forgotten while it was unreachable must stop enforcing the old desired state.
+/// The applied objects stay. If it joins again, it starts as a new one.
 #[test]
 fn one_that_was_forgotten_enforces_nothing_when_it_hears_of_it() {
     let mut world = World::new();
@@ -191,7 +191,7 @@ fn one_that_was_forgotten_enforces_nothing_when_it_hears_of_it() {
     assert!(world.log().contains("the server no longer accepts the token of this syncer"), "{}", world.log());
     assert_eq!(world.east.requests().since(&before).deletes(), 0);
     world.below("DELETE", WEB, &Value::Null).unwrap();
-    // After a restart, too. As long as it takes to enforce something, and longer.
+    // The same holds after a restart. Waits longer than enforcing would take.
     world.end_syncer();
     world.start_pod("state", &[]);
     std::thread::sleep(std::time::Duration::from_secs(5));
@@ -238,7 +238,7 @@ fn one_that_leaves_takes_its_syncer_along() {
     assert_eq!(std::fs::read_dir(world.server.file("state/asked")).unwrap().count(), 0);
 }
 
-/// All files under a directory that have this in them.
+/// Returns the number of files under a directory that contain this text.
 pub(crate) fn holding(directory: &std::path::Path, text: &str) -> usize {
     let output = Command::new("grep").args(["-r", "-l", "-a", text]).arg(directory).output().unwrap();
     String::from_utf8_lossy(&output.stdout).lines().count()
@@ -255,7 +255,7 @@ fn put_secret(world: &World) -> String {
     crate::base64("hunter2")
 }
 
-/// A key that is not the one it was sealed with is not a reason to believe that nothing was asked for.
+/// A wrong encryption key must not look like an empty desired state.
 #[test]
 fn what_is_kept_on_disk_is_sealed_with_the_key_of_the_manifest() {
     let mut world = World::new();
@@ -280,16 +280,16 @@ fn what_is_kept_on_disk_is_sealed_with_the_key_of_the_manifest() {
         assert_eq!(ended(&mut world), Some(1));
         assert!(world.log().contains("(--state-key-file)"), "{}", world.log());
     }
-    // The key stays the same when another ticket is printed, so that what is there can still be read.
+    // Printing another ticket keeps the key, so that the existing state can still be read.
     let before = std::fs::read(&key).unwrap();
     print_ticket(&world.server);
     assert_eq!(std::fs::read(&key).unwrap(), before);
-    // And without a key it is there to be read, so this test would see it.
+    // Without a key the state is readable, which proves that the check above would find it.
     world.start_pod("open", &[]);
     world.until("it is kept", || holding(&world.server.file("open"), &password) == 1);
 }
 
-/// The same where the server connects.
+/// The same for a syncer in the server (push).
 #[test]
 fn what_the_server_keeps_for_its_syncers_is_sealed_with_the_key_it_is_given() {
     let directory = tempfile::tempdir().unwrap();
@@ -303,8 +303,9 @@ fn what_the_server_keeps_for_its_syncers_is_sealed_with_the_key_it_is_given() {
     assert_eq!(holding(&kept, &password), 0);
 }
 
-/// What is printed is applied to a real Kubernetes as it is, the syncer needs nothing but the account that is in it, and
-/// goes by itself when its cluster leaves. No container runs there: it is started beside it, with that account's token.
+/// The printed manifest applies to a real Kubernetes unchanged, its service account has sufficient rights, and the
+/// syncer uninstalls itself when its cluster leaves. No container runs there: the syncer process runs outside, with
+/// that account's token.
 #[test]
 fn a_real_cluster_takes_the_manifest_and_is_rid_of_it_afterwards() {
     let test = "a_real_cluster_takes_the_manifest_and_is_rid_of_it_afterwards";

@@ -1,5 +1,5 @@
-//! The same with a real kube-apiserver below, and kwok in the place of kubelets: what is spoken beyond Holon is spoken by
-//! others than us.
+//! The same with a real kube-apiserver downstream and kwok instead of kubelets: the server side of the protocols is not
+//! our own code.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::{MAILBOX, PODS, app, holon, print_ticket, seat};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A server, and a real cluster that it knows as `east`.
+/// A server, and a real cluster that is registered as `east`.
 struct Real {
     server: Server,
     admin: Client,
@@ -42,7 +42,7 @@ impl Real {
         Some(Real { server, admin, cluster, syncer: None })
     }
 
-    /// An app, and the name of a pod of it that can be reached.
+    /// Creates an app and returns the name of a pod of it that can be reached.
     fn reached(&self) -> String {
         self.until("there is a mailbox", || {
             self.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 200
@@ -80,7 +80,7 @@ impl Real {
         })
     }
 
-    /// A line that all pods write.
+    /// Writes a line to the log of all pods.
     fn write(&self, line: &str) {
         let mut log = OpenOptions::new().append(true).open(self.cluster.log()).unwrap();
         writeln!(log, "2026-01-02T00:00:00Z stdout F {line}").unwrap();
@@ -103,7 +103,7 @@ impl Real {
                 &["exec", "nobody", "--", "echo"],
             ];
             compare(&through, &direct, &commands);
-            // Which of its pods kubectl takes goes by how old they are, and a shown one is as old as its being shown.
+            // kubectl chooses the pod by age, and the creation time of a projected pod differs from the real one's.
             let of_any = [&through, &direct].map(|way| {
                 let (worked, said) = way.says(&["logs", "deployment/web", "--tail=1"]);
                 assert!(worked, "{said}");
@@ -126,12 +126,12 @@ impl Real {
                 .map(|way| way.attaches(&pod, "attached", || self.write("somebody is attached")));
             assert_eq!(attached[0], attached[1]);
             compare_copies(&through, &direct, &from, &self.server.file(""));
-            // Into a container nothing is copied here: this kubelet does not tell a command that its input has ended.
+            // No copy into a container: this kubelet does not pass the end of stdin to a command.
         }
         self.debugged(&pod);
     }
 
-    /// A container that is put into a pod through the mailbox is in the real one, and shown.
+    /// Checks that an ephemeral container added in the mailbox is in the real pod, and is projected.
     fn debugged(&self, pod: &str) {
         let [through, direct] = self.ways(&[]);
         let (worked, said) =

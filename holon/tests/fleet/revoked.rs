@@ -1,4 +1,4 @@
-//! Streams to what runs end when whoever opened them no longer may, or when the way there is gone.
+//! Streams to pods end when their client loses its rights, or when the connection to the physical cluster is lost.
 
 use std::io::{Read, Write};
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use crate::tunnels::reached;
 use crate::{MAILBOX, PODS, World};
 
-/// Asks for a WebSocket as kubectl does.
+/// The headers of kubectl for WebSocket.
 const SOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
                       Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n";
 const ROLES: &str = "/clusters/root:mailbox-east/apis/rbac.authorization.k8s.io/v1";
 
 const RESOURCES: [&str; 4] = ["pods/log", "pods/exec", "pods/attach", "pods/portforward"];
-/// Asks to forward ports as kubectl did before it spoke WebSocket.
+/// The headers of older versions of kubectl for port-forward.
 const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\
                     X-Stream-Protocol-Version: portforward.k8s.io\r\n";
 
-/// Lets ann read logs, run commands and reach ports in the mailbox, by a binding that can be taken away.
+/// Lets ann read logs, run commands and forward ports in the mailbox, by a binding that the test can delete.
 fn let_in(world: &World) {
     world.admin.bind(MAILBOX, "holon:access", "User ann");
     let rule = json!({ "apiGroups": [""], "resources": RESOURCES, "verbs": ["get", "create"] });
@@ -46,7 +46,7 @@ fn shut_out(world: &World) {
     assert_eq!(gone.code, 200, "{}", gone.body);
 }
 
-/// A stream that somebody has opened. Reading fails if nothing comes for ten seconds.
+/// An open stream. A read fails if nothing arrives for ten seconds.
 struct Stream(Box<dyn Read>);
 
 impl Stream {
@@ -59,8 +59,7 @@ impl Stream {
         Stream(Box::new(stream))
     }
 
-    /// A log that is followed, a command that waits for what is typed, a look at what a container writes, and a way to its
-    /// ports.
+    /// Opens a followed log, an exec that waits for input, an attach, and a port-forward.
     fn all(world: &World, pod: &str) -> [Stream; 4] {
         let path = format!("{MAILBOX}{PODS}/{pod}");
         let exec = format!("GET {path}/exec?command=cat&stdin=true&stdout=true HTTP/1.1\r\n{SOCKET}");
@@ -76,10 +75,10 @@ impl Stream {
         self.rest();
     }
 
-    /// All that comes until it ends.
+    /// Returns everything until the stream ends.
     fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // That a peer closes without saying goodbye is an end, too; that nothing comes is none.
+        // A close without close_notify is an end too; a timeout is not.
         if let Err(error) = self.0.read_to_end(&mut rest) {
             assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{error}");
         }
@@ -87,11 +86,11 @@ impl Stream {
     }
 }
 
-/// How an answer that comes in pieces ends when that was all.
+/// The last chunk of a complete chunked response.
 const ALL: &[u8] = b"\r\n0\r\n\r\n";
 
-/// A log that broke off below ended like one of which there is no more, so `kubectl logs > file` said that all was well with
-/// half of it.
+/// A log that broke off downstream once ended like a complete one, so `kubectl logs > file` reported success with half
+/// of the log.
 #[test]
 fn what_breaks_off_does_not_end_as_if_that_were_all() {
     let (mut joined, mut dialled) = (World::joined(), World::dialled());
@@ -99,7 +98,7 @@ fn what_breaks_off_does_not_end_as_if_that_were_all() {
         let path = format!("{MAILBOX}{PODS}/{}/log", reached(world));
         let_in(world);
         let log = |rest: &str| Stream::open(world, &format!("GET {path}{rest}"), "200");
-        // That is all there is, and so it ends.
+        // The log has no more lines, so it ends properly.
         assert!(log(" HTTP/1.1\r\nConnection: close\r\n").rest().ends_with(ALL));
         let refused = log("?follow=true HTTP/1.1\r\n");
         shut_out(world);
@@ -115,8 +114,8 @@ fn what_breaks_off_does_not_end_as_if_that_were_all() {
     }
 }
 
-/// A browser shows the certificate of its user to every page that opens a WebSocket, so any page could have run commands in
-/// the containers of whoever looked at it.
+/// A browser sends its user's client certificate with every WebSocket that a page opens. So any page could have run
+/// commands in the containers of the user who visited it.
 #[test]
 fn a_page_of_somebody_else_runs_no_commands() {
     let world = World::joined();
@@ -134,14 +133,14 @@ fn a_page_of_somebody_else_runs_no_commands() {
     }
 }
 
-/// Many are open at once, and those that nobody reads from hold up nobody else in the tunnel.
+/// Many streams are open at once, and streams whose client does not read do not block others in the tunnel.
 #[test]
 fn who_does_not_read_holds_up_nobody_else() {
     let world = World::dialled();
     let pod = reached(&world);
     let_in(&world);
     let path = format!("{MAILBOX}{PODS}/{pod}");
-    // Some seven megabytes each: far more than fits into windows and sockets.
+    // Some seven megabytes each: far more than fits into flow-control windows and socket buffers.
     let exec = format!("GET {path}/exec?command=seq&command=1000000&stdout=true HTTP/1.1\r\n{SOCKET}");
     let log = format!("GET {path}/log?follow=true HTTP/1.1\r\n");
     let unread: Vec<Stream> = (0..20).map(|_| Stream::open(&world, &exec, "101")).collect();
@@ -149,14 +148,14 @@ fn who_does_not_read_holds_up_nobody_else() {
     for _ in 0..20 {
         assert_eq!(world.admin.get(&format!("{path}/log")).code, 200);
     }
-    // Whoever begins to read gets all of it.
+    // A client that starts to read later gets everything.
     for stream in unread.into_iter().take(3) {
         assert!(stream.rest().windows(7).any(|bytes| bytes == b"1000000"));
     }
     drop(followed);
 }
 
-/// Whether it is so. Afterwards ann is let in again; returns the name of a pod.
+/// Checks that ann's streams end when her binding is deleted. Restores the binding and returns the name of a pod.
 fn who_is_shut_out_is_cut_off(world: &World) -> String {
     let pod = reached(world);
     let_in(world);
@@ -171,7 +170,7 @@ fn who_is_shut_out_is_cut_off(world: &World) -> String {
 fn who_is_shut_out_is_cut_off_where_the_server_connects() {
     let mut world = World::joined();
     let pod = who_is_shut_out_is_cut_off(&world);
-    // And whoever may stay, when the physical cluster is gone.
+    // Streams of clients with rights end too when the physical cluster is killed.
     let open = Stream::all(&world, &pod);
     world.runtime.block_on(world.east.kill());
     open.into_iter().for_each(Stream::ends);
@@ -181,19 +180,19 @@ fn who_is_shut_out_is_cut_off_where_the_server_connects() {
 fn who_is_shut_out_is_cut_off_in_a_tunnel() {
     let mut world = World::dialled();
     let pod = who_is_shut_out_is_cut_off(&world);
-    // A tunnel that breaks takes what is in it along, and is dialled again.
+    // A broken tunnel ends its streams, and is dialled again.
     let open = Stream::all(&world, &pod);
     world.end_syncer();
     open.into_iter().for_each(Stream::ends);
     let log = format!("{MAILBOX}{PODS}/{pod}/log");
     let answer = world.admin.get(&log);
     assert_eq!(answer.code, 503, "{}", answer.body);
-    assert!(answer.body.contains("its physical cluster is not connected to this server"), "{}", answer.body);
+    assert!(answer.body.contains("the physical cluster is not connected to this server"), "{}", answer.body);
     world.start_syncer();
     world.until("there is a way again", || world.admin.get(&log).code == 200);
 }
 
-/// Whoever opens the tunnel of a physical cluster is it, to everybody who looks at what runs there.
+/// A client that could open the tunnel of a physical cluster would act as that cluster towards every user of its pods.
 #[test]
 fn nobody_but_the_syncer_opens_a_tunnel() {
     let world = World::joined();

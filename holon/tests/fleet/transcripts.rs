@@ -1,4 +1,4 @@
-//! What kubectl says about what runs: through the mailbox, and to the physical cluster itself. Both must be the same.
+//! Compares the output of kubectl through the mailbox and directly on the physical cluster. Both must be the same.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,25 +12,25 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
 use crate::common::kubectl::said;
 
-/// Everything answers within moments; a machine that is busy takes longer.
+/// How long a wait may take. Everything answers within moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One of the two ways there.
+/// One of the two ways to reach the pods.
 pub(crate) struct Way {
     pub(crate) kubectl: PathBuf,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) cache: PathBuf,
-    /// How kubectl is told to speak, if not in its favourite way.
+    /// Environment variables that choose the protocol of kubectl, if not the default.
     pub(crate) speaks: Vec<(&'static str, &'static str)>,
 }
 
-/// What makes kubectl speak SPDY instead of WebSocket.
+/// Makes kubectl use SPDY instead of WebSocket.
 pub(crate) const SPDY: [(&str, &str); 2] =
     [("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"), ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false")];
 
 impl Way {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        // Whatever hangs is a failure, and not somebody's evening.
+        // A command that hangs fails after this timeout.
         let mut command = Command::new("timeout");
         command.arg("30").arg(&self.kubectl).arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(["-n", "shop", "--cache-dir"]).arg(&self.cache).args(arguments);
@@ -42,28 +42,29 @@ impl Way {
         said(&mut self.command(arguments))
     }
 
-    /// A shell on a terminal: what is typed, and everything that was shown until its end was typed. Whether that is still
-    /// shown is a race between the shell and its terminal.
+    /// Types into a shell on a terminal. Returns everything that was shown until the end of input was typed: whether
+    /// the end itself is shown is a race between the shell and its terminal.
     pub(crate) fn types(&self, arguments: &[&str], typed: &str) -> String {
         let (mut screen, terminal) = terminal();
         let mut command = self.command(arguments);
         command.stdin(terminal.try_clone().unwrap()).stdout(terminal.try_clone().unwrap()).stderr(terminal);
         let mut child = command.spawn().unwrap();
-        // Only the child has the terminal now, so what is shown has an end.
+        // Closes our copy of the terminal, so that reading from it ends with the child.
         drop(command);
         let mut shown = Vec::new();
-        // Whoever types waits for the prompt.
+        // Like a user, waits for the prompt before each line.
         for line in typed.split_inclusive('\n') {
             until_prompt(&mut screen, &mut shown);
             screen.write_all(line.as_bytes()).unwrap();
         }
-        // It has to be read for kubectl to end; that nobody has the terminal any more is an error to whoever reads.
+        // kubectl ends only if its output is read. Once no process has the terminal open, reading fails, which is the
+        // end here.
         while screen.read(&mut [0; 256]).is_ok_and(|read| read > 0) {}
         let ended = child.wait().unwrap();
         format!("{}\nended with {:?}", String::from_utf8_lossy(&shown), ended.code())
     }
 
-    /// What a forwarded port of a pod gives back.
+    /// Returns what a forwarded port of a pod sends back.
     pub(crate) fn forwards(&self, pod: &str, port: u16, sent: &str) -> String {
         let mut command = self.command(&["port-forward", pod, &format!(":{port}"), "--address=127.0.0.1"]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -73,7 +74,7 @@ impl Way {
             .split([':', ' '])
             .find_map(|word| word.parse().ok())
             .unwrap_or_else(|| panic!("kubectl said {line:?}"));
-        // Several at once on one connection, each for itself.
+        // Several streams at once on one connection, which must not mix.
         let mut streams: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(("127.0.0.1", local)).unwrap()).collect();
         let mut got = String::new();
@@ -89,7 +90,7 @@ impl Way {
         got
     }
 
-    /// A followed log, up to and with a line that comes only when it is made to.
+    /// Follows a log up to a line that `come` causes.
     pub(crate) fn follows(&self, pod: &str, last: &str, come: impl FnOnce()) -> Vec<String> {
         let mut child = self.command(&["logs", "-f", pod]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -102,8 +103,8 @@ impl Way {
         seen
     }
 
-    /// The first line with this word that a container writes while kubectl is attached to it. Nothing says when it is, so the
-    /// line is made to come until it is seen.
+    /// Attaches to a container and returns its first line with this word. kubectl does not report when it is attached,
+    /// so `come` is called until a line arrives.
     pub(crate) fn attaches(&self, pod: &str, word: &str, come: impl Fn()) -> String {
         let mut child = self.command(&["attach", pod]).stdout(Stdio::piped()).spawn().unwrap();
         let (lines, begun) = (lines_of(&mut child), Instant::now());
@@ -123,7 +124,7 @@ impl Way {
     }
 }
 
-/// Reads a command's lines, for whoever does not want to wait for each.
+/// Reads the lines of a command in a thread.
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let (said, heard) = mpsc::channel();
@@ -131,14 +132,14 @@ fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     heard
 }
 
-/// Asks a command to end, which whoever limits its time passes on.
+/// Sends SIGTERM to a command; `timeout` passes it on.
 fn end(mut child: Child) {
     let _ = Command::new("kill").arg(child.id().to_string()).status();
     let _ = child.wait();
 }
 
-/// A terminal: what somebody types on and looks at, and what a command has for it. It controls no session, so nobody is
-/// stopped for using it from the background, where `timeout` puts what it runs.
+/// Opens a pseudoterminal: the side of the user and the side of the command. It is no controlling terminal, so
+/// processes in the background, where `timeout` runs its child, are not stopped for using it.
 fn terminal() -> (File, File) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let screen = openpt(flags).expect("this machine has terminals");
@@ -148,11 +149,11 @@ fn terminal() -> (File, File) {
     (File::from(screen), File::from(terminal))
 }
 
-/// Reads until a shell waits.
+/// Reads until a shell shows its prompt.
 fn until_prompt(screen: &mut impl Read, shown: &mut Vec<u8>) {
     let (begun, before) = (Instant::now(), shown.len());
     let mut byte = [0];
-    // The prompt that was there before is not the one that comes.
+    // An earlier prompt does not count.
     while shown.len() == before || !(shown.ends_with(b"# ") || shown.ends_with(b"$ ")) {
         assert!(begun.elapsed() < PATIENCE, "no prompt: {}", String::from_utf8_lossy(shown));
         let read = screen.read(&mut byte).unwrap_or(0);
@@ -161,7 +162,7 @@ fn until_prompt(screen: &mut impl Read, shown: &mut Vec<u8>) {
     }
 }
 
-/// Whether commands say the same on both ways.
+/// Checks that commands print the same both ways.
 pub(crate) fn compare(through: &Way, direct: &Way, commands: &[&[&str]]) {
     for arguments in commands {
         let expected = direct.says(arguments);
@@ -169,8 +170,8 @@ pub(crate) fn compare(through: &Way, direct: &Way, commands: &[&[&str]]) {
     }
 }
 
-/// Whether files come out of a container in the same way, with what is in them. What `tar` says beside it kubectl shows
-/// or not, as it happens.
+/// Checks that files are copied out of a container with the same content both ways. The messages of `tar` are not
+/// compared: whether kubectl shows them varies.
 pub(crate) fn compare_copies(through: &Way, direct: &Way, from: &str, into: &Path) {
     let copied = [through, direct].map(|way| {
         let target = into.join(format!("copy-{}", rand::random::<u32>()));

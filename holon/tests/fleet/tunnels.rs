@@ -1,5 +1,5 @@
-//! What kubectl does with pods of a physical cluster, through the mailbox: over a connection of the server's, and over one
-//! that a syncer has dialled.
+//! kubectl with pods of a physical cluster, through the mailbox: with push over a connection of the server, and with
+//! pull over a tunnel that the syncer dialled.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::transcripts::{SPDY, Way, compare, compare_copies};
 use crate::{MAILBOX, PODS, World};
 
-/// An app, and the name of a pod of it that can be reached.
+/// Creates an app and returns the name of a pod of it that can be reached.
 pub(crate) fn reached(world: &World) -> String {
     world.put_app();
     world.until("three pods are shown", || world.pods().len() == 3);
     let pod = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    // A syncer that dials in does so when it has said that it is there.
+    // A pull syncer dials its tunnel only after its first report.
     let log = format!("{MAILBOX}{PODS}/{pod}/log");
     world.until("there is a way", || world.admin.get(&log).code == 200);
     pod
 }
 
-/// kubectl on the mailbox and on the physical cluster itself.
+/// Returns kubectl for the mailbox and for the physical cluster.
 pub(crate) fn ways(world: &World, kubectl: &Path) -> [Way; 2] {
     let mailbox = world.server.file("mailbox.kubeconfig");
     std::fs::write(&mailbox, world.server.kubeconfig("root:mailbox-east")).unwrap();
@@ -81,9 +81,9 @@ fn what_runs_is_reached(world: &World, kubectl: &Path) {
     debugged(world, &through, &pod);
 }
 
-/// What a container writes, from its beginning and from now on.
+/// Compares the log of a container: the existing lines, and those written from now on.
 fn looked_at(world: &World, through: &Way, direct: &Way, pod: &str) {
-    // It is ready once more, and says so.
+    // Makes the pod ready again, which writes a log line.
     let again = || {
         for trouble in [json!("NotReady"), Value::Null] {
             let change = json!({ "metadata": { "annotations": { "standin.holon.dev/fail": trouble } } });
@@ -98,7 +98,7 @@ fn looked_at(world: &World, through: &Way, direct: &Way, pod: &str) {
     assert!(!followed.is_empty() && followed == expected, "{followed:?}, not {expected:?}");
 }
 
-/// Whether a pod is ready, below.
+/// Returns the Ready condition of a pod downstream.
 fn is_ready(world: &World, pod: &str) -> String {
     let real = world.below("GET", &format!("{PODS}/{pod}"), &Value::Null).unwrap();
     let conditions = real["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -106,10 +106,10 @@ fn is_ready(world: &World, pod: &str) -> String {
     ready.and_then(|ready| ready["status"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// What is copied in through one way is there, and comes out through both.
+/// Checks that a file copied in through the mailbox arrives, and comes out the same both ways.
 fn copies(world: &World, through: &Way, direct: &Way, pod: &str) {
     let source = world.server.file("source");
-    // Every byte there is, and more than fits into one message.
+    // Every byte value, and more than fits into one message.
     let bytes: Vec<u8> = (0..300_000u32).map(|number| (number % 251) as u8).chain(0..=255).collect();
     std::fs::write(&source, &bytes).unwrap();
     let target = format!("{pod}:/srv/copied");
@@ -121,19 +121,19 @@ fn copies(world: &World, through: &Way, direct: &Way, pod: &str) {
     assert!(worked && std::fs::read(&back).unwrap() == bytes, "{said}");
 }
 
-/// `kubectl top`, where the physical cluster measures.
+/// Compares `kubectl top`.
 fn measured(world: &World, through: &Way, direct: &Way) {
     let group = format!("{MAILBOX}/apis/metrics.k8s.io/v1beta1");
     world.until("the mailbox says so", || world.admin.get(&group).code == 200);
     compare(through, direct, &[&["top", "pods"], &["top", "pods", "-l", "app=web", "--containers"]]);
     let (worked, said) = through.says(&["top", "pods"]);
     assert!(worked && said.contains("web-"), "{said}");
-    // It is read and never written.
+    // Metrics are read-only.
     let made = world.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
     assert_eq!(made.code, 405, "{}", made.body);
 }
 
-/// A container that is put into a pod through the mailbox is put into the real one.
+/// Checks that an ephemeral container added in the mailbox is in the real pod.
 fn debugged(world: &World, through: &Way, pod: &str) {
     let (worked, said) =
         through.says(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
@@ -150,7 +150,7 @@ fn debugged(world: &World, through: &Way, pod: &str) {
     });
 }
 
-/// `kubectl get --raw …/proxy/…`, and what is sent to it.
+/// Checks `kubectl get --raw …/proxy/…`, also with request bodies.
 fn proxied(world: &World, pod: &str) {
     let at = |name: &str, rest: &str| format!("{PODS}/{name}/proxy{rest}");
     for (method, name, rest, body) in [
@@ -175,7 +175,7 @@ fn proxied(world: &World, pod: &str) {
         assert_eq!(through.code, direct.0, "{method} {path}: {}", through.body);
         assert!(through.body.contains(direct.1.trim()), "{method} {path}: {} {}", through.body, direct.1);
     }
-    // Who may only read may not send: verbs are those of the method.
+    // A user with only `get` may not send a POST: the verb follows the method.
     world.admin.bind(MAILBOX, "holon:access", "User ann");
     let ann = world.admin.with("Impersonate-User: ann");
     assert_eq!(ann.get(&format!("{MAILBOX}{}", at(pod, "/"))).code, 403);
@@ -189,7 +189,7 @@ fn who_may_not_see_logs_does_not() {
     let pod = reached(&world);
     let path = format!("{MAILBOX}{PODS}/{pod}/log");
     assert_eq!(world.admin.get(&path).code, 200);
-    // Somebody who reaches the mailbox and may read pods, and not what they say.
+    // A user who may read pods, but not their logs.
     world.admin.bind(MAILBOX, "holon:access", "User ann");
     let ann = world.admin.with("Impersonate-User: ann");
     assert_eq!(ann.get(&path).code, 403);

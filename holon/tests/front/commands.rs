@@ -1,4 +1,4 @@
-//! The small commands around a server.
+//! Commands beside a server.
 
 use std::process::{Command, Output};
 
@@ -30,7 +30,7 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
     check(&["lc", "delete", "nobody"], false, "not found");
     check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list the logical clusters in root:nowhere");
     check(&["lc", "delete", "team-a"], true, "deleting root:team-a and everything in it");
-    // What it holds goes after the command has ended.
+    // Its contents are deleted after the command has ended.
     let gone = || holon(&server, &["lc", "list"]).1.contains("no logical clusters in root");
     assert!((0..200).any(|_| gone()), "it never goes");
 }
@@ -73,7 +73,7 @@ fn who_finds_no_server_is_told_what_to_do() {
     let said = run(elsewhere.path());
     assert!(said.contains("no server has run in") && said.contains("--data-dir"), "{said}");
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "asking leaves nothing behind");
-    // The address of a server that is gone: nobody listens on port 1.
+    // The address of a stopped server: no process listens on port 1.
     std::fs::write(dir.join("address"), "https://127.0.0.1:1").unwrap();
     let said = run(&dir);
     assert!(

@@ -1,4 +1,4 @@
-//! `--data-dir` means one directory, for every command; and only a server makes one.
+//! `--data-dir` means the same directory for every command, and only a server creates it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -19,8 +19,9 @@ fn run(arguments: &[&str], dir: &Path) -> (bool, String, String) {
     (status.success(), out, error)
 }
 
-/// An administrator backed a server up and restored the backup into a new data directory. `holon store` meant the directory
-/// of the store, `holon start` the one above it: the export failed, and the restored objects were silently ignored.
+/// An administrator exported the store of a server and imported it into a new data directory. `holon store` took the
+/// directory of the store, `holon start` the one above it: the export failed, and the imported objects were silently
+/// ignored.
 #[test]
 fn a_backup_that_was_restored_is_what_the_server_serves() {
     let old = Server::start();
@@ -34,7 +35,7 @@ fn a_backup_that_was_restored_is_what_the_server_serves() {
     assert!(worked, "{error}");
     let (worked, _, error) = run(&["store", "check"], &old.file(""));
     assert!(worked, "{error}");
-    // Kubeconfigs stay good with the certificates, which are not in the backup.
+    // Kubeconfigs stay valid if the certificates, which are not in the export, are copied too.
     let new = tempfile::tempdir().unwrap();
     let import = ["store", "import", backup.to_str().unwrap()];
     let (worked, out, error) = run(&import, new.path());
@@ -56,8 +57,8 @@ fn a_backup_that_was_restored_is_what_the_server_serves() {
     );
 }
 
-/// An administrator mistyped the directory of `holon ca rotate`. It was created, with a new authority in it; "Step 1 of 3",
-/// said the command, and the server knew nothing of it.
+/// An administrator mistyped the directory of `holon ca rotate`. The command created it with a new authority and
+/// printed "Step 1 of 3", and the server knew nothing of it.
 #[test]
 fn commands_beside_a_server_make_no_data_directory() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ fn commands_beside_a_server_make_no_data_directory() {
     }
 }
 
-/// A user mistyped a logical cluster and got a kubeconfig for it, with which every request was "not found".
+/// A user mistyped a logical cluster and got a kubeconfig in which every request was answered with "not found".
 #[test]
 fn there_is_no_kubeconfig_for_a_logical_cluster_that_does_not_exist() {
     let mut server = Server::start();
@@ -108,12 +109,12 @@ fn there_is_no_kubeconfig_for_a_logical_cluster_that_does_not_exist() {
     }
     let (worked, out, error) = run(&["kubeconfig", "root:a"], &server.file(""));
     assert!(worked && error.is_empty(), "{error}");
-    // In the form that JVM clients read, too.
+    // The key is also in the form that JVM clients read.
     let key = out.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
     use base64::Engine;
     let key = base64::engine::general_purpose::STANDARD.decode(key).unwrap();
     assert!(key.starts_with(b"-----BEGIN EC PRIVATE KEY-----\n"), "{:?}", &key[..30]);
-    // A server that is not running cannot be asked; kubeconfigs can be made beforehand.
+    // While the server is stopped, kubeconfigs can be made without the check.
     server.kill();
     let (worked, out, error) = run(&["kubeconfig", "root:later"], &server.file(""));
     assert!(worked && out.contains("/clusters/root:later\n"), "{error}");

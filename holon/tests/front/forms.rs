@@ -1,4 +1,4 @@
-//! How bodies look: lines for people, compression for wires, headers for caches.
+//! Forms of response bodies: indentation for people, compression, and headers for caches.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn people_get_lines_and_programs_do_not() {
     assert_eq!(lines(&curl, &format!("{path}?pretty=false")), 1);
     assert_eq!(curl.get(path).json(), client.get(path).json());
     assert!(lines(&curl, "/api/v1/namespaces/nowhere") > 5, "errors too");
-    // A watch is a line per event, whoever reads it.
+    // A watch has one line per event, for every client.
     let watch = "/api/v1/namespaces?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Ddefault";
     assert_eq!(curl.watched(watch).len(), 1);
 }
@@ -71,7 +71,7 @@ fn a_document_asked_for_by_its_hash_can_be_kept() {
     let kept = client.get(address);
     assert_eq!((kept.code, kept.header("Cache-Control").as_str()), (200, "public, immutable"));
     assert!(kept.header("Expires").ends_with("GMT") && kept.header("Vary").starts_with("Accept"));
-    // Another hash leads to what there is now, and promises nothing.
+    // A request with another hash gets the current document, which is then not cacheable.
     let other = client.get("/openapi/v3/apis/apps/v1?hash=0");
     assert_eq!((other.code, other.header("Cache-Control").as_str()), (200, "no-cache, private"));
     assert!(other.body == kept.body && other.header("Expires").is_empty());

@@ -1,4 +1,4 @@
-//! Who comes in.
+//! Authentication.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::common::Server;
 
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// Whom the server takes a client for.
+/// Returns the user info that the server has for a client.
 fn who(client: &Client) -> serde_json::Value {
     client.ask("POST", WHO, &json!({})).json()["status"]["userInfo"].clone()
 }
@@ -31,7 +31,8 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
     let bob = stranger.with("authorization: bearer other");
     assert_eq!(who(&bob), json!({ "username": "bob", "uid": "8", "groups": ["system:authenticated"] }));
 
-    // Whoever shows a wrong token believes to be somebody, and is told even where nobody need be anybody.
+    // A wrong token is rejected even on paths that allow anonymous requests, because its client believes to be
+    // authenticated.
     let wrong = stranger.with("Authorization: Bearer wrong");
     for path in ["/version", "/readyz", "/api"] {
         let answer = wrong.get(path);
@@ -48,7 +49,7 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
     assert_eq!(review("wrong"), json!({ "user": {}, "error": "invalid bearer token" }));
 }
 
-/// A user who could tell a way that is closed from one that is not there would know where to knock.
+/// A user who could distinguish a forbidden path from one that does not exist would learn which logical clusters exist.
 #[test]
 fn what_somebody_does_not_reach_is_as_if_it_were_not_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,7 +81,7 @@ fn what_somebody_does_not_reach_is_as_if_it_were_not_there() {
             }
         }
     }
-    // Not even by what is wrong with the request.
+    // Errors in the request must not reveal it either.
     for odd in
         ["Impersonate-Group: dev", "Impersonate-User: eve", "Content-Type: nonsense", "Accept: nonsense"]
     {
@@ -105,7 +106,7 @@ fn a_certificate_speaks_for_itself() {
     assert_eq!(info["groups"], json!(["system:masters", "system:authenticated"]));
     let credential = info["extra"]["authentication.kubernetes.io/credential-id"][0].as_str().unwrap();
     assert!(credential.starts_with("X509SHA256="), "{credential}");
-    // As for Kubernetes: the certificate is looked at first, and is enough.
+    // As in Kubernetes, a valid certificate is sufficient and is checked first.
     assert_eq!(who(&admin.with("Authorization: Bearer wrong")), info);
 }
 

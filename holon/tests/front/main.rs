@@ -1,4 +1,4 @@
-//! Everything around the verbs, as bytes on a wire: who may come in, and how answers look.
+//! Everything around the verbs, as bytes on the wire: authentication, and the forms of responses.
 
 #[path = "../common/bind.rs"]
 mod bind;

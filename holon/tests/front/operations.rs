@@ -1,4 +1,4 @@
-//! What operators look at: probes, version, figures, ids, deadlines.
+//! Endpoints for operators: probes, version, metrics, request ids, deadlines.
 
 use std::process::Command;
 
@@ -83,7 +83,7 @@ fn a_deadline_is_the_clients_within_reason() {
     check("/api/v1/pods?timeout=0s", 200, "");
     let text = "invalid timeout specified in the request URL - time: invalid duration \"bogus\"";
     check("/api/v1/pods?timeout=bogus", 400, text);
-    // A body that is announced and never comes.
+    // A body that is announced and never sent.
     let slow = client.with("Content-Length: 10");
     let late = slow.ask("POST", "/api/v1/namespaces?timeout=100ms", &Value::Null);
     assert_eq!((late.code, &late.json()["reason"]), (504, &json!("Timeout")), "{}", late.body);
@@ -112,12 +112,12 @@ fn a_wrong_method_is_told_which_would_be_right() {
 
 #[test]
 fn a_server_that_stops_says_so_before_it_closes_the_door() {
-    // Longer than any test takes, so that the door is still open whenever we look.
+    // Longer than the test takes, so that the server still serves at every check.
     let server = Server::start_in(tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
     let client = Client::new(&server, true);
     assert_eq!(client.get("/readyz").code, 200);
     server.ask_to_stop();
-    // The signal arrives when it arrives.
+    // The signal takes effect asynchronously.
     let told = (0..500).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         Some(client.get("/readyz")).filter(|answer| answer.code != 200)

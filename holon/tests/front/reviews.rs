@@ -1,4 +1,4 @@
-//! Questions in the shape of objects.
+//! Access reviews and similar kinds that are answered but not stored.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn questions_are_answered_and_not_kept() {
     assert_eq!(rules["incomplete"], false);
 }
 
-/// The texts are those of a kube-apiserver 1.36.4.
+/// The messages are those of kube-apiserver 1.36.4.
 #[test]
 fn what_is_no_question_is_said_as_kubernetes_says_it() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Several servers on one etcd are one server to their clients.
+//! Several servers on one etcd behave as one server to their clients.
 
 use std::process::Command;
 
@@ -12,8 +12,9 @@ fn code(client: &Client, server: &Server) -> Option<u16> {
     client.at(server).try_get("/api").map(|answer| answer.code)
 }
 
-/// An operator started a second server with an empty data directory on the same etcd. It made a certificate authority of its
-/// own: whoever had a kubeconfig of the first was refused by the second, and did not trust it.
+/// An operator started a second server with an empty data directory on the same etcd. It created a certificate
+/// authority of its own, so the second server rejected the kubeconfigs of the first, and their clients did not trust
+/// it.
 #[test]
 fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     let test = "kubeconfigs_of_one_server_work_with_every_server_of_the_etcd";
@@ -21,7 +22,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     let etcd = Etcd::start(program, 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &endpoint];
-    // Both at once, so that both may find that there is no authority yet.
+    // Both start at once, so that both may find that no authority exists yet.
     let (one, other) = std::thread::scope(|scope| {
         let one = scope.spawn(|| Server::start_with(&options));
         let other = scope.spawn(|| Server::start_with(&options));
@@ -30,7 +31,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     for (of, at) in [(&one, &other), (&other, &one)] {
         assert_eq!(code(&Client::new(of, true), at), Some(200));
     }
-    // No path leads to the private key, whoever asks.
+    // No request path leads to the private key, not even for an administrator.
     let admin = Client::new(&one, true);
     for path in [
         "/apis/~pki/authority",
@@ -43,7 +44,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
         let answer = admin.get(path);
         assert!(answer.code >= 400 && !answer.body.contains("PRIVATE KEY"), "{path}: {}", answer.body);
     }
-    // One that has another authority does not start, and says what to do; nothing of it is lost.
+    // A server with another authority does not start, prints what to do, and keeps its files.
     let dir = tempfile::tempdir().unwrap();
     let before = Authority::open(&dir.path().join("pki")).unwrap();
     let mut stranger = Command::new(env!("CARGO_BIN_EXE_holon"));
@@ -58,7 +59,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     assert_eq!(Authority::existing(&dir.path().join("pki")).unwrap().certificate(), before.certificate());
 }
 
-/// The authority of a server that was alone is what its servers share when it is given an etcd.
+/// When a single server is moved to etcd, its authority becomes the shared one.
 #[test]
 fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
     let test = "a_shared_authority_is_replaced_in_three_steps_for_all_servers";

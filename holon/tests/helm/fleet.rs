@@ -1,5 +1,5 @@
-//! `helm --wait` over physical clusters. What waits in Helm 4 is kstatus, as in Argo and Flux: it believes what the status of a
-//! user's object says, so that has to be right over one target and over several.
+//! `helm --wait` over physical clusters. Helm 4 waits with kstatus, like Argo and Flux: it relies on the status of the
+//! user's object, which must therefore be right over one target and over several.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::story::Helm;
 
 const NAMESPACE: &str = "helm-true";
 
-/// A server with physical clusters, and a Helm and a kubectl of a user whose namespace is on all of them.
+/// A server with physical clusters, and Helm and kubectl of a user whose namespace is placed on all of them.
 struct World {
     helm: Helm,
     kubectl: Kubectl,
@@ -48,7 +48,7 @@ impl World {
         World { helm, kubectl: root, standins, replicas: 2 * clusters.len(), runtime, _server: server }
     }
 
-    /// `helm upgrade --install --wait`, and whether it says that it worked.
+    /// Runs `helm upgrade --install --wait`, and returns whether it succeeded, and its output.
     fn upgrades(&self, values: &str, timeout: &str) -> (bool, String) {
         let chart = repository().join("test/charts/shop");
         let values = format!("--set=replicas={},{values}", self.replicas);
@@ -57,7 +57,7 @@ impl World {
         self.helm.run(&["upgrade", "--install", "shop", chart, "--wait", &values, &timeout])
     }
 
-    /// How many ready pods have this image, as the physical clusters say at this moment.
+    /// Returns how many ready pods have this image, read from the physical clusters.
     fn ready(&self, image: &str) -> usize {
         let pods = |standin: &Standin| {
             let request =
@@ -84,13 +84,13 @@ impl World {
 fn waited(test: &str, clusters: &[&str]) {
     let Some((helm, kubectl)) = programs(test) else { return };
     let world = World::new(&helm, &kubectl, clusters);
-    // When Helm says that it is done, it is, on all of them.
+    // When Helm reports success, all pods of all clusters have the new image.
     for (revision, image) in [("1", "shop:1"), ("2", "shop:2")] {
         let (worked, told) = world.upgrades(&format!("image={image}"), "120s");
         assert!(worked && told.contains(&format!("REVISION: {revision}")), "{told}");
         assert_eq!(world.ready(image), world.replicas, "Helm says that {image} is there");
     }
-    // What never becomes ready is never said to be there, and what ran before goes on.
+    // An image that never becomes ready is never reported as deployed, and the previous pods keep running.
     let (worked, told) = world.upgrades("image=shop:3,misfortune=NotReady", "10s");
     assert!(!worked, "what cannot become ready is said to be: {told}");
     world.says(&["status", "shop"], "STATUS: failed");

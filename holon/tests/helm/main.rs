@@ -1,8 +1,8 @@
-//! A real Helm, and a chart with a bit of everything (`test/charts/shop`): hooks that are deleted and hooks that stay, a
+//! A real Helm, and a chart with many features (`test/charts/shop`): hooks that are deleted and hooks that stay, a
 //! custom kind and an object of it.
 //!
-//! Helm 4 applies on the server unless told otherwise, so the story is told twice, in the root, in a nested logical
-//! cluster, and on a real kube-apiserver, which shows that what it expects is right.
+//! Helm 4 uses server-side apply by default, so the story runs with both kinds of apply, in the root, in a nested
+//! logical cluster, and on a real kube-apiserver, which shows that its expectations are right.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use story::Helm;
 
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount";
 
-/// The programs the stories need.
+/// Returns the programs that the stories need.
 fn programs(test: &str) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
     Some((peers::need(test, "helm")?, peers::need(test, "kubectl")?))
 }

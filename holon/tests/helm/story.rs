@@ -1,4 +1,4 @@
-//! Install, upgrade, roll back, uninstall, and what Helm says of it.
+//! Install, upgrade, rollback and uninstall, and what Helm reports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use super::common::kubectl::{Kubectl, said};
 use super::common::repository;
 
-/// A Helm pointed at one logical cluster, or at a real Kubernetes.
+/// Helm with the kubeconfig of one logical cluster, or of a real Kubernetes.
 pub(crate) struct Helm {
     program: PathBuf,
     kubeconfig: PathBuf,
-    /// `true` or `false`, as the option wants it.
+    /// The value of the option --server-side: `true` or `false`.
     server_side: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl Helm {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(&self.program);
-        // Whatever Helm keeps, it keeps beside the kubeconfig.
+        // All files of Helm are kept beside the kubeconfig.
         let home = self.kubeconfig.with_extension("helm");
         for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(variable, &home);
@@ -35,7 +35,7 @@ impl Helm {
     }
 }
 
-/// Runs Helm, which must work and say this.
+/// Runs Helm and expects success and this output.
 fn says(helm: &Helm, k: &Kubectl, arguments: &[&str], expected: &str) -> String {
     let (worked, told) = helm.run(arguments);
     k.check(worked && told.contains(expected), &[&["(helm)"], arguments].concat(), expected, &told);
@@ -56,7 +56,7 @@ pub(crate) fn told(helm: &Helm, k: &Kubectl) {
 fn installed(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     let server_side = format!("--server-side={}", helm.server_side);
     let install = ["install", "shop", chart, "--create-namespace", &server_side, "--timeout=60s"];
-    // The custom kind comes with the chart, and a dry run does not bring it: the first one goes without its object.
+    // The custom kind is in the chart, and a dry run does not install it. So the first dry run omits its object.
     says(helm, k, &["install", "shop", chart, "--dry-run=client"], "STATUS: pending-install");
     says(helm, k, &install, "STATUS: deployed");
     says(helm, k, &["list"], "shop-1.0.0");
@@ -66,7 +66,7 @@ fn installed(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.generation}", "2 1");
     k.field(&["deploy", "shop", n], "{.metadata.labels.app\\.kubernetes\\.io/managed-by}", "Helm");
     k.field(&["shops", "shop", n], "{.spec.shelves[*].size}", "3");
-    // What a hook leaves behind is what its policy says.
+    // The objects of a hook stay or are deleted according to its policy.
     k.field(&["cm", "shop-before", n], "{.data.revision}", "1");
     k.fails(&["get", "secret", "shop-after", n], "not found");
     let (_, managers) =
@@ -89,12 +89,12 @@ fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     let dry = [&upgrade[..], &["--dry-run=server"]].concat();
     says(helm, k, &dry, "STATUS: pending-upgrade");
     k.field(&["deploy", "shop", n], "{.spec.replicas}", "2");
-    // Somebody else's label is not Helm's to remove.
+    // A label that another client set must survive an upgrade.
     k.says(&["label", "deploy", "shop", n, "kept=yes"], "labeled");
     says(helm, k, &upgrade, "REVISION: 2");
     k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.labels.kept}", "3 yes");
     k.field(&["deploy", "shop", n], "{.spec.template.spec.containers[*].image}", "shop:2");
-    // A patch from the client knows ports by their number alone, and takes two of one for the same.
+    // A patch from the client identifies ports by number alone, so two ports with one number become one.
     let ports = if helm.server_side == "true" { "http dns dns-tcp" } else { "http dns" };
     k.field(&["svc", "shop", n], "{.spec.ports[*].name}", ports);
     k.field(&["shops", "shop", n], "{.spec.shelves[*].size}", "3 1");
@@ -102,7 +102,7 @@ fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     k.field(&["cm", "shop-before", n], "{.data.revision}", "2");
     says(helm, k, &["history", "shop"], "superseded");
     says(helm, k, &["get", "values", "shop"], "extra: true");
-    // The same again changes nothing but what says which revision it is.
+    // A repeated upgrade changes only Helm's record of the revision.
     let (_, before) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
     says(helm, k, &upgrade, "REVISION: 3");
     let (_, after) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
@@ -128,6 +128,6 @@ fn uninstalled(helm: &Helm, k: &Kubectl, n: &str) {
     k.says(&["get", "cm", "shop-farewell", n], "shop-farewell");
     let left = says(helm, k, &["list"], "NAME");
     k.check(!left.contains("shop-1.0.0"), &["(helm) list"], "nothing", &left);
-    // Kinds stay when those who brought them go.
+    // Custom kinds stay after an uninstall.
     k.says(&["get", "crd", "shops.charts.example.com"], "shops");
 }

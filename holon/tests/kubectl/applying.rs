@@ -1,4 +1,4 @@
-//! Server-side apply: several people and one object, moving over from client-side apply, differences, and pruning.
+//! Server-side apply: several appliers of one object, migration from client-side apply, diffs, and pruning.
 
 use super::common::kubectl::{Kubectl, said};
 
@@ -34,7 +34,7 @@ pub(crate) fn suite(k: &Kubectl) {
     pruned_as_a_set(k);
 }
 
-/// Two appliers agree, disagree, and one of them insists.
+/// Two appliers agree, conflict, and one of them forces.
 fn shared(k: &Kubectl) {
     let apply = ["apply", N, "--server-side"];
     let as_ada = ["apply", N, "--server-side", "--field-manager=ada"];
@@ -59,7 +59,7 @@ fn shared(k: &Kubectl) {
     let conflict = "Apply failed with 1 conflict: conflict with \"ada\": .spec.replicas";
     let file = k.file("two.yaml", WEB);
     k.fails(&["apply", N, "--server-side", "-f", &file], conflict);
-    // What one of them gives up stays for the other; what both give up goes.
+    // A field that one of them gives up stays for the other; a field that both give up is removed.
     let without = WEB.replace("{name: A, value: '1'}, ", "").replace("  replicas: 2\n", "");
     k.with(&apply, &without, "serverside-applied");
     let names = "{.spec.template.spec.containers[0].env[*].name}";
@@ -68,7 +68,7 @@ fn shared(k: &Kubectl) {
     k.field(&["deploy", "web", N], names, "B");
     k.field(&["deploy", "web", N], "{.spec.replicas}", "1");
     k.says(&["get", "deploy", "web", N, "-o", "yaml", "--show-managed-fields"], "manager: ada");
-    // Who changes a field otherwise owns it, and is in the way of the next apply.
+    // A client that changes a field in another way owns it, and conflicts with the next apply.
     k.says(&["scale", "deploy/web", N, "--replicas=5"], "scaled");
     k.says(&["set", "image", "deploy/web", N, "web=web:9"], "image updated");
     k.fails(&["apply", N, "--server-side", "-f", &file], "conflict with \"kubectl-set\" using apps/v1");
@@ -79,12 +79,12 @@ fn shared(k: &Kubectl) {
     let apply =
         ["apply", N, "--server-side", "--subresource=status", "--field-manager=controller", "-f", &file];
     let (worked, told) = k.run(&apply);
-    // An older kubectl has no such option.
+    // Older versions of kubectl have no such option.
     let unknown = told.contains("unknown flag: --subresource");
     k.check(unknown || worked && told.contains("serverside-applied"), &apply, "serverside-applied", &told);
 }
 
-/// From client-side apply to server-side apply and back.
+/// Migrates from client-side apply to server-side apply and back.
 fn moved_over(k: &Kubectl) {
     k.with(&["apply", N], SETTINGS, "configmap/settings created");
     let managers = "{range .metadata.managedFields[*]}{.manager}/{.operation} {end}";
@@ -113,7 +113,7 @@ fn labelled(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{pruned: 'yes'}}}}\n---\n")
 }
 
-/// Of old: what has the label, is of these kinds and is not in the file goes.
+/// The old pruning: deletes objects of these kinds that have the label and are not in the file.
 fn pruned(k: &Kubectl) {
     let prune = [
         "apply",
@@ -130,7 +130,7 @@ fn pruned(k: &Kubectl) {
     k.says(&["get", "cm", "settings", N], "settings");
 }
 
-/// Of new: a parent that knows its members.
+/// The new pruning: an ApplySet parent records its members.
 fn pruned_as_a_set(k: &Kubectl) {
     let apply = |manifest: &str, expected: &str| {
         let file = k.file("set.yaml", manifest);

@@ -1,4 +1,4 @@
-//! Changing what is there: apply, replace, edit, patch, label, annotate, set, scale.
+//! Changing existing objects: apply, replace, edit, patch, label, annotate, set, scale.
 
 use super::common::kubectl::Kubectl;
 
@@ -53,7 +53,7 @@ fn applied(k: &Kubectl) {
     k.fails(&["diff", N, "-f", &file], "proxy:2");
     k.with(&["apply", N], &changed, "deployment.apps/web configured");
     k.field(&["deploy", "web", N], "{.spec.template.spec.containers[*].image}", "web:1 proxy:2");
-    // What is no longer in the file goes; what others set stays.
+    // A field that is no longer in the file is removed; fields that others set stay.
     k.says(&["label", "deploy", "web", N, "mine=kept"], "labeled");
     let relabelled = WEB.replace("name: web, labels: {app: web}", "name: web, labels: {tier: front}");
     k.with(&["apply", N], &relabelled, "configured");

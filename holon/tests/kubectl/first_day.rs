@@ -1,4 +1,4 @@
-//! What a user does first.
+//! The first commands of a new user.
 
 use std::process::Stdio;
 
@@ -47,7 +47,7 @@ pub(crate) fn told_with(name: &str) {
     watching(&team);
     leaving(&team);
 
-    // The same names in another logical cluster are other objects.
+    // The same names in another logical cluster belong to other objects.
     team.says(&["create", "configmap", "settings"], "created");
     root.fails(&["get", "configmap", "settings"], "NotFound");
     root.says(&["delete", "lc", "team-a"], "deleted");
@@ -63,7 +63,7 @@ fn looking_around(team: &Kubectl) {
     for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         team.says(&["get", "ns"], namespace);
     }
-    // Twice, because the second time the client asks only whether anything is new.
+    // Twice, because the second time the client sends a conditional request.
     team.says(&["api-resources"], "logicalclusters");
     team.says(&["api-resources", "--cached=false"], "deployments");
     team.says(&["api-versions"], "apps/v1");
@@ -127,7 +127,7 @@ fn an_application(team: &Kubectl) {
     team.with(&["apply"], APP, "deployment.apps/api created");
     team.with(&["apply"], APP, "deployment.apps/api unchanged");
     team.with(&["diff"], APP, "");
-    // One of two containers changes; the other is merged by its name and stays.
+    // One of two containers changes; the other is matched by its name and stays.
     team.with(&["apply"], &APP.replace("api:1", "api:2"), "deployment.apps/api configured");
     let images = "jsonpath={.spec.template.spec.containers[*].image} {.metadata.generation}";
     team.prints(&["get", "deploy", "api", "-n", "shop", "-o", images], "api:2 proxy:1 2");
@@ -144,7 +144,7 @@ fn an_application(team: &Kubectl) {
     team.edits(&["deploy", "web", "-n", "shop"], "s/replicas:.5/replicas:\\ 7/", "edited");
     team.prints(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}"], "7");
 
-    // Nobody runs it yet; so we say what a cluster would say, and the client believes it.
+    // No controller runs here, so the test writes the status that a cluster would, and kubectl accepts it.
     team.fails(&["rollout", "status", "deploy/web", "-n", "shop", "--timeout=1s"], "timed out");
     let status = r#"{"spec":{"replicas":1},"status":{"observedGeneration":3,"replicas":7,"updatedReplicas":7,"readyReplicas":7,"availableReplicas":7,"conditions":[{"type":"Available","status":"True"}]}}"#;
     team.says(&["patch", "deploy", "web", "-n", "shop", "--subresource=status", "-p", status], "patched");
@@ -172,7 +172,7 @@ fn watching(team: &Kubectl) {
 
 fn leaving(team: &Kubectl) {
     team.fails(&["delete", "namespace", "default"], "may not be deleted");
-    // Something that waits for its finalizer keeps its namespace waiting, and takes it along when it goes.
+    // An object with a finalizer delays the deletion of its namespace, until the finalizer is removed.
     team.says(&["create", "configmap", "kept", "-n", "shop"], "created");
     team.says(
         &[

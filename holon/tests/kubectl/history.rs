@@ -1,4 +1,4 @@
-//! Rollouts that are undone. No controller keeps a history here, so the test writes down what one would have.
+//! Rollbacks. No controller records a history here, so the test writes the revisions that a controller would.
 
 use super::common::kubectl::Kubectl;
 
@@ -10,7 +10,7 @@ pub(crate) fn suite(k: &Kubectl) {
     daemon_set(k);
 }
 
-/// A Deployment's past is its ReplicaSets.
+/// The history of a Deployment is in its ReplicaSets.
 fn deployment(k: &Kubectl) {
     k.says(&["create", "deployment", "web", N, "--image=web:2"], "created");
     k.says(&["annotate", "deploy", "web", N, "deployment.kubernetes.io/revision=2"], "annotated");
@@ -60,7 +60,7 @@ spec:
     spec: {containers: [{name: agent, image: 'agent:2'}, {name: added, image: 'added:1'}]}
 ";
 
-/// A DaemonSet's past is patches, each of which replaces the template.
+/// The history of a DaemonSet is in patches, each of which replaces the template.
 fn daemon_set(k: &Kubectl) {
     k.with(&["create", N], AGENT, "daemonset.apps/agent created");
     let (_, uid) = k.run(&["get", "ds", "agent", N, "-o", "jsonpath={.metadata.uid}"]);

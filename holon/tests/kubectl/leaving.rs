@@ -1,4 +1,4 @@
-//! Deleting, and waiting for it.
+//! Deletions, and waiting for them.
 
 use super::common::kubectl::Kubectl;
 
@@ -30,7 +30,7 @@ pub(crate) fn suite(k: &Kubectl, has_controllers: bool) {
     }
 }
 
-/// No kubelet holds them, so they go at once.
+/// Pods without a node are deleted at once, because no kubelet has to stop them.
 fn pods(k: &Kubectl) {
     for (name, flags) in [("p1", &["--now"][..]), ("p2", &["--grace-period=0", "--force"]), ("p3", &[])] {
         k.says(&["run", name, N, "--image=p:1", "--overrides", r#"{"apiVersion":"v1"}"#], "created");
@@ -57,7 +57,7 @@ fn waiting(k: &Kubectl) {
     k.fails(&["get", "cm", "four", N], "NotFound");
 }
 
-/// An owner and what it owns, deleted in each of the three ways.
+/// Deletes an owner in each of the three ways, and checks its dependent.
 fn owned(k: &Kubectl) {
     for (cascade, child_stays) in [("background", false), ("foreground", false), ("orphan", true)] {
         let (owner, child) = (format!("owner-{cascade}"), format!("child-{cascade}"));

@@ -1,4 +1,4 @@
-//! Reading: every way `get` can print, selectors, pages, and what is said about kinds.
+//! Reading: every output form of `get`, selectors, pages, and `describe` of every kind.
 
 use super::common::kubectl::Kubectl;
 
@@ -23,7 +23,7 @@ pub(crate) fn suite(k: &Kubectl) {
     descriptions(k);
 }
 
-/// The ConfigMap every namespace is given by a controller is none of ours.
+/// Our objects have this label. The ConfigMap that a controller creates in every namespace does not.
 const OURS: &str = "tier";
 
 fn forms(k: &Kubectl) {
@@ -45,7 +45,7 @@ fn forms(k: &Kubectl) {
     k.says(&["get", "cm", "-n", "looking", "-L", "tier"], "TIER");
     k.says(&["get", "cm/alpha", "cm/beta", "-n", "looking", "--no-headers"], "beta ");
     k.says(&["get", "cm,secrets", "-n", "looking"], "configmap/alpha ");
-    // An older kubectl leaves the path of its server out here; the root has this namespace, too.
+    // An older kubectl omits the server's path here; the root has this namespace too.
     k.says(&["get", "--raw", "/api/v1/namespaces/default"], "\"uid\":");
     k.says(&["get", "all", "-n", "looking"], "No resources found in looking namespace.");
     k.says(&["get", "cm", "-A"], "looking ");
@@ -94,7 +94,7 @@ fn kinds(k: &Kubectl) {
     k.says(&["get", "--raw", "/livez"], "ok");
 }
 
-/// One of many kinds, each told in full.
+/// One object each of many kinds, for `describe`.
 const DESCRIBED: &str = "
 apiVersion: v1
 kind: Pod

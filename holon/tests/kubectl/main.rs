@@ -1,8 +1,8 @@
-//! Real kubectls, the newest and the oldest we promise.
+//! Real kubectls: the newest and the oldest that are supported.
 //!
-//! The first day is a story only Holon can tell. The suite is everything else a user types; it runs where kubectl may
-//! meet Holon (the root, a nested logical cluster, on etcd), and on a real kube-apiserver, which shows that what it
-//! expects is right.
+//! `first_day` is a story that only Holon can run. The suite has the other commands of users; it runs against Holon in
+//! three places (the root, a nested logical cluster, on etcd), and against a real kube-apiserver, which shows that its
+//! expectations are right.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -74,7 +74,7 @@ fn the_suite_on_etcd() {
 
 #[test]
 fn the_suite_on_a_real_server() {
-    // Nothing makes service accounts there, and nothing counts for quotas.
+    // No controller runs there that creates service accounts or counts for quotas.
     let plug_ins = "--disable-admission-plugins=ServiceAccount,ResourceQuota,TaintNodesByCondition";
     let Some(cluster) = peers::Cluster::start_bare("the_suite_on_a_real_server", &[plug_ins]) else { return };
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Rollouts, waits, events and nodes. Nobody runs anything here, so the test says what a cluster would say.
+//! Rollouts, waits, events and nodes. No pods run here, so the test writes the statuses that a cluster would.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Service accounts, their tokens, and where they are somebody.
+//! Service accounts, their tokens, and where these authenticate.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ impl World {
         Client::new(&self.server, false).with(&format!("Authorization: Bearer {token}"))
     }
 
-    /// Makes a service account in a logical cluster.
+    /// Creates a service account in a logical cluster.
     pub(crate) fn account(&self, cluster: &str, name: &str) {
         let path = format!("{cluster}/api/v1/namespaces/default/serviceaccounts");
         assert_eq!(self.admin.ask("POST", &path, &json!({ "metadata": { "name": name } })).code, 201);
     }
 
-    /// Makes a Secret for an account's token, and returns the token it is given.
+    /// Creates a Secret for an account's token, and returns the token that the server puts into it.
     pub(crate) fn held_token(&self, cluster: &str, secret: &str, account: &str) -> String {
         let body = json!({
             "metadata": { "name": secret, "annotations": { "kubernetes.io/service-account.name": account } },
@@ -33,7 +33,7 @@ impl World {
         self.filled(cluster, secret)
     }
 
-    /// The token in a Secret, once it is there.
+    /// Returns the token in a Secret, once the server has added it.
     fn filled(&self, cluster: &str, secret: &str) -> String {
         let path = format!("{cluster}/api/v1/namespaces/default/secrets/{secret}");
         let begun = Instant::now();
@@ -71,7 +71,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
         let map = json!({ "metadata": { "name": format!("of{}", cluster.replace(['/', ':'], "-")) } });
         assert_eq!(world.admin.ask("POST", &format!("{cluster}{MAPS}"), &map).code, 201);
     }
-    // Whatever the root and the neighbours say about accounts of this name.
+    // Accounts of this name in the root and in other logical clusters have all rights there, which must not matter.
     world.admin.bind("", "cluster-admin", "User system:serviceaccount:default:bot");
     world.admin.bind(&b, "cluster-admin", "User system:serviceaccount:default:bot");
     let answer = world.token(&a, "bot", json!({ "expirationSeconds": 600 }));
@@ -96,7 +96,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
         let answer = bot.get(&format!("{elsewhere}{MAPS}"));
         assert_eq!((answer.code, &answer.body), (404, &unknown.body), "{elsewhere}");
     }
-    // Nor does a neighbour know whose it is.
+    // A token review in another logical cluster must not authenticate the token.
     let review = |cluster: &str| {
         let body = json!({ "spec": { "token": token } });
         let path = format!("{cluster}/apis/authentication.k8s.io/v1/tokenreviews");
@@ -106,7 +106,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     assert_eq!(review(&b), json!({ "user": {}, "error": "invalid bearer token" }));
 }
 
-/// Whoever could change a token could be anybody anywhere.
+/// A client that could change a token undetected could be any user.
 #[test]
 fn a_token_that_was_changed_is_nobodys() {
     let world = World::new();
@@ -160,12 +160,12 @@ fn a_token_ends_with_what_it_is_bound_to() {
     assert_eq!(codes(), [200, 401, 401]);
     let account = format!("{a}/api/v1/namespaces/default/serviceaccounts/bot");
     assert_eq!(world.admin.ask("DELETE", &account, &json!({})).code, 200);
-    // One of the same name is another one.
+    // A new account of the same name is another account.
     world.account(&a, "bot");
     assert_eq!(codes(), [401, 401, 401]);
 }
 
-/// The texts are those of a kube-apiserver 1.36.4.
+/// The messages are those of kube-apiserver 1.36.4.
 #[test]
 fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
     let world = World::new();
@@ -218,7 +218,7 @@ fn others_can_check_a_token_and_a_secret_can_hold_one() {
     let data = world.admin.get(&format!("{secrets}/key")).json()["data"].clone();
     assert!(data["ca.crt"].is_string() && data["namespace"] == STANDARD.encode("default"), "{data}");
     assert_eq!(world.with_token(&held).get("/apis").code, 200);
-    // Whoever clears it gets another one, and the first is nobody's.
+    // If the token is cleared, the Secret gets another one, and the first is invalid.
     let cleared = json!({ "data": { "token": null } });
     assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
     assert_eq!(world.with_token(&held).get("/apis").code, 401);
@@ -241,7 +241,7 @@ fn keys_can_be_renewed_and_the_old_ones_let_go() {
     assert_eq!((renewed.code, renewed.json()["keys"].as_array().map(Vec::len)), (200, Some(2)));
     let second = token(&a);
     assert_eq!([&first, &second].map(|token| code(token)), [200, 200]);
-    // Who may do nothing may not do this.
+    // A user without rights may not do this either.
     world.admin.bind(&a, "holon:access", "User ann");
     for method in ["POST", "DELETE"] {
         assert_eq!(world.user("ann").ask(method, &keys, &Value::Null).code, 403);

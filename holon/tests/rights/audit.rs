@@ -18,14 +18,14 @@ fn the_audit_log_says_who_changed_what_and_who_was_refused() {
     world.admin.bind(&a, "holon:access", "User ann");
     assert_eq!(world.admin.with("Impersonate-User: ann").get(&secrets).code, 403);
     assert_eq!(world.user("nobody").get(&secrets).code, 401);
-    // Whoever tries doors leaves traces, whichever door it is.
+    // Attempts to reach other logical clusters are logged, whatever form the path has.
     let ann = world.user("ann");
     for path in ["/clusters/~bbbbbbbbbbbbbbcc/api", "/clusters/*/api/v1/secrets", "/clusters/root:a/../b"] {
         assert_eq!(ann.get(path).code, 404);
     }
     let masters = ann.with("Impersonate-User: eve\r\nImpersonate-Group: system:masters");
     assert_eq!(masters.get(&secrets).code, 403);
-    // Whoever gives away more than they have, and whoever creates by changing.
+    // Also escalation attempts, and creates by update.
     let writes = json!([{ "verbs": ["create", "update"], "apiGroups": ["*"], "resources": ["clusterroles", "leases"] }]);
     world.role(&a, "writes", writes);
     world.admin.bind(&a, "writes", "User ann");
@@ -36,11 +36,11 @@ fn the_audit_log_says_who_changed_what_and_who_was_refused() {
     world.admin.bind(&a, "holon:access", "User bob");
     world.admin.bind(&a, "changes", "User bob");
     assert_eq!(world.user("bob").ask("PUT", &lease, &json!({ "metadata": { "name": "l" } })).code, 403);
-    // What a token leads to without an address is its own logical cluster.
+    // A token without `/clusters/` in the path leads to its own logical cluster.
     let token = world.token(&a, "default", json!({}))["status"]["token"].clone();
     let bot = world.with_token(token.as_str().unwrap());
     assert_eq!(bot.get("/api/v1/secrets").code, 403);
-    // Looking into what runs is noted, too.
+    // Requests for pod logs are logged too.
     assert_ne!(world.admin.get(&format!("{a}/api/v1/namespaces/default/pods/p/log")).code, 200);
     assert!(world.server.stop());
 

@@ -1,4 +1,4 @@
-//! Connections: those of strangers cost little, and nobody keeps one for longer than they are trusted.
+//! Connections: those of unauthenticated clients cost little, and no connection outlives the trust in its client.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use apiserver::http::pki::Authority;
 use crate::client::Client;
 use crate::common::Server;
 
-/// Whether the server ends a connection on which this was said, before we lose patience.
+/// Sends these bytes and returns whether the server ends the connection within the timeout.
 fn is_cut(client: &Client, said: &str) -> bool {
     let mut stream = client.connect();
     stream.sock.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -18,7 +18,7 @@ fn is_cut(client: &Client, said: &str) -> bool {
     !ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-/// A client that says nothing, or hardly anything, holds a connection for some seconds and no longer.
+/// A client that sends nothing, or hardly anything, holds a connection for some seconds and no longer.
 #[test]
 fn who_connects_and_says_nothing_is_let_go() {
     let server = Server::start();
@@ -29,8 +29,8 @@ fn who_connects_and_says_nothing_is_let_go() {
     assert_eq!(client.get("/healthz").code, 200);
 }
 
-/// In 2023 servers of every make were brought down by clients that opened streams and reset them at once: none of them
-/// ever counted as open, and each cost a request.
+/// In 2023 clients brought down all kinds of servers by opening streams and resetting them at once (rapid reset): none
+/// of the streams ever counted as open, and each cost a request.
 #[test]
 fn who_opens_and_resets_streams_without_end_is_cut_off() {
     let server = Server::start();
@@ -41,7 +41,7 @@ fn who_opens_and_resets_streams_without_end_is_cut_off() {
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     sent.extend(frame(SETTINGS, 0, 0, &[]));
     for number in 0..100_000u32 {
-        // GET https / and an authority, in the words of the static table.
+        // `GET https /` and an authority, as indexes of the static HPACK table.
         sent.extend(frame(
             HEADERS,
             END_HEADERS | END_STREAM,
@@ -50,7 +50,7 @@ fn who_opens_and_resets_streams_without_end_is_cut_off() {
         ));
         sent.extend(frame(RESET, 0, 2 * number + 1, &[0, 0, 0, 8]));
     }
-    // It is cut off in the middle, so not all of it can be written.
+    // The server cuts the connection in the middle, so a write may fail.
     let written = stream.write_all(&sent).and_then(|()| stream.flush());
     let mut answered = Vec::new();
     let read = stream.read_to_end(&mut answered);
@@ -72,7 +72,7 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// The kinds and bodies of the frames that arrived whole.
+/// Returns the kinds and bodies of the complete frames.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let head: [u8; 9] = *bytes.first_chunk()?;
@@ -83,7 +83,7 @@ fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// Clients may have certificates of another authority, for as long as the operator says so.
+/// The operator can accept client certificates of another authority, and can revoke that.
 #[test]
 fn who_is_vouched_for_by_another_authority_is_known_until_that_one_is_no_longer_trusted() {
     let (dir, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -104,7 +104,7 @@ fn who_is_vouched_for_by_another_authority_is_known_until_that_one_is_no_longer_
         let watching = [watch, socket].map(|watch| scope.spawn(move || is_cut(ann, &watch)));
         std::thread::sleep(Duration::from_secs(1));
         assert!(!watching.iter().any(|watching| watching.is_finished()));
-        // Another authority takes its place.
+        // The operator replaces the authority.
         let other = tempfile::tempdir().unwrap();
         std::fs::write(&trusted, Authority::open(other.path()).unwrap().certificate()).unwrap();
         for watching in watching {

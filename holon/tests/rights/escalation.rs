@@ -1,4 +1,4 @@
-//! Nobody hands out what they do not have. The texts are those of a kube-apiserver 1.36.4.
+//! No user can grant rights that they do not have. The messages are those of kube-apiserver 1.36.4.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ fn grants(verbs: &[&str], resources: &[&str]) -> Value {
     json!([{ "verbs": verbs, "apiGroups": [""], "resources": resources }])
 }
 
-/// A server where ann may write roles and bindings and read pods, and nothing else.
+/// Returns a server where ann may only write roles and bindings and read pods.
 fn world() -> World {
     let world = World::new();
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
@@ -54,7 +54,7 @@ fn a_role_holds_no_more_than_its_writer() {
         &format!("clusterroles.{GROUP} \"c\" is forbidden: {why}"),
     );
 
-    // Unless somebody said that she may.
+    // Except with the verb `escalate`.
     world.role(
         "",
         "raises",
@@ -85,7 +85,7 @@ fn a_binding_gives_no_more_than_its_writer_has() {
         404,
         &format!("rolebindings.{GROUP} \"gone\" not found"),
     );
-    // Nobody turns a binding into one of another role, an administrator included.
+    // The role of a binding cannot be changed, not even by an administrator.
     let other = binding("a", "ClusterRole", "cluster-admin");
     assert_eq!(world.admin.ask("PUT", &format!("{some}/a"), &other).code, 422);
 
@@ -98,7 +98,8 @@ fn a_binding_gives_no_more_than_its_writer_has() {
     assert_eq!(ann.ask("POST", &all, &binding("d", "ClusterRole", "edit")).code, 403);
 }
 
-/// Some requests make what they were to change. Who may only change things must not make any that way.
+/// Some requests create the object that they were to change. A user with only the right to update must not create that
+/// way.
 #[test]
 fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
     let world = World::new();
@@ -123,7 +124,7 @@ fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
     told(&applied, 403, &refused("configmaps", "", "configmaps"));
 }
 
-/// A role of 1.6 KB used to be broken down into millions of rules, while nobody else was answered.
+/// A role of 1.6 KB was once expanded into millions of rules, and the server answered no other request meanwhile.
 #[test]
 fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
     let world = world();
@@ -138,10 +139,10 @@ fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
     world.admin.bind("", "nearly", "User ann");
     let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
     let answer = world.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
-    let why =
-        "its rules have too many combinations to be compared with those held; say the same in fewer words";
+    let why = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
+               resources or names";
     told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
-    // Of what nobody has, some is named.
+    // The message names only some of the missing rights.
     let answer = world.user("ann").ask(
         "POST",
         &format!("/apis/{GROUP}/v1/clusterroles"),

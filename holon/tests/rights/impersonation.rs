@@ -1,4 +1,4 @@
-//! Acting as somebody else.
+//! Impersonation.
 
 use serde_json::json;
 
@@ -31,13 +31,13 @@ fn who_acts_as_somebody_else_must_be_allowed_every_part_of_it() {
     told(&ann.with("Impersonate-User: eve").get(&maps), 403, &cannot("users", "eve"));
     told(&as_bob.with("Impersonate-Group: ops").get(&maps), 403, &cannot("groups", "ops"));
     assert_eq!(ann.with("Impersonate-Group: dev").get(&maps).code, 400);
-    // What bob may not do there, nobody does as him.
+    // A client that impersonates bob has only bob's rights there.
     let why = "User \"bob\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
     told(&as_bob.get(&secrets), 403, &format!("secrets is forbidden: {why}"));
 }
 
-/// kcp had it the other way (GHSA-c7xh-gjv4-4jgv): who administered one workspace became an administrator of all.
+/// kcp had it the other way (GHSA-c7xh-gjv4-4jgv): the administrator of one workspace became an administrator of all.
 #[test]
 fn nobody_becomes_an_administrator_and_nobody_gets_elsewhere() {
     let world = World::new();
@@ -55,7 +55,7 @@ fn nobody_becomes_an_administrator_and_nobody_gets_elsewhere() {
         assert_eq!(acting.get(&maps(&b)).code, 404, "{somebody}");
         assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404, "{somebody}");
     }
-    // An administrator may, and is then no more than whom it acts as.
+    // An administrator may impersonate, and then has only the rights of the impersonated user.
     let acting = world.admin.with("Impersonate-User: bob");
     assert_eq!((acting.get(&maps(&b)).code, acting.get(&maps(&a)).code), (200, 403));
     world.admin.bind("", "cluster-admin", "User bob");

@@ -1,40 +1,40 @@
-//! One tenant against another: everything B can think of to learn of A, or to touch it.
+//! One tenant against another: everything that tenant B can try to read or change something of tenant A.
 //!
-//! An attempt is a method, an address, a body, a credential of B's and something B adds to it. Each is made twice: at A,
-//! and at a logical cluster that does not exist. The two answers must be the same, and hold nothing of A's. All the while
-//! B watches what it may, and A changes what it has.
+//! An attempt is a method, a path, a body, a credential of B and an additional header. Each is made twice: against A,
+//! and against a logical cluster that does not exist. The two responses must be the same and contain nothing of A.
+//! Meanwhile B watches everything it may, and A changes its objects.
 //!
-//! Each gate was taken out once, to see that somebody notices (in this file, or in those named):
+//! Each check was removed once, to see that tests notice (in this file, or in those named):
 //!
 //! ```text
-//!   who reaches what                                     1,039 of 4,866 attempts tell of A; reach, accounts, impersonation
-//!   a service account is somebody at home alone          182 of 4,866; accounts, mistakes, revocation
-//!   signatures of tokens                                 204 of 1,354 are no longer nobody's; accounts
-//!   what a token is bound to                             272 of 1,354; accounts, revocation
-//!   the times a token is good for                        136 of 1,354
-//!   whom a token is for                                  68 of 1,354; accounts
-//!   keys that were let go, of tokens seen before         accounts
-//!   who stays is still known                             revocation
-//!   events are decided on as of when they happened       auth/standing.rs in the server
+//!   access to logical clusters                           1,039 of 4,866 tell of A; reach, accounts, impersonation
+//!   a service account is valid in its own cluster only   182 of 4,866; accounts, mistakes, revocation
+//!   signatures of tokens                                 204 of 1,354 authenticate; accounts
+//!   the object that a token is bound to                  272 of 1,354; accounts, revocation
+//!   the validity period of a token                       136 of 1,354
+//!   the audience of a token                              68 of 1,354; accounts
+//!   revoked keys, for tokens in the cache                accounts
+//!   revalidation of clients with open watches            revocation
+//!   events are authorized as of their own revision       authz/revalidation.rs in the server
 //!   ids and * are for administrators                     reach
-//!   nobody writes to all at once                         mistakes
-//!   strangers are asked who they are                     reach
-//!   what leaves is no longer found                       front_door: made anew at the same path
-//!   a continue token stays in its list                   front_door: a list in pages
-//!   nobody hands out what they do not have               escalation, audit
-//!   a right on the signer                                requests
-//!   who changes what is not there must be able to create escalation, audit
+//!   no write goes to all logical clusters                mistakes
+//!   anonymous requests are rejected                      reach
+//!   a deleted logical cluster is not found               front_door: made anew at the same path
+//!   a continue token is valid for its list only          front_door: a list in pages
+//!   no escalation of privileges                          escalation, audit
+//!   the right to sign for a signer                       requests
+//!   an update that creates needs the right to create     escalation, audit
 //!   limits of objects and bytes                          quotas
 //! ```
 //!
-//! And before the suite had its tokens:
+//! Before the suite had attempts with tokens:
 //!
 //! ```text
-//!   reach is decided before headers are complained about 30 attempts tell of A
-//!   a token review is about tokens of its own place      what_is_as_keys_elsewhere… and accounts fail
-//!   what roles allow                                     reach, accounts and impersonation fail
-//!   nobody acts as an administrator                      impersonation fails
-//!   who acts as somebody does not look at all at once    impersonation fails
+//!   access is decided before headers are validated       30 attempts tell of A
+//!   a token review is for tokens of its own cluster      what_is_as_keys_elsewhere… and accounts fail
+//!   RBAC rules                                           reach, accounts and impersonation fail
+//!   no impersonation of administrators                   impersonation fails
+//!   no impersonation in requests across all clusters     impersonation fails
 //! ```
 
 mod credentials;
@@ -47,16 +47,16 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Client};
 use credentials::Tenants;
 
-/// In every object of A's. Whoever reads it has got through.
+/// A word in every object of A. A response that contains it is a leak.
 const CANARY: &str = "c4nary";
-/// Of the 45,360 that are generated every so many is tried, for each costs two handshakes. It has no factor in common with
-/// how many there are of anything, so that all of it is mixed.
+/// Only every eleventh of the 45,360 generated attempts is made, because each costs two handshakes. The step has no
+/// common factor with the length of any table, so that all combinations are mixed.
 const STEP: usize = 11;
-/// The same for A's account at B, and for tokens that are nobody's.
+/// The steps for A's account at B, and for invalid tokens.
 const OTHER_STEP: usize = 61;
 const NOBODYS_STEP: usize = 67;
 
-/// What B watches all the while.
+/// The collections that B watches meanwhile.
 const WATCHED: [&str; 5] = [
     "/api/v1/secrets",
     "/api/v1/configmaps",
@@ -67,7 +67,7 @@ const WATCHED: [&str; 5] = [
 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// How B writes down which logical cluster it means.
+/// The forms in which B writes the path of a logical cluster.
 const FORMS: &[&str] = &[
     "/clusters/root:{name}",
     "/clusters/root%3A{name}",
@@ -89,7 +89,7 @@ const FORMS: &[&str] = &[
     "/clusters/root",
 ];
 
-/// What B is after there.
+/// The paths that B requests below it.
 const TARGETS: &[&str] = &[
     "",
     "/api",
@@ -123,7 +123,7 @@ const TARGETS: &[&str] = &[
     "/nothing",
 ];
 
-/// What B adds.
+/// The headers that B adds.
 const ADDED: &[&str] = &[
     "X-Nothing: nothing",
     "Impersonate-User: lead",
@@ -139,7 +139,7 @@ const ADDED: &[&str] = &[
     "Accept: application/vnd.kubernetes.protobuf",
 ];
 
-/// What B can see of an answer, with the names it used itself made alike.
+/// Returns the parts of a response that B can see, in which names that B itself used are replaced.
 fn seen(answer: &Answer, address: &str) -> Vec<String> {
     let alike = |text: &str| text.replace(address, "ADDRESS");
     let mut told = vec![answer.code.to_string(), alike(&answer.body)];
@@ -149,7 +149,7 @@ fn seen(answer: &Answer, address: &str) -> Vec<String> {
     told
 }
 
-/// Everything there is to try, every so many of it.
+/// Returns every n-th combination of the tables.
 fn attempts(step: usize) -> impl Iterator<Item = (usize, [&'static str; 4])> {
     let all = FORMS.iter().flat_map(|form| {
         TARGETS.iter().flat_map(move |target| {
@@ -161,7 +161,7 @@ fn attempts(step: usize) -> impl Iterator<Item = (usize, [&'static str; 4])> {
     all.enumerate().skip(step - 1).step_by(step)
 }
 
-/// What came of trying.
+/// The results of the attempts.
 #[derive(Default)]
 struct Tried {
     count: usize,
@@ -170,7 +170,7 @@ struct Tried {
 }
 
 impl Tried {
-    /// Makes one attempt at a tenant, and the same where there is nothing.
+    /// Makes one attempt at a tenant, and the same attempt at a logical cluster that does not exist.
     fn attempt(&mut self, tenants: &Tenants, client: &Client, tenant: &str, attempt: [&str; 4]) -> u16 {
         let [form, target, method, added] = attempt;
         let client = client.with(added);
@@ -189,7 +189,7 @@ impl Tried {
     }
 }
 
-/// While something goes on, A changes what it has, and B watches what it may. What B was told.
+/// Runs `during` while A changes its objects and B watches. Returns what B's watches received.
 fn watched(tenants: &Tenants, during: impl FnOnce()) -> String {
     let is_over = AtomicBool::new(false);
     let bob = &tenants.own[0];
@@ -221,7 +221,7 @@ fn watched(tenants: &Tenants, during: impl FnOnce()) -> String {
 }
 
 impl Tenants {
-    /// A makes something, changes it and deletes it; B makes something.
+    /// A creates, changes and deletes an object; B creates one.
     fn change(&self, turn: usize) {
         let admin = &self.world.admin;
         let maps = |tenant: &str| format!("/clusters/root:{tenant}/api/v1/namespaces/default/configmaps");
@@ -248,11 +248,11 @@ fn nothing_b_tries_tells_it_anything_of_a() {
     let mut tried = Tried::default();
     let told = watched(&tenants, || {
         for (number, attempt) in attempts(STEP) {
-            // Each of B's credentials with everything.
+            // B's credentials are used in turn.
             let client = &tenants.own[number % 2];
             tried.attempt(&tenants, client, "a", attempt);
         }
-        // Nor does A's account get to B, whatever its path says.
+        // A's account must not get into B either, whatever path it uses.
         for (_, attempt) in attempts(OTHER_STEP) {
             tried.attempt(&tenants, &tenants.other, "b", attempt);
         }
@@ -267,11 +267,11 @@ fn nothing_b_tries_tells_it_anything_of_a() {
     );
 }
 
-/// Whatever a token says and however it is signed: what is not good any more, or never was, is nobody's, anywhere.
+/// A token that is invalid, for whatever reason, must not authenticate anywhere.
 #[test]
 fn what_is_no_token_is_nobodys() {
     let tenants = Tenants::new();
-    // Those that are good are: it is not the server that is not well.
+    // The valid credentials work, so the server is fine.
     for client in &tenants.own {
         assert_eq!(client.get("/clusters/root:b/api/v1/secrets").code, 200);
     }
@@ -281,7 +281,7 @@ fn what_is_no_token_is_nobodys() {
             let (why, client) = &tenants.nobodys[number % tenants.nobodys.len()];
             for tenant in ["a", "b"] {
                 let code = tried.attempt(&tenants, client, tenant, attempt);
-                // A path that leads nowhere is not looked at before it is known who asks.
+                // Authentication comes before the path is resolved.
                 if code != 401 {
                     tried.wrong.push(format!("{why}: {attempt:?} is answered {code}"));
                 }
@@ -301,7 +301,7 @@ fn what_is_no_token_is_nobodys() {
     assert!(!told.contains(CANARY), "B's watches were told of A");
 }
 
-/// Whoever holds something of A's (a continue token, a version, a uid, an id, a token) holds nothing at home by that.
+/// Values of A (a continue token, a resource version, a uid, an id, a token) are of no use in B.
 #[test]
 fn what_is_as_keys_elsewhere_opens_nothing_at_home() {
     let tenants = Tenants::new();
@@ -321,7 +321,7 @@ fn what_is_as_keys_elsewhere_opens_nothing_at_home() {
         assert!(!listed.body.contains(CANARY), "{}", listed.body);
     }
 
-    // Named as an owner, A's object is nobody in B; and it does not notice.
+    // An object of A that an object of B names as its owner counts as missing, and is not affected.
     let uid = page["items"][0]["metadata"]["uid"].clone();
     let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": "canary", "uid": uid }]);
     let owned = json!({ "metadata": { "name": "owned", "ownerReferences": owner } });
@@ -340,7 +340,7 @@ fn what_is_as_keys_elsewhere_opens_nothing_at_home() {
         bob.ask("POST", "/clusters/root:b/apis/authentication.k8s.io/v1/tokenreviews", &review).json();
     assert_eq!(review["status"], json!({ "user": {}, "error": "invalid bearer token" }));
 
-    // All the while B watches, and sees its own.
+    // Meanwhile B watches, and sees only its own objects.
     let watched = std::thread::scope(|scope| {
         let path = format!(
             "/clusters/root:b/api/v1/secrets?watch=1&timeoutSeconds=3&resourceVersion={}",

@@ -1,7 +1,7 @@
-//! The same policies in Holon and in a real kube-apiserver: the same questions must get the same answers.
+//! The same RBAC policies in Holon and in a real kube-apiserver: the same access reviews must get the same answers.
 //!
-//! Policies are drawn, some two hundred roles and bindings of people and accounts that overlap, with every odd form a
-//! rule can have; then questions about them are. What is drawn follows from a seed, so a difference comes again.
+//! The test generates policies, some two hundred overlapping roles and bindings of users and accounts with all unusual
+//! forms of a rule, and then access reviews about them. They follow from a fixed seed, so a difference is reproducible.
 
 use peers::{Cluster, Proxy, Request};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const ROUNDS: usize = 20;
 const QUESTIONS: usize = 75;
 const NAMESPACES: [&str; 2] = ["red", "blue"];
 
-/// Small, and the same everywhere.
+/// A small random number generator that gives the same numbers everywhere.
 struct Draw(u64);
 
 impl Draw {
@@ -54,7 +54,7 @@ impl Draw {
         (0..=self.below(2)).map(|_| self.rule(with_paths)).collect()
     }
 
-    /// One of the people of a round, as a binding names them.
+    /// Returns one of the users of a round, as a subject of a binding.
     fn subject(&mut self, round: usize, namespaced: bool) -> Value {
         match self.below(if namespaced { 4 } else { 3 }) {
             0 => {
@@ -66,12 +66,12 @@ impl Draw {
             2 => {
                 json!({ "kind": "ServiceAccount", "name": format!("bot-{round}"), "namespace": self.one(&NAMESPACES) })
             }
-            // In its own namespace, without saying so.
+            // Without a namespace it means the namespace of the binding.
             _ => json!({ "kind": "ServiceAccount", "name": format!("bot-{round}") }),
         }
     }
 
-    /// Everything there is of a round: where it goes, and what.
+    /// Returns all objects of a round, with the paths of their collections.
     fn policy(&mut self, round: usize) -> Vec<(String, Value)> {
         let mut made = Vec::new();
         for number in 0..3 {
@@ -85,7 +85,7 @@ impl Draw {
         }
         for number in 0..8 {
             let namespaced = number > 2;
-            // The last one of either is never made.
+            // The last role of either list never exists.
             let (kind, name) = match namespaced && self.below(2) == 0 {
                 true => ("Role", self.one(&["r", "r", "lost"])),
                 false => ("ClusterRole", self.one(&["c0", "c1", "c2", "lost"])),
@@ -155,7 +155,7 @@ impl Side {
         (allowed, status["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until what was written counts.
+    /// Waits until the policies take effect.
     fn settle(&self) {
         let marker = json!({
             "metadata": { "name": "marker" },
@@ -172,7 +172,8 @@ impl Side {
     }
 }
 
-/// Of several bindings that allow something either may be named; of several that are lost each is, in any order.
+/// Returns a comparable reason. If several bindings allow something, either may be named; if several roles are missing,
+/// each is named, in any order.
 fn comparable(reason: &str) -> Vec<String> {
     if reason.starts_with("RBAC: allowed by ") {
         return vec!["allowed by a binding".to_owned()];

@@ -1,4 +1,4 @@
-//! Who may do what, through the front door: users known by tokens, certificates and kubeconfigs of their own.
+//! Authorization, through the API: users with tokens, certificates and kubeconfigs of their own.
 
 mod accounts;
 mod audit;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A server that knows some people.
+/// A server with some users in its token file.
 struct World {
     server: Server,
     admin: Client,
@@ -38,7 +38,7 @@ impl World {
         World::with(&[])
     }
 
-    /// With more of the server's options.
+    /// The same with additional options of the server.
     fn with(options: &[&str]) -> World {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens.csv");
@@ -51,12 +51,12 @@ impl World {
         World { server, admin }
     }
 
-    /// Somebody known by a token.
+    /// Returns the client of a user with a token.
     fn user(&self, name: &str) -> Client {
         Client::new(&self.server, false).with(&format!("Authorization: Bearer token-of-{name}"))
     }
 
-    /// Makes a logical cluster in the root, and says where it is.
+    /// Creates a logical cluster in the root and returns its path.
     fn cluster(&self, name: &str) -> String {
         self.inner("", name);
         format!("/clusters/root:{name}")
@@ -68,7 +68,7 @@ impl World {
         assert_eq!(made.code, 201, "{}", made.body);
     }
 
-    /// Makes a cluster role in a logical cluster.
+    /// Creates a cluster role in a logical cluster.
     fn role(&self, cluster: &str, name: &str, rules: Value) {
         let body = json!({ "metadata": { "name": name }, "rules": rules });
         let made = self.admin.ask("POST", &format!("{cluster}/apis/{GROUP}/v1/clusterroles"), &body);
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Fails unless the answer says this.
+/// Expects this status code and message.
 #[track_caller]
 fn told(answer: &Answer, code: u16, message: &str) {
     assert_eq!((answer.code, answer.json()["message"].as_str().unwrap_or_default()), (code, message));

@@ -1,4 +1,4 @@
-//! Mistakes that were made, here or by others, and are not to be made again.
+//! Past mistakes, of this project or of others, that must not return.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::World;
 use crate::client::Client;
 
-/// A definition of `plural.group`, ready to be created.
+/// Returns a definition of `plural.group`.
 fn definition(plural: &str, group: &str) -> Value {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
@@ -29,7 +29,7 @@ fn definition(plural: &str, group: &str) -> Value {
     })
 }
 
-/// A pod of a logical cluster, on no node yet.
+/// Creates a pod without a node in a logical cluster.
 fn pod(admin: &Client, cluster: &str, name: &str) {
     let pods = format!("{cluster}/api/v1/namespaces/default/pods");
     let body =
@@ -37,8 +37,8 @@ fn pod(admin: &Client, cluster: &str, name: &str) {
     assert_eq!(admin.ask("POST", &pods, &body).code, 201);
 }
 
-/// Whoever may create `bindings` of a group they made up could put pods on nodes: the name was looked at without its
-/// group.
+/// A user who could create `bindings` of an invented group could bind pods to nodes: the check compared only the name
+/// of the resource, not its group.
 #[test]
 fn what_is_named_like_a_part_of_a_pod_is_none() {
     let world = World::new();
@@ -62,7 +62,7 @@ fn what_is_named_like_a_part_of_a_pod_is_none() {
     assert_eq!(web["spec"]["nodeName"], Value::Null);
 }
 
-/// Cluster roles that select each other swapped their rules for ever, with two writes each time.
+/// Cluster roles that aggregate each other swapped their rules forever, with two writes each time.
 #[test]
 fn roles_that_gather_each_other_are_written_once() {
     let world = World::new();
@@ -88,8 +88,8 @@ fn roles_that_gather_each_other_are_written_once() {
     assert!(settled, "the rules still change: {:?}", versions());
 }
 
-/// An aggregating server passes requests on, and whatever answers can send clients, with their tokens, elsewhere. Here
-/// somebody can say that a group is served by another, and nothing comes of it.
+/// An aggregating server forwards requests, and the backend can redirect clients, with their tokens, to other servers.
+/// Here a user can create an APIService, but it has no effect.
 #[test]
 fn nobody_is_sent_anywhere_by_an_api_service() {
     let world = World::new();
@@ -132,7 +132,7 @@ fn nobody_is_sent_anywhere_by_an_api_service() {
     assert!(asked.is_err(), "the server has gone there: {asked:?}");
 }
 
-/// Elsewhere a view of all workspaces could be written to, and what was written went to whichever.
+/// Another project's view of all workspaces was writable, and a write went to an arbitrary workspace.
 #[test]
 fn nobody_writes_to_all_logical_clusters_at_once() {
     let world = World::new();
@@ -164,7 +164,7 @@ fn nobody_writes_to_all_logical_clusters_at_once() {
     assert_eq!(before["items"], after["items"]);
 }
 
-/// Whoever could have a token put into a Secret of theirs for an account of another namespace would be that account.
+/// A user who could get a token for an account of another namespace into a Secret would have that account's rights.
 #[test]
 fn a_token_in_a_secret_stays_in_its_namespace() {
     let world = World::new();
@@ -197,7 +197,7 @@ fn a_token_in_a_secret_stays_in_its_namespace() {
         assert_eq!(red.get(&path).code, 403, "{path}");
     }
     assert_eq!(red.ask("POST", &format!("{}/bot/token", accounts("blue")), &json!({})).code, 403);
-    // There is no such account in red: the Secret goes, and never holds anything.
+    // The namespace red has no such account: the Secret is deleted, and never gets a token.
     assert_eq!(red.ask("POST", &secrets("red"), &kept("stolen")).code, 201);
     let is_gone = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(25));
@@ -208,8 +208,8 @@ fn a_token_in_a_secret_stays_in_its_namespace() {
     assert!(is_gone);
 }
 
-/// A body that explodes when it is read (aliases of aliases, brackets in brackets) must not be read for somebody who has
-/// proved nothing. What is promised here is never sent: the answer comes before.
+/// A body that expands when it is parsed (aliases of aliases, nested brackets) must not be read before authentication.
+/// The announced body is never sent: the response comes first.
 #[test]
 fn strangers_are_answered_before_their_bodies_are_read() {
     let world = World::new();
@@ -239,7 +239,7 @@ fn strangers_are_answered_before_their_bodies_are_read() {
             }
         }
     }
-    // Nor is it worth anything to somebody who is known.
+    // An authenticated user gets an error for it too.
     world.admin.bind("", "cluster-admin", "User ann");
     let ann = world.user("ann").with("Content-Type: application/yaml");
     let mut text = bomb.to_owned();
@@ -250,7 +250,7 @@ fn strangers_are_answered_before_their_bodies_are_read() {
     assert_eq!(answer.code, 400, "{}", answer.body);
 }
 
-/// A continue token says where to go on. Whoever changes it must not go on somewhere else.
+/// A continue token names the position in a list. A changed one must not lead to another list.
 #[test]
 fn a_continue_token_leads_nowhere_else() {
     let world = World::new();
@@ -307,13 +307,13 @@ fn a_continue_token_leads_nowhere_else() {
             let answer = bob.get(&format!("{b}{path}?limit=100&continue={token}"));
             assert!([200, 400, 410].contains(&answer.code), "{}", answer.body);
             assert!(!answer.body.contains("of /clusters/root:a"), "{path} {token}: {}", answer.body);
-            // What it sent itself it may hear again.
+            // Text that the client itself sent may be in the response.
             assert!(answer.code == 400 || !answer.body.contains(id), "{}", answer.body);
         }
     }
 }
 
-/// Elsewhere headers meant for a proxy in front made whoever sent them somebody else.
+/// In other projects, headers meant for a front proxy let any client impersonate any user.
 #[test]
 fn nobody_is_somebody_by_headers_of_a_proxy() {
     let world = World::new();

@@ -1,11 +1,11 @@
-//! kubectl as people with kubeconfigs of their own: an administrator, a team lead, a viewer.
+//! kubectl with kubeconfigs of several users: an administrator, a team lead, a viewer.
 
 use std::process::Command;
 
 use crate::World;
 use crate::common::kubectl::Kubectl;
 
-/// Writes a kubeconfig for somebody with `holon kubeconfig`.
+/// Writes a kubeconfig for a user with `holon kubeconfig`.
 fn kubectl(world: &World, program: &std::path::Path, user: &str, groups: &[&str]) -> Kubectl {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
     command.args(["kubeconfig", "root:team", "--user", user]);
@@ -59,7 +59,7 @@ fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
         "User \"lena\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope",
     );
     viewer.fails(&["get", "configmaps", "-n", "shop"], "User \"vera\" cannot list resource \"configmaps\"");
-    // A lead hands out what a lead has, and no more.
+    // A lead can grant rights that a lead has, and no others.
     lead.says(&["create", "rolebinding", "v", "-n", "shop", "--clusterrole=view", "--user=vera"], "created");
     lead.fails(
         &["create", "rolebinding", "w", "-n", "shop", "--clusterrole=cluster-admin", "--user=vera"],
@@ -90,7 +90,7 @@ fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
                     resources: [podtemplates]\n  verbs: [get]\n";
     admin.with(&["auth", "reconcile"], manifest, "more reconciled");
     admin.with(&["auth", "reconcile"], manifest, "more reconciled");
-    // What is labelled so becomes part of view, and of what is made of view.
+    // A role with this label is aggregated into view, and into the roles that aggregate view.
     let seen = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
         lead.run(&["auth", "can-i", "get", "podtemplates", "-n", "shop"]).0

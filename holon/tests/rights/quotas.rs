@@ -1,4 +1,4 @@
-//! Nobody takes more than their share, and whoever has taken it can still delete.
+//! Limits: no logical cluster uses more than its share, and one at its limit can still delete.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{World, told};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 
-/// Limits the logical cluster `a`.
+/// Sets the limits of the logical cluster `a`.
 fn limit(world: &World, limits: &Value) {
     let path = format!("{CLUSTERS}/a");
     let mut object = world.admin.get(&path).json();
@@ -20,7 +20,7 @@ fn map(name: &str, bytes: usize) -> Value {
     json!({ "metadata": { "name": name }, "data": { "a": "x".repeat(bytes) } })
 }
 
-/// A server with a logical cluster `a`, where ann may do everything.
+/// Returns a server with a logical cluster `a`, where ann has all rights.
 fn world() -> (World, String) {
     let world = World::new();
     let a = world.cluster("a");
@@ -29,7 +29,7 @@ fn world() -> (World, String) {
     (world, a)
 }
 
-/// How many objects are stored in a logical cluster, found out by asking for room for none.
+/// Returns how many objects are stored in a logical cluster, from the message of a create beyond a limit of zero.
 fn used(world: &World, cluster: &str) -> i64 {
     limit(world, &json!({ "objects": 0 }));
     let refused = world.admin.ask("POST", &format!("{cluster}/api/v1/namespaces"), &map("counted", 0));
@@ -53,27 +53,27 @@ fn objects_are_counted_and_those_above_count_what_is_below() {
     assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
     assert_eq!(ann.ask("POST", &maps, &map("two", 1)).code, 201);
     told(&ann.ask("POST", &maps, &map("three", 1)), 403, &full("three"));
-    // An administrator is no exception, a rehearsal says the same, and an apply makes objects too.
+    // The limit also applies to administrators, to dry runs, and to creates by apply.
     told(&world.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)), 403, &full("three"));
     let applying = ann.with("Content-Type: application/apply-patch+yaml");
     let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "three" } });
     told(&applying.ask("PATCH", &format!("{maps}/three?fieldManager=me"), &applied), 403, &full("three"));
-    // What is there can be changed and deleted, and then there is room again.
+    // Existing objects can be changed and deleted; after a deletion there is room again.
     assert_eq!(ann.ask("PUT", &format!("{maps}/one"), &map("one", 2)).code, 200);
     assert_eq!(ann.ask("DELETE", &format!("{maps}/two"), &json!({})).code, 200);
-    // A logical cluster below is an object as well, and what it holds counts up here.
+    // A child logical cluster is an object too, and its objects count towards the parent.
     world.inner(&a, "b");
     let inner = "/clusters/root:a:b/api/v1/namespaces/default/configmaps";
     told(
         &world.admin.ask("POST", inner, &map("four", 1)),
         403,
         &format!(
-            "configmaps \"four\" is forbidden: exceeded quota: a logical cluster above this one, \
+            "configmaps \"four\" is forbidden: exceeded quota: an ancestor of this logical cluster, \
              requested: objects=1, limited: objects={}",
             used + 2
         ),
     );
-    // Nobody else is concerned.
+    // Other logical clusters are not affected.
     let other = world.cluster("other");
     let made =
         world.admin.ask("POST", &format!("{other}/api/v1/namespaces/default/configmaps"), &map("four", 1));
@@ -101,7 +101,7 @@ fn many_at_once_do_not_all_take_the_last_place() {
     });
     assert_eq!(made, 25);
     let listed = world.admin.get(&maps).json();
-    // One is in every namespace from the beginning.
+    // Every namespace has one ConfigMap from the beginning.
     assert_eq!(listed["items"].as_array().unwrap().len(), 26);
 }
 
@@ -115,12 +115,12 @@ fn bytes_are_counted_and_what_shrinks_is_welcome() {
     let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
     assert!(refused.code == 403 && message.ends_with("limited: bytes=102400"), "{message}");
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 110_000)).code, 403);
-    // With less room than is taken already, it can still shrink, and go.
+    // With a limit below the current use, an object can still shrink and be deleted.
     limit(&world, &json!({ "bytes": 1000 }));
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 50_000)).code, 200);
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 51_000)).code, 403);
     assert_eq!(ann.ask("DELETE", &format!("{maps}/big"), &json!({})).code, 200);
-    // A limit that is none is refused where it is written.
+    // An invalid limit is rejected when it is written.
     for wrong in [json!({ "bytes": "lots" }), json!({ "objects": -1 }), json!({ "watches": "many" })] {
         let mut object = world.admin.get(&format!("{CLUSTERS}/a")).json();
         object["spec"] = json!({ "limits": wrong });
@@ -141,9 +141,9 @@ fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
     told(&refused, 429, why);
     assert_ne!(refused.header("Retry-After"), "");
     assert_eq!(ann.ask("DELETE", &format!("{maps}/one"), &json!({})).code, 200);
-    // Somebody has to be able to look; and nobody else is concerned.
+    // Administrators are not limited.
     assert_eq!(world.admin.get(&maps).code, 200);
-    // Strangers do not take the turns of those who belong here.
+    // Requests of users without access do not count towards the limit.
     let eve = world.user("eve");
     assert!((0..50).all(|_| eve.get(&maps).code == 404));
 }
@@ -155,18 +155,18 @@ fn there_are_as_many_watches_as_are_allowed() {
     limit(&world, &json!({ "watches": 2 }));
     std::thread::scope(|scope| {
         let watch = |seconds: u32| world.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
-        // Whoever comes too late for one of the places tries again.
+        // A watch that comes too late for one of the places tries again.
         let open: Vec<_> = (0..2).map(|_| scope.spawn(move || while watch(5).code != 200 {})).collect();
         let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
         let refused = (0..40).map(|_| watch(1)).find(|answer| answer.code != 200).expect("a limit");
         told(&refused, 429, why);
         open.into_iter().for_each(|open| open.join().unwrap());
-        // When others have ended there is room again.
+        // After other watches have ended, there is room again.
         assert_eq!(watch(1).code, 200);
     });
 }
 
-/// What follows a watch over WebSocket is no longer HTTP, and counts for as long as it lasts.
+/// After the upgrade to WebSocket a watch is no longer an HTTP request, and still counts as long as it lasts.
 #[test]
 fn watches_over_websocket_count_as_others_do() {
     let (world, a) = world();
@@ -186,6 +186,6 @@ fn watches_over_websocket_count_as_others_do() {
             assert!(answer.code == 101 && answer.is_closed(), "{}: {:?}", answer.code, answer.body);
         }
     });
-    // When others have ended there is room again.
+    // After other watches have ended, there is room again.
     assert_eq!((watch(&socket, 1).code, watch(&plain, 1).code), (101, 200));
 }

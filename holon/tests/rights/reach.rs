@@ -1,4 +1,4 @@
-//! Who reaches which logical cluster, and what they are told there.
+//! Access to logical clusters, and the responses without it.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn who_is_not_let_in_finds_nothing_and_who_is_may_do_what_roles_say() {
     let (a, ann) = (world.cluster("a"), world.user("ann"));
     let secrets = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/secrets");
     told(&ann.get(&secrets(&a)), 404, NOT_THERE);
-    // A role alone does not let anybody in.
+    // A role without `access` is not enough.
     world.admin.bind(&a, "view", "User ann");
     told(&ann.get(&format!("{a}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
     world.admin.bind(&a, "holon:access", "User ann");
@@ -33,10 +33,10 @@ fn who_is_not_let_in_finds_nothing_and_who_is_may_do_what_roles_say() {
     let why = "User \"ann\" cannot list resource \"nodes\" in API group \"\" at the cluster scope";
     told(&ann.get(&format!("{a}/api/v1/nodes")), 403, &format!("nodes is forbidden: {why}"));
     told(&ann.get(&format!("{a}/metrics")), 403, "forbidden: User \"ann\" cannot get path \"/metrics\"");
-    // What nobody defines is refused before it is not found.
+    // A request for an undefined kind is forbidden, instead of not found.
     assert_eq!(ann.get(&format!("{a}/apis/nothing.io/v1/things")).code, 403);
 
-    // Nowhere else: not in the root, not in a neighbour.
+    // The access is for this logical cluster only: not for the root, not for a sibling.
     let b = world.cluster("b");
     for elsewhere in ["", "/clusters/root", &b] {
         told(&ann.get(&format!("{elsewhere}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
@@ -55,7 +55,7 @@ fn an_ancestor_lets_people_in_by_path_and_gives_them_nothing_more() {
         let found = ["", &a, &dev].map(|cluster| world.user(name).get(&maps(cluster)).code);
         assert_eq!(found, expected, "{name}");
     };
-    // Whoever may use the parent does not reach the child.
+    // Access to the parent does not include the child.
     world.admin.bind("", "holon:access", "User ann");
     world.admin.bind("", "view", "User ann");
     check("ann", [200, 404, 404]);
@@ -65,7 +65,7 @@ fn an_ancestor_lets_people_in_by_path_and_gives_them_nothing_more() {
     world.role(&a, "below", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/*"] }]));
     world.admin.bind(&a, "below", "User eve");
     check("eve", [404, 404, 403]);
-    // An administrator of the parent comes in, and reads nothing.
+    // An administrator of the parent has access to the child, but may not read its objects.
     world.admin.bind(&a, "cluster-admin", "User lead");
     check("lead", [404, 200, 403]);
     world.admin.bind(&dev, "view", "User lead");
@@ -98,7 +98,7 @@ fn a_name_can_be_listed_where_only_it_may_be_read() {
     assert_eq!((odd.code, odd.json()["items"].as_array().map(Vec::len)), (200, Some(0)));
 }
 
-/// Some tools look at what is served before they say who they are. A logical cluster may allow that, and no more than that.
+/// Some tools read discovery before they authenticate. A logical cluster may allow that, and nothing else.
 #[test]
 fn strangers_see_what_is_served_where_that_is_allowed_and_nothing_else() {
     let world = World::new();
@@ -109,14 +109,14 @@ fn strangers_see_what_is_served_where_that_is_allowed_and_nothing_else() {
     assert_eq!(looks("/apis"), 401, "they do not reach it yet");
     world.admin.bind(&a, "holon:access", "Group system:unauthenticated");
     assert_eq!(["/api", "/apis", "/openapi/v3"].map(looks), [200, 200, 200]);
-    // Not even where a policy says so.
+    // Not even if a binding allows it.
     world.admin.bind(&a, "cluster-admin", "Group system:unauthenticated");
     assert_eq!(["/api/v1/namespaces", "/metrics", "/"].map(looks), [401, 401, 401]);
     assert_eq!(stranger.get("/clusters/root:nowhere/apis").code, 401);
     assert_eq!(stranger.get("/apis").code, 401);
 }
 
-/// Ids are the server's own names. Whoever reaches a logical cluster knows its path, and finds nothing by its id.
+/// Ids are internal. A user with access to a logical cluster knows its path, and cannot use its id.
 #[test]
 fn ids_are_for_administrators() {
     let world = World::new();

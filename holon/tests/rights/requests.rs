@@ -1,8 +1,8 @@
-//! The same requests to Holon and to a real kube-apiserver, as somebody who may do nothing and as somebody who may do
-//! little: what a request wants to do, in the words of roles, must be the same.
+//! The same requests to Holon and to a real kube-apiserver, from a user without rights and from a user with few rights:
+//! both servers must derive the same attributes from a request.
 //!
-//! Whoever is refused is told all of it: the verb, the group, the resource and its part, the namespace and the name. So
-//! the answers are compared as they are.
+//! The message of a 403 contains all attributes: verb, group, resource and subresource, namespace and name. So the
+//! responses are compared unchanged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +15,8 @@ use crate::common::Server;
 
 const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// Where requests go: every form an address has that leads somewhere. Where one does not, Kubernetes says whether somebody
-/// may go there, and Holon that there is nothing.
+/// Every form of path that exists. For other paths, Kubernetes reports a missing right, and Holon that the path does
+/// not exist.
 const PATHS: &[&str] = &[
     "/",
     "/metrics",
@@ -67,7 +67,7 @@ const PATHS: &[&str] = &[
     "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews",
 ];
 
-/// What somebody may do who may do little.
+/// The rights of the user with few rights.
 fn little() -> Value {
     json!([
         {
@@ -118,7 +118,7 @@ impl Side {
         self.make(&format!("/apis/{GROUP}/v1/clusterrolebindings"), &body);
     }
 
-    /// What both have: one role, some objects.
+    /// Creates the role and the objects that both servers need.
     fn prepare(&self) {
         self.make("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
         let role = json!({ "metadata": { "name": "little" }, "rules": little() });
@@ -133,7 +133,7 @@ impl Side {
     }
 }
 
-/// A kubeconfig of somebody the one of an administrator acts as.
+/// Writes a copy of the administrator's kubeconfig that impersonates a user.
 fn acting_as(kubectl: &Path, kubeconfig: &Path, dir: &Path, name: &str) -> PathBuf {
     let mut view = Command::new(kubectl);
     view.arg("--kubeconfig").arg(kubeconfig).args(["config", "view", "--raw", "--output=json"]);
@@ -145,7 +145,7 @@ fn acting_as(kubectl: &Path, kubeconfig: &Path, dir: &Path, name: &str) -> PathB
     file
 }
 
-/// Requests for certificates: `CN=x`, and `O=system:masters, CN=x`, each with a key nobody keeps.
+/// Certificate signing requests: `CN=x`, and `O=system:masters, CN=x`, each with a key that was thrown away.
 const PLAIN: &str = "\
     LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIR01HNENBUUF3RERFS01BZ0dBMVVFQXd3QmVEQlpNQk1HQnlx\
     R1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCR1N3NGdhV29HaFYxd1VlT1F4Nk8wSEZCWERvSVV2bEcybmdiV2taQXRkY3lRdlpM\
@@ -179,7 +179,7 @@ fn a_request_wants_the_same_here_and_there() {
     for user in ["nobody", "little"] {
         ours.bind("holon:access", user);
     }
-    // What was written counts there a little later.
+    // In kube-apiserver, new bindings take effect with a delay.
     let counts = (0..200).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
         theirs.little.send(Request::get("/api/v1/namespaces/shop/configmaps/mine")).code == 404
@@ -206,7 +206,7 @@ fn a_request_wants_the_same_here_and_there() {
             proxy.send(request)
         });
         asked += 1;
-        // How a pod's log is not found is not the question here.
+        // The form of a 404 for a pod's log does not matter in this test.
         let told = |answer: &peers::Answer| {
             let message = answer.json()["message"].clone();
             (answer.code, if answer.code == 404 { Value::Null } else { message })
@@ -223,13 +223,13 @@ fn a_request_wants_the_same_here_and_there() {
     assert!(wrong.is_empty(), "{} different:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What somebody tries who may do little.
+/// Returns the requests of the user with few rights.
 fn attempts() -> Vec<(&'static str, String, Value)> {
     let maps = "/api/v1/namespaces/shop/configmaps";
     let map = |name: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
     let mine = "fieldSelector=metadata.name%3Dmine";
     let mut all = vec![
-        // Names do not bound what is created, and selecting one changes nothing about that.
+        // A resource name in a rule does not cover creates, and a field selector does not change that.
         ("POST", maps.to_owned(), map("mine")),
         ("POST", format!("{maps}?{mine}"), map("mine")),
         ("POST", format!("{maps}?{mine}"), map("other")),

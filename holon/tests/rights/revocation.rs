@@ -1,4 +1,4 @@
-//! What is taken away is gone at once.
+//! Revoked rights end at once.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::{GROUP, World};
 
-/// Lets ann into a logical cluster. Where bindings are, what she is to read there, and the binding that lets her.
+/// Lets ann into a logical cluster. Returns the paths of the bindings and of the objects she may read, and the body of
+/// the binding that allows it.
 fn reading(world: &World, cluster: &str) -> (String, String, Value) {
     world.admin.bind(cluster, "holon:access", "User ann");
     let bindings = format!("{cluster}/apis/{GROUP}/v1/clusterrolebindings");
@@ -39,19 +40,19 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
             (body, Instant::now())
         });
         std::thread::sleep(Duration::from_millis(500));
-        // A change that takes nothing away ends nothing.
+        // A change that revokes nothing ends no watch.
         world.admin.bind(&a, "view", "User bob");
         std::thread::sleep(Duration::from_millis(300));
         assert!(!watching.is_finished());
         assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         let (revoked, (body, ended)) = (Instant::now(), watching.join().unwrap());
         println!("the watch ended {:?} after the revocation", ended.saturating_duration_since(revoked));
-        // The server says that this is all; a client that gave up waiting would not have heard that.
+        // The server ends the response properly; a client that timed out would not see this last chunk.
         assert!(body.ends_with("0\r\n\r\n"), "{body:?}");
         let events = body.lines().filter(|line| line.starts_with('{')).count();
         assert_eq!(events, 1, "what was there, and nothing after");
     });
-    // Whoever is not let in any more is not told that there is something.
+    // After the access is revoked too, the logical cluster looks as if it did not exist.
     let listed = world.admin.get(&bindings).json();
     for binding in listed["items"].as_array().unwrap() {
         let name = binding["metadata"]["name"].as_str().unwrap();
@@ -62,7 +63,7 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
     assert_eq!(ann.get(&maps).code, 404);
 }
 
-/// What follows a watch over WebSocket is no longer HTTP, and ends with the binding all the same.
+/// After the upgrade to WebSocket a watch is no longer an HTTP request, and still ends with the binding.
 #[test]
 fn a_revoked_binding_ends_watches_over_websocket() {
     let world = World::new();
@@ -86,12 +87,12 @@ fn a_revoked_binding_ends_watches_over_websocket() {
             told.body
         );
     });
-    // Who may not watch is told so in HTTP.
+    // A user without the right to watch gets a plain HTTP response.
     let refused = ann.get(&format!("{maps}?watch=1"));
     assert_eq!((refused.code, refused.json()["reason"].as_str()), (403, Some("Forbidden")));
 }
 
-/// Watches used to outlive what their clients were known by: a token's account, pod or Secret, its line in the operator's
+/// Watches once outlived the credentials of their clients: a token's account, pod or Secret, its line in the operator's
 /// file, and the logical cluster itself.
 #[test]
 fn a_watch_ends_with_what_its_client_is_known_by() {
@@ -131,7 +132,7 @@ fn a_watch_ends_with_what_its_client_is_known_by() {
             let answer = watches.next().unwrap().join().unwrap();
             println!("{what}: ended after {:?}", begun.elapsed());
             assert_eq!(answer.code, 200, "{what}: {}", answer.body);
-            // The server says that this is all; a client that gave up waiting would not have heard that.
+            // The server ends the response properly; a client that timed out would not see this last chunk.
             assert!(answer.body.ends_with("0\r\n\r\n"), "{what}: {:?}", answer.body);
         };
         let delete = |path: &str| assert_eq!(world.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
@@ -153,7 +154,7 @@ fn a_watch_ends_with_what_its_client_is_known_by() {
     }
 }
 
-/// An event used to be sent that was written after the binding was gone: whether it was depended on a throw of dice.
+/// An event that was written after the binding was deleted was once sent, depending on timing.
 #[test]
 fn nothing_written_after_a_revocation_is_told() {
     let world = World::new();
@@ -164,7 +165,7 @@ fn nothing_written_after_a_revocation_is_told() {
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")).body);
             std::thread::sleep(Duration::from_millis(100));
-            // The second begins when the first is answered, on connections that are open already.
+            // The second request is sent after the first response, on connections that are already open.
             assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
             let late = json!({ "metadata": { "name": format!("late-{turn}") } });
             assert_eq!(world.admin.ask("POST", &maps, &late).code, 201);
@@ -174,7 +175,7 @@ fn nothing_written_after_a_revocation_is_told() {
     }
 }
 
-/// What every newborn is bound to can be unbound, in one logical cluster alone.
+/// The default bindings of a logical cluster can be deleted in that logical cluster alone.
 #[test]
 fn discovery_can_be_taken_from_everybody() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Several servers on one etcd: what one was told counts on the other, at once.
+//! Several servers on one etcd: a change through one takes effect on the other at once.
 
 use peers::Etcd;
 use serde_json::json;
@@ -31,7 +31,7 @@ fn what_is_revoked_on_one_server_is_revoked_on_the_other() {
         assert_eq!(one.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         assert_eq!(ann.get(&maps).code, 403);
     }
-    // Tokens of one are known to the other: the keys are in the store.
+    // Tokens issued by one server are valid on the other, because the keys are in the store.
     one.admin.bind(&a, "view", "Group system:serviceaccounts");
     let path = format!("{a}/api/v1/namespaces/default/serviceaccounts/default/token");
     let made = one.admin.ask("POST", &path, &json!({})).json();

@@ -1,21 +1,21 @@
-//! What a kind's objects can be made of: `test/sequences/*.json`.
+//! The tables from which objects of a kind are generated: `test/sequences/*.json`.
 //!
 //! | field | |
 //! |---|---|
 //! | `at` | the path of the collection |
-//! | `base` | an object that can be created, but for its name |
-//! | `parts` | by JSON pointer, the values that somebody may give a field |
+//! | `base` | an object that can be created, except for its name |
+//! | `parts` | by JSON pointer, the values that a step may set |
 //! | `status` | the same, through `/status`; absent where a kind has none |
 //! | `scale` | whether there is a `/scale` |
-//! | `strategic` | strategic merge patches that have directives in them |
-//! | `definition` | of a custom kind |
+//! | `strategic` | strategic merge patches with directives |
+//! | `definition` | the definition, for a custom kind |
 
 use std::path::Path;
 
 use serde_json::Value;
 
 pub(crate) struct Kind {
-    /// Of the file.
+    /// The name of the file.
     pub(crate) name: String,
     pub(crate) at: String,
     pub(crate) base: Value,
@@ -31,7 +31,7 @@ pub(crate) struct Part {
     pub(crate) values: Vec<Value>,
 }
 
-/// In the order of their names.
+/// Reads all tables, ordered by name.
 pub(crate) fn read(directory: &Path) -> Vec<Kind> {
     let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();

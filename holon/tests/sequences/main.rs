@@ -1,15 +1,15 @@
-//! Several people change one object in every way there is, on Holon and on a real kube-apiserver: after each step both
-//! must say the same, down to who owns which field.
+//! Several clients change one object in every possible way, on Holon and on a real kube-apiserver: after each step both
+//! must give the same response, including managed fields.
 //!
-//! The steps are made from tables ([`kinds`]) and a seed ([`make`]), so a sequence that went wrong can be told again and
-//! made shorter by hand:
+//! The steps are generated from tables ([`kinds`]) and a seed ([`make`]), so a failed sequence can be repeated and
+//! shortened by hand:
 //!
 //! ```text
 //! HOLON_SEED=17 HOLON_STEPS=0,2,5 cargo test -p holon --test sequences
 //! ```
 //!
-//! Where we differ on purpose, `test/sequences/exceptions.txt` says why. Two real servers are compared as well: what
-//! they differ in, no mask hides, and every difference found with it would be worth nothing.
+//! Where Holon differs on purpose, `test/sequences/exceptions.txt` says why. Two real servers are compared as well: if
+//! their responses differed, the masks would be incomplete, and the differences found with them meaningless.
 
 #[path = "../beside/mod.rs"]
 mod beside;
@@ -28,9 +28,9 @@ use common::repository;
 use kinds::Kind;
 use peers::Request;
 
-/// Of each kind, about the fortieth part of these.
+/// The number of sequences over all kinds: 40 of each.
 const SEQUENCES: u64 = 320;
-/// Enough to see every way each kind can be changed.
+/// Enough to see every kind of change to each kind of object.
 const SEQUENCES_ALIKE: u64 = 48;
 
 #[test]
@@ -54,7 +54,7 @@ fn two_kube_apiservers_end_alike() {
     assert!(differences.is_empty(), "{} sequences differ:\n\n{}", differences.len(), differences.join("\n"));
 }
 
-/// The sequences that ended otherwise, each told to the step where it did.
+/// Returns the sequences whose responses differed, each up to the step that did.
 fn differences(mut sides: Sides, sequences: u64, exceptions: &mut Exceptions) -> Vec<String> {
     let kinds = kinds::read(&repository().join("test/sequences"));
     sides.enter("sequences");
@@ -84,13 +84,13 @@ fn differences(mut sides: Sides, sequences: u64, exceptions: &mut Exceptions) ->
     differences
 }
 
-/// Numbers separated by commas, from the environment.
+/// Parses comma-separated numbers from an environment variable.
 fn asked<T: std::str::FromStr>(variable: &str) -> Option<Vec<T>> {
     let text = std::env::var(variable).ok()?;
     text.split(',').map(|number| number.trim().parse().ok()).collect()
 }
 
-/// Makes both servers serve a custom kind.
+/// Creates the definition of a custom kind on both servers.
 fn define(sides: &Sides, kind: &Kind) {
     let Some(definition) = &kind.definition else { return };
     let body = definition.to_string();
@@ -99,7 +99,7 @@ fn define(sides: &Sides, kind: &Kind) {
         assert_eq!(made.code, 201, "{}", made.text());
     }
     let collection = kind.at.replace("{ns}", "default");
-    // Some seconds after it was made, also on a machine that compiles.
+    // A kind is served some seconds after its definition was created, also on a machine that compiles.
     for _ in 0..300 {
         if sides.both(&Request::get(&collection)).iter().all(|answer| answer.code == 200) {
             return;
@@ -110,7 +110,7 @@ fn define(sides: &Sides, kind: &Kind) {
 }
 
 fn report(kind: &Kind, seed: u64, steps: &[Step], differences: &[String]) -> String {
-    /// Of a very different body the beginning is enough.
+    /// How many differences of a body are shown.
     const SHOWN: usize = 8;
     let told: Vec<_> =
         steps.iter().enumerate().map(|(number, step)| format!("  {number} {}", step.told)).collect();

@@ -1,6 +1,6 @@
-//! Makes the steps of a sequence: several people change one object in every way there is.
+//! Generates the steps of a sequence: several clients change one object in every possible way.
 //!
-//! The same seed makes the same steps. Nothing here knows a kind; what its objects are made of is its table.
+//! The same seed generates the same steps. This module knows no kinds: their tables describe the objects.
 
 use serde_json::{Map, Value, json};
 
@@ -9,15 +9,15 @@ use crate::beside::step::{JSON, media_type};
 use crate::kinds::{Kind, Part};
 use crate::random::Random;
 
-/// Who applies.
+/// The field managers of applies.
 const APPLIERS: [&str; 4] = ["ada", "bob", "kubectl", "controller"];
-/// Who says its name when it changes something otherwise.
+/// The field managers of other changes that name one.
 const MANAGERS: [&str; 4] = ["ada", "bob", "kubectl-client-side-apply", "controller"];
-/// Who does not, and is called by the first word of its user agent.
+/// The user agents of changes without a field manager; its first word becomes the name of the manager.
 const AGENTS: [&str; 4] =
     ["curl/8.1.2", "kubectl/v1.37.2 (linux/amd64) kubernetes/abc", "ada", "Mozilla/5.0 (X11)"];
 
-/// How often each way is taken, in a hundred.
+/// How often each kind of step is chosen, in percent.
 const WAYS: [(Way, usize); 9] = [
     (Way::Apply, 36),
     (Way::Update, 11),
@@ -40,7 +40,7 @@ enum Way {
     Strategic,
     Status,
     Scale,
-    /// Take away who owns what.
+    /// Clears the managed fields.
     Forget,
     Look,
 }
@@ -62,11 +62,11 @@ struct Maker<'k> {
     kind: &'k Kind,
     name: String,
     random: Random,
-    /// The first step makes the object, so that the others have one to change.
+    /// Whether the first step, which creates the object, was generated.
     begun: bool,
 }
 
-/// A request but for its options.
+/// A request without its options.
 struct Change {
     method: &'static str,
     /// `apply`, `merge`, `json` or `strategic`.
@@ -87,7 +87,7 @@ impl Maker<'_> {
         for (way, share) in WAYS {
             match at.checked_sub(share) {
                 Some(rest) => at = rest,
-                // What a kind does not have, somebody tries to apply.
+                // If a kind has no such subresource, applies instead.
                 None if way == Way::Status && self.kind.status.is_empty() => return Way::Apply,
                 None if way == Way::Scale && !self.kind.scale => return Way::Apply,
                 None => return way,
@@ -151,7 +151,7 @@ impl Maker<'_> {
 
     // --- Bodies ---
 
-    /// An object that is complete.
+    /// Returns a complete object.
     fn whole(&mut self) -> Value {
         let mut object = self.kind.base.clone();
         put(&mut object, "/metadata/name", self.name.clone().into());
@@ -159,7 +159,7 @@ impl Maker<'_> {
         object
     }
 
-    /// What somebody applies: what they have an opinion on, and seldom less than can be created.
+    /// Returns the configuration of an applier: the fields it manages, which usually suffice to create the object.
     fn configuration(&mut self) -> Value {
         let complete = self.random.percent(85) || !self.begun;
         let mut object = if complete { self.kind.base.clone() } else { self.named() };
@@ -182,7 +182,7 @@ impl Maker<'_> {
         object
     }
 
-    /// An object that says what it is and no more.
+    /// Returns an object with nothing but its type and its name.
     fn named(&self) -> Value {
         let said = |field: &str| self.kind.base[field].clone();
         json!({"apiVersion": said("apiVersion"), "kind": said("kind"), "metadata": {"name": self.name}})
@@ -196,7 +196,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A merge patch of a field or two.
+    /// Returns a merge patch of one or two fields.
     fn changes(&mut self) -> Value {
         let mut patch = json!({});
         for _ in 0..=self.random.below(2) {
@@ -214,7 +214,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A JSON patch of a field or two.
+    /// Returns a JSON patch of one or two fields.
     fn operations(&mut self) -> Value {
         let mut steps = Vec::new();
         for _ in 0..=self.random.below(2) {
@@ -242,7 +242,7 @@ impl Maker<'_> {
                 put(&mut body, pointer, self.random.one(values).clone());
             }
         }
-        // Whatever else is sent to a status stays as it is.
+        // Writes to the status subresource must ignore other fields.
         if self.random.percent(20) {
             self.add_parts(&mut body, 10);
         }
@@ -284,7 +284,7 @@ impl Maker<'_> {
     }
 }
 
-/// Sets what a pointer leads to, and makes the objects on its way.
+/// Sets the value at a pointer, and creates the objects on the way.
 fn put(object: &mut Value, pointer: &str, value: Value) {
     let mut at = object;
     for token in pointer.split('/').skip(1) {

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run: SplitMix64.
+//! Pseudorandom numbers that are the same in every run: SplitMix64.
 
 pub(crate) struct Random(u64);
 
@@ -18,7 +18,7 @@ impl Random {
         usize::try_from(self.next() % limit as u64).expect("below a usize")
     }
 
-    /// Happens this many times in a hundred.
+    /// Returns true this many times in a hundred.
     pub(crate) fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }

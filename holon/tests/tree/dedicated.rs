@@ -1,4 +1,4 @@
-//! A physical cluster that is for one logical cluster is for no other.
+//! A physical cluster that is dedicated to one logical cluster runs nothing of others.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn a_cluster_that_is_dedicated_to_one_keeps_others_out_and_says_so() {
     let world = World::of(&["east"], "*");
     let change = json!({ "spec": { "dedicatedTo": "root:team-a" } });
     assert_eq!(world.admin.ask("PATCH", EAST, &change).code, 200);
-    // Whom it is for has it as if it were theirs, down to the names of namespaces.
+    // The logical cluster uses it like a cluster of its own: even namespaces keep their names.
     world.deploy("web", 1);
     assert_eq!(world.below("east", &format!("{APPS}/deployments/web"))["status"]["readyReplicas"], 1);
 

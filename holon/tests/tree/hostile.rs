@@ -1,5 +1,5 @@
-//! What a tenant who is cluster-admin in their own logical cluster, and nothing elsewhere, does not get by writing anything
-//! there.
+//! What a tenant with cluster-admin in their own logical cluster, and without rights elsewhere, must not gain by
+//! writing objects there.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{APPS, SHOP, World, deployment, text};
 const EVIL: &str = "/clusters/root:evil";
 const FLEET: &str = "/apis/holon.dev/v1alpha1";
 
-/// Makes `root:evil` with a namespace `shop`, and returns its cluster-admin.
+/// Creates `root:evil` with a namespace `shop`, and returns a client of its cluster-admin.
 fn tenant(world: &World) -> Client {
     world.holon(&["lc", "create", "evil"]);
     let group = "rbac.authorization.k8s.io";
@@ -42,10 +42,10 @@ fn refused(eve: &Client, method: &str, path: &str, body: &Value, because: &str) 
     assert!(answer.body.contains(because), "{method} {path}: {}", answer.body);
 }
 
-/// A tenant made a LogicalCluster mailbox-fake, a PhysicalCluster fake, wrote the mailbox id of another physical cluster
-/// (readable in an annotation of their own pods) into its status, and pointed a Distribution at it: their privileged pod ran in
-/// `kube-system` of that cluster. With the id of the root logical cluster placement stopped for everybody. And a Distribution
-/// that named a cluster the tenant was never granted was believed.
+/// A tenant created a LogicalCluster mailbox-fake and a PhysicalCluster fake, wrote the mailbox id of another physical
+/// cluster (readable in an annotation of their own pods) into its status, and pointed a Distribution at it: their
+/// privileged pod ran in `kube-system` of that cluster. With the id of the root logical cluster, placement stopped for
+/// all tenants. And a Distribution that named a cluster the tenant was never granted was trusted.
 #[test]
 fn facts_that_grant_something_are_not_written_by_tenants() {
     let world = World::new("*");
@@ -99,21 +99,21 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
     own["metadata"] = json!({ "name": "forged" });
     refused(&eve, "POST", &distributions, &own, because);
 
-    // Everybody's work is still placed, and nothing of the tenant's is where it does not belong.
+    // Other tenants' workloads are still placed, and no object of this tenant is in a foreign namespace.
     world.deploy("web", 2);
     for cluster in ["east", "west"] {
         let pods = world.below(cluster, "/api/v1/namespaces/kube-system/pods");
         assert_eq!(pods["items"], json!([]), "{cluster}");
     }
-    // A namespace still takes its Distributions with it.
+    // Deleting a namespace still deletes its Distributions.
     let shop = format!("{EVIL}{SHOP}");
     assert_eq!(eve.ask("DELETE", &shop, &Value::Null).code, 200);
     world.until("the namespace is gone", || eve.get(&shop).code == 404);
     assert_eq!(records(&eve), Vec::<Value>::new());
 }
 
-/// Pods with the host's network and file system ran on physical clusters that others use, whatever the pod-security labels of
-/// their namespace said.
+/// Pods with the host's network and file system ran on shared physical clusters, regardless of the pod-security labels
+/// of their namespace.
 #[test]
 fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
     let world = World::of(&["east"], "*");
@@ -143,7 +143,7 @@ fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
     };
     set("privileged");
     world.until("it runs where the admin allows it", || ready(&eve, "agent") == 1);
-    // What runs stays, and is not changed, when the admin allows it no more.
+    // After the admin no longer allows it, running pods stay and cannot be changed.
     set("baseline");
     let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
     let changed = eve.with("Content-Type: application/strategic-merge-patch+json");

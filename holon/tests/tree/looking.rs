@@ -1,4 +1,4 @@
-//! What is seen, and that seeing costs nothing while nothing happens.
+//! What users see of their pods, and that an idle system writes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn a_user_sees_what_his_deployment_brought_about_on_all_clusters() {
     assert_eq!(nodes_of(&pods), ["east", "east", "west", "west"]);
     for pod in &pods {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], sets[0]["metadata"]["uid"], "{pod:#}");
-        // The one it shows, to the letter.
+        // The projected pod is identical to the real one.
         let cluster = text(pod, "/spec/nodeName");
         let there = text(pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();
         let real = world.below(cluster, &format!("/api/v1/namespaces/{}/pods/{}", there.0, there.1));
@@ -69,7 +69,8 @@ fn a_user_sees_what_his_deployment_brought_about_on_all_clusters() {
     rests(&world);
 }
 
-/// `kubectl top`: what pods use is told under the names the user knows, of all clusters together, and about nobody else's.
+/// `kubectl top`: users see the usage of their own pods, under their own names and over all clusters, and nothing of
+/// other users.
 #[test]
 fn a_user_is_told_what_his_pods_use_wherever_they_are() {
     let world = World::new("*");
@@ -94,17 +95,17 @@ fn a_user_is_told_what_his_pods_use_wherever_they_are() {
     let one = world.get(&format!("{MEASURED}/namespaces/shop/pods/{}", pods[0]));
     assert_eq!((&one["kind"], &one["metadata"]["namespace"]), (&json!("PodMetrics"), &json!("shop")));
     assert!(one["containers"][0]["usage"]["cpu"].is_string(), "{one:#}");
-    // A node is a physical cluster, and uses what its nodes do together.
+    // A node stands for a physical cluster; its usage is the sum over the nodes there.
     assert_eq!(names("/nodes"), ["east", "west"]);
     assert!(world.get(&format!("{MEASURED}/nodes/east"))["usage"]["memory"].is_string());
     assert_eq!(world.ask("GET", &format!("{MEASURED}/namespaces/shop/pods/none"), &Value::Null).code, 404);
     assert_eq!(world.ask("POST", &format!("{MEASURED}/namespaces/shop/pods"), &json!({})).code, 405);
-    // Somebody who runs nothing is told nothing.
+    // A user without pods sees no metrics.
     assert_eq!(names("/namespaces/default/pods"), [] as [&str; 0]);
     rests(&world);
 }
 
-/// What is shown, and at which version.
+/// Returns the resource version of every projected object.
 fn versions(world: &World) -> BTreeMap<String, String> {
     let paths = [
         format!("{SHOP}/pods"),
@@ -121,7 +122,7 @@ fn versions(world: &World) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Nothing is written while nothing happens.
+/// Checks that nothing is written while nothing changes.
 fn rests(world: &World) {
     world.until("nothing is written for a while", || {
         let before = versions(world);
@@ -150,7 +151,7 @@ fn ordinals_their_claims_and_the_jobs_of_a_cron_job_are_seen_too() {
         claims.len() == 3 && claims.iter().all(|claim| claim["status"]["phase"] == "Bound")
     });
 
-    // Whoever is deleted comes back under the same name, as another.
+    // A deleted pod of a StatefulSet is created again under the same name, with another uid.
     let uid = world.get(&format!("{SHOP}/pods/db-0"))["metadata"]["uid"].clone();
     assert_eq!(world.ask("DELETE", &format!("{SHOP}/pods/db-0"), &Value::Null).code, 200);
     world.until("db-0 is another", || {

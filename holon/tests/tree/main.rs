@@ -1,5 +1,5 @@
-//! What a user sees of what runs: the built binary, stand-ins for physical clusters, and a logical cluster that knows of
-//! none of them.
+//! What users see of their running workloads: the built binary, stand-ins as physical clusters, and a logical cluster
+//! of a user.
 
 #[path = "../common/client.rs"]
 mod client;
@@ -25,10 +25,10 @@ use tokio::runtime::Runtime;
 const TEAM: &str = "/clusters/root:team-a";
 const SHOP: &str = "/api/v1/namespaces/shop";
 const APPS: &str = "/apis/apps/v1/namespaces/shop";
-/// Everything is done within moments; a machine that is busy takes longer.
+/// How long a wait may take. Everything takes moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A server that has physical clusters, and a user in `root:team-a` with a namespace `shop`.
+/// A server with physical clusters, and a user in `root:team-a` with a namespace `shop`.
 struct World {
     server: Server,
     admin: Client,
@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    /// With `east` and `west`.
+    /// Returns a world with `east` and `west`.
     fn new(placement: &str) -> World {
         World::of(&["east", "west"], placement)
     }
@@ -72,7 +72,7 @@ impl World {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// As the user.
+    /// Sends a request as the user.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.admin.ask(method, &format!("{TEAM}{path}"), body)
     }
@@ -91,14 +91,14 @@ impl World {
         self.get(path)["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Asks a physical cluster itself.
+    /// Reads from a physical cluster directly.
     fn below(&self, cluster: &str, path: &str) -> Value {
         let standin = &self.standins[cluster];
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.runtime.block_on(async { standin.client().request::<Value>(request).await }).unwrap_or_default()
     }
 
-    /// A Deployment, and that all of it runs.
+    /// Creates a Deployment and waits until all its replicas run.
     fn deploy(&self, name: &str, replicas: u64) -> Value {
         self.make(&format!("{APPS}/deployments"), deployment(name, replicas));
         self.until_ready(name, replicas)

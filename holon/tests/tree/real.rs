@@ -1,4 +1,5 @@
-//! The same with a real Kubernetes downstream: its API server and controllers decide what is copied, kept and deleted there.
+//! The same with a real Kubernetes downstream: its API server and controllers decide what is copied, kept and deleted
+//! there.
 
 use peers::Cluster;
 use serde_json::{Value, json};
@@ -33,13 +34,13 @@ impl Real {
         self.below(path)["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Makes objects downstream that an administrator would have made there.
+    /// Applies objects downstream, as an administrator of that cluster would.
     fn apply_below(&self, objects: &[Value]) {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         self.cluster.run(&["apply", "-f", "-"], &list.to_string());
     }
 
-    /// What the namespace `shop` is called downstream.
+    /// Returns the name of the namespace `shop` downstream.
     fn shop_below(&self) -> String {
         let namespaces = self.below_items(&format!("/api/v1/namespaces?{PLACED}"));
         let is_shop = |namespace: &&Value| text(namespace, "/metadata/name").starts_with("shop-");
@@ -47,7 +48,7 @@ impl Real {
         text(shop, "/metadata/name").to_owned()
     }
 
-    /// What the PhysicalCluster says about whether everything is as its mailbox wants it.
+    /// Returns the condition Synced of the PhysicalCluster.
     fn synced(&self) -> Value {
         let east = self.world.admin.get("/apis/holon.dev/v1alpha1/physicalclusters/east").json();
         let conditions = east["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -65,7 +66,7 @@ impl Real {
         }
     }
 
-    /// The messages of the Events the user sees for this reason.
+    /// Returns the messages of the Events with this reason in the user's namespace.
     fn told(&self, reason: &str) -> Vec<String> {
         let events = self.world.list(&format!("{SHOP}/events"));
         let about = events.iter().filter(|event| event["reason"] == reason);
@@ -78,7 +79,7 @@ fn service(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "labels": labels }, "spec": spec })
 }
 
-/// With a claim of each of these templates, a name and a storage class, for each pod.
+/// Returns a StatefulSet with a claim template for each name and storage class.
 fn stateful_set(name: &str, templates: &[(&str, &str)]) -> Value {
     let claim = |(name, class): &(&str, &str)| {
         json!({
@@ -96,7 +97,7 @@ fn stateful_set(name: &str, templates: &[(&str, &str)]) -> Value {
     json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": name }, "spec": spec })
 }
 
-/// A class of storage, and two volumes of it.
+/// Returns a storage class and two volumes of it.
 fn storage(class: &str, grows: bool) -> Vec<Value> {
     let volume = |number: u32| {
         json!({
@@ -114,13 +115,13 @@ fn storage(class: &str, grows: bool) -> Vec<Value> {
     vec![class, volume(0), volume(1)]
 }
 
-/// A user made a Deployment and a Service. kube-controller-manager copied the Service's labels, `holon.dev/placed` among
-/// them, to its EndpointSlice. The mailbox refused to show a slice with that label ("what has the label holon.dev/placed in a
-/// mailbox is chosen by the server alone"): the user saw no endpoints, and the physical cluster said `Synced=False`. The
-/// stand-in copies no labels, so no test with stand-ins saw it.
+/// A user created a Deployment and a Service. kube-controller-manager copied the Service's labels, including
+/// `holon.dev/placed`, to its EndpointSlice. The mailbox rejected the projection of a slice with that label ("what has
+/// the label holon.dev/placed in a mailbox is chosen by the server alone"): the user saw no endpoints, and the physical
+/// cluster reported `Synced=False`. The stand-in copies no labels, so no test with stand-ins noticed.
 ///
-/// A second user wrote our marks into templates. The claims made from one have no owner and looked placed: they were held for
-/// want of a tombstone, and again everybody's physical cluster said `Synced=False`.
+/// A second user wrote our labels and annotations into templates. The claims created from one have no owner and looked
+/// placed: they were held for lack of a tombstone, and again the whole physical cluster reported `Synced=False`.
 #[test]
 fn endpoints_are_shown_and_copied_marks_place_nothing() {
     let Some(real) = Real::start("endpoints_are_shown_and_copied_marks_place_nothing") else { return };
@@ -147,7 +148,7 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
     assert_eq!(slice["metadata"]["labels"]["holon.dev/placed"], Value::Null, "{slice:#}");
     real.until_synced();
 
-    // Our marks, with the very values the placed objects have, in every place from which controllers copy.
+    // Our labels and annotations, with the values of real placed objects, in every place from which controllers copy.
     let pod = world.pods("web").remove(0);
     let marks = json!({
         "holon.dev/mailbox": pod["metadata"]["annotations"]["holon.dev/mailbox"], "holon.dev/origin": "forged",
@@ -180,9 +181,9 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
     assert!(real.cluster.down());
 }
 
-/// A user ran a database. The claims that its StatefulSet made were shown, and the user could neither delete nor resize one
-/// (403). They vanished from sight with the StatefulSet, and stayed on the physical cluster for good, also when the namespace
-/// was deleted: 212 were found there.
+/// A user ran a database. The claims that its StatefulSet created were projected, and the user could neither delete nor
+/// resize one (403). The projections vanished with the StatefulSet, and the claims stayed on the physical cluster
+/// forever, even when the namespace was deleted: 212 were found there.
 #[test]
 fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
     let Some(real) = Real::start("claims_of_a_stateful_set_are_resized_kept_and_deleted") else { return };
@@ -199,7 +200,7 @@ fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
 
     resizes(&real, &data, &log, &claim_below);
 
-    // A claim that a pod uses is deleted when the pod is: until then it says that it is on its way.
+    // A claim that a pod uses is deleted with the pod; until then it shows a deletion timestamp.
     assert_eq!(world.ask("DELETE", &log, &Value::Null).code, 200);
     world.until("the real one is terminating", || {
         claim_below("log-db-0")["metadata"]["deletionTimestamp"].is_string()
@@ -214,7 +215,7 @@ fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
         world.ask("GET", &log, &Value::Null).code == 404 && names_below() == ["data-db-0"]
     });
 
-    // The other one stays as in Kubernetes, for as long as its user wants it.
+    // The other claim stays, as in Kubernetes, until its user deletes it.
     world.until("nothing of the set is left", || world.list(&format!("{SHOP}/pods")).is_empty());
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(
@@ -226,7 +227,8 @@ fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
         world.ask("GET", &data, &Value::Null).code == 404 && names_below().is_empty()
     });
 
-    // With a namespace go its claims, those whose set is gone and those whose set goes with it.
+    // The deletion of a namespace deletes its claims: those whose StatefulSet is already deleted, and those whose
+    // StatefulSet is deleted with it.
     for name in ["kept", "db"] {
         world.make(STATEFUL_SETS, stateful_set(name, &[("new", "none")]));
     }
@@ -243,7 +245,7 @@ fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
     assert!(real.cluster.down());
 }
 
-/// What the physical cluster lets a claim have it gets; what it refuses is said to the user and taken back.
+/// A resize that the physical cluster accepts is applied; one that it rejects is reported to the user and reverted.
 fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Value) {
     const STORAGE: &str = "/spec/resources/requests/storage";
     let world = &real.world;
@@ -262,7 +264,7 @@ fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Val
         told.iter().any(|message| message.contains("east") && message.contains("must support resize"))
     });
     world.until("it is as it was", || text(&world.get(log), STORAGE) == "1Gi");
-    // To show the claim anew is no wish to delete it.
+    // Rewriting the projection must not delete the real claim.
     std::thread::sleep(Duration::from_secs(3));
     let log_below = claim_below("log-db-0");
     assert_eq!(text(&log_below, STORAGE), "1Gi");
@@ -272,13 +274,13 @@ fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Val
     real.until_synced();
 }
 
-/// A user deleted a Deployment with `--cascade=orphan`, and a Job without saying what is to become of its pods, which means
-/// the same: a real kube-apiserver keeps a Job's pods by default, with a warning. Here both were gone, ran on downstream for
-/// ever, and the pods that were shown stayed Terminating for ever.
+/// A user deleted a Deployment with `--cascade=orphan`, and a Job without a propagation policy, which means the same:
+/// kube-apiserver keeps a Job's pods by default, with a warning. Here both objects were deleted, their pods ran on
+/// downstream forever, and the projected pods stayed Terminating forever.
 ///
-/// In Kubernetes the pods would stay. Here they go with their workload, as with propagation in the background, and an Event
-/// says so. To keep them would be half a promise: the record of a workload is what says where the ConfigMaps, Secrets and
-/// Services of its pods have to be, and without it those are taken away from under the pods.
+/// In Kubernetes the pods would stay. Here they are deleted with their workload, as with background propagation, and an
+/// Event says so. Keeping them would be a half-truth: the Distribution of a workload determines where the ConfigMaps,
+/// Secrets and Services of its pods must be, and without it they would be removed while the pods still use them.
 #[test]
 fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
     let Some(real) = Real::start("a_workload_that_is_deleted_without_its_pods_takes_them_along") else {
@@ -323,7 +325,7 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
         ["web", "db", "once"].iter().all(told)
     });
 
-    // The same, and another of its name at once, as whoever changes what cannot be changed does it.
+    // The same with a new Deployment of the same name right after, as users do to change an immutable field.
     world.deploy("web", 1);
     let before = world.pods("web").remove(0)["metadata"]["uid"].clone();
     assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &orphan).code, 200);
@@ -339,8 +341,8 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
     assert!(real.cluster.down());
 }
 
-/// A user asked for node port 30080, because a load balancer outside leads there. Downstream the Service got another one, and
-/// nobody said so.
+/// A user requested node port 30080, because an external load balancer leads there. Downstream the Service got another
+/// one, and nothing reported it.
 #[test]
 fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
     let Some(real) = Real::start("a_node_port_that_is_asked_for_is_the_real_one") else { return };
@@ -376,7 +378,7 @@ fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
         conditions.iter().any(|said| said["status"] == "False" && names(text(said, "/message")))
     });
     assert!(real.below_items(&there).iter().all(|found| found["metadata"]["name"] != "taken"));
-    // With another number it is let in, and nothing is said any more.
+    // With another number it is accepted, and the condition is removed.
     let ports = json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30091 }] } });
     assert_eq!(world.ask("PATCH", &format!("{services}/taken"), &ports).code, 200);
     world.until("it is downstream", || {

@@ -1,11 +1,11 @@
-//! Rollouts with real kubectls: they read revisions from ReplicaSets, and templates to go back to.
+//! Rollouts with real kubectls, which read revisions from ReplicaSets, and the templates to roll back to.
 
 use super::*;
 use crate::common::kubectl::Kubectl;
 
 const DEPLOYMENT: &str = "deployment/web";
 
-/// One, a few and several: what one target says is passed on, what several say is summed up.
+/// One, two and five targets: the status of one target is passed on, those of several are aggregated.
 const ONE: &[&str] = &["east"];
 const TWO: &[&str] = &["east", "west"];
 const FIVE: &[&str] = &["east", "north", "south", "up", "west"];
@@ -25,7 +25,7 @@ impl Shop<'_> {
         said
     }
 
-    /// Must not work, and say why.
+    /// Expects failure and this output.
     #[track_caller]
     fn fails(&self, arguments: &[&str], expected: &str) {
         let (worked, said) = self.run(arguments);
@@ -38,7 +38,7 @@ impl Shop<'_> {
         self.k.run(&all)
     }
 
-    /// When kubectl says that it is done, it is: everywhere, and at once.
+    /// Checks that when kubectl reports a finished rollout, it is finished on all clusters at that moment.
     fn settled(&self, image: &str) {
         self.says(&["rollout", "status", DEPLOYMENT, "--timeout=90s"]);
         let mut running = 0;
@@ -81,7 +81,7 @@ fn told_with(test: &str, program: &str, clusters: &[&str]) {
     shop.k.finish();
 }
 
-/// Forward, back, and to a revision.
+/// Rolls out, back, and to a revision.
 fn rolled(shop: &Shop) {
     let world = shop.world;
     world.until("there is one revision", || shop.revisions() == [1]);
@@ -106,7 +106,7 @@ fn rolled(shop: &Shop) {
     assert_eq!(shop.image(), "app:2");
 }
 
-/// What is seen is told as of any cluster.
+/// Checks that kubectl shows the pods of all clusters as those of one cluster.
 fn looked_at(shop: &Shop, clusters: &[&str]) {
     let (world, all) = (shop.world, shop.replicas);
     let wide = shop.says(&["get", "pods", "-o", "wide"]);
@@ -119,7 +119,7 @@ fn looked_at(shop: &Shop, clusters: &[&str]) {
     );
     let node = shop.says(&["describe", "node", "east"]);
     assert!(node.contains("Non-terminated Pods:          (2 in total)"), "{node}");
-    // Its log is the one it writes where it is, and a command in it is one there.
+    // Logs and exec reach the pod on its physical cluster.
     let pod = text(&world.pods("web")[0], "/metadata/name").to_owned();
     assert!(shop.says(&["describe", "pod", &pod]).contains("Started container main"));
     assert!(!shop.says(&["logs", &pod]).is_empty(), "{pod} has nothing to say");
@@ -148,7 +148,7 @@ fn looked_at(shop: &Shop, clusters: &[&str]) {
     world.until_ready("web", all);
 }
 
-/// Nobody is told that something is done which never will be.
+/// A rollout that cannot finish must never be reported as finished.
 fn stuck(shop: &Shop) {
     let world = shop.world;
     let fails = |image: &str| {
@@ -165,12 +165,13 @@ fn stuck(shop: &Shop) {
     shop.fails(&["rollout", "status", "deployment/never", "--timeout=3s"], "timed out");
     shop.says(&["delete", "deployment", "never"]);
 
-    // An update that gets stuck: the old ones go on, and the deadline is told as what it is.
+    // A stuck update: the old pods keep running, and the exceeded deadline is reported.
     shop.says(&["patch", DEPLOYMENT, "--type=merge", "-p", &fails("app:bad").to_string()]);
     shop.fails(&["rollout", "status", DEPLOYMENT, "--timeout=60s"], "exceeded its progress deadline");
     shop.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=60s"]);
     shop.says(&["rollout", "undo", DEPLOYMENT]);
-    // Where as many pods are updated as were before, a Deployment controller calls it stuck until one of them is ready.
+    // The rollback creates as many updated pods as before, so the Deployment controller keeps reporting the exceeded
+    // deadline until one of them is ready.
     shop.says(&["wait", "--for=condition=Progressing", DEPLOYMENT, "--timeout=90s"]);
     shop.settled("app:2");
 }

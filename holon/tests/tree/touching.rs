@@ -1,4 +1,4 @@
-//! What a user may do with what he only sees, and what becomes of it when what it shows goes.
+//! What users can do with projected objects, and what happens when the real object is deleted.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ fn who_moves_sees_other_pods_on_another_node_and_keeps_his_history() {
     assert!(images.contains(&"app:1") && images.contains(&"app:2"), "{images:?}");
 }
 
-/// Whoever deletes what ran on a cluster that does not answer does not have to wait for it.
+/// Deleting workloads on a cluster that does not answer must not block the user.
 #[test]
 fn a_silent_cluster_keeps_what_it_shows_and_holds_up_nobody() {
     let mut world = World::new("east");
@@ -107,7 +107,7 @@ fn a_silent_cluster_keeps_what_it_shows_and_holds_up_nobody() {
     world.until("the namespace goes all the same", || world.ask("GET", SHOP, &Value::Null).code == 404);
 }
 
-/// A pod that a user makes himself is not shown from anywhere, so nothing on it says where it runs; its log was refused.
+/// A pod that a user creates is not a projection, so it carries no location; requests for its log were rejected.
 #[test]
 fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
     let world = World::new("west");
@@ -121,7 +121,7 @@ fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
     let missing = world.ask("GET", &format!("{pods}/other/log"), &Value::Null);
     assert_eq!(missing.code, 404, "{}", missing.body);
 
-    // One that runs nowhere has no log, whoever else has one of the name.
+    // A pod that runs nowhere has no log, even if another logical cluster has a pod of that name.
     world.make(
         "/api/v1/namespaces",
         json!({ "metadata": { "name": "idle", "annotations": { "holon.dev/placement": "nowhere" } } }),
@@ -132,8 +132,8 @@ fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
     assert!(refused.body.contains("does not run on a physical cluster"), "{}", refused.body);
 }
 
-/// `kubectl drain` of a node that stands for a physical cluster evicted every pod. Each started again on the same cluster, and
-/// kubectl said "drained".
+/// `kubectl drain` of a node that stands for a physical cluster evicted every pod. Each started again on the same
+/// cluster, and kubectl reported "drained".
 #[test]
 fn evicting_a_shown_pod_is_refused_with_what_to_do_instead() {
     let world = World::of(&["east"], "*");

@@ -1,4 +1,4 @@
-//! All logical clusters at once, for those who may.
+//! Requests across all logical clusters, for users who may send them.
 
 use openapi::codec::protobuf;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn maps(cluster: &str) -> String {
     format!("/clusters/{cluster}/api/v1/namespaces/default/configmaps")
 }
 
-/// A server with two logical clusters that each have a map of the same name, and their ids.
+/// Returns a server with two logical clusters that each have a ConfigMap of the same name, and their ids.
 fn started() -> (Server, Client, [String; 2]) {
     let server = Server::start();
     let client = Client::new(&server);
@@ -65,14 +65,14 @@ fn a_list_of_everything_says_where_each_object_lives() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let rest = client.get(&format!("{all}&limit=5&continue={token}")).json();
     assert_ne!(home(&first["items"][0]), home(&rest["items"][0]));
-    // A namespace of the same name in each of them, and no other.
+    // A namespace selects the namespaces of that name in all logical clusters.
     assert_eq!(client.get(&format!("{}?labelSelector=in", maps("*"))).names(), ["m", "m"]);
     assert!(client.get("/clusters/*/api/v1/namespaces/other/configmaps").names().is_empty());
     assert_eq!(
         client.get("/clusters/*/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault").names().len(),
         3
     );
-    // One logical cluster does not say what everybody knows.
+    // A read in one logical cluster does not add the annotation with its id.
     let own = client.get(&format!("{}/m", maps("root:a"))).json();
     assert_eq!(own["metadata"]["annotations"], json!({ "who": "a" }));
     assert!(server.stop());
@@ -111,7 +111,7 @@ fn a_watch_of_everything_is_one_order() {
     let events = client.watched(&format!("{}?{begin}&fieldSelector=metadata.name%3Dn", maps("*")));
     let kinds: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["ADDED", "ADDED", "ADDED", "BOOKMARK", "BOOKMARK"]);
-    // What the server itself is called in is a kubeconfig away.
+    // A kubeconfig names a logical cluster by its path, not by its id.
     assert!(server.kubeconfig("root:a").contains("/clusters/root:a\n"));
 }
 
@@ -137,8 +137,8 @@ fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
     }
 }
 
-/// What a newborn has appears at one version. A client that had seen the first of it and was cut off came back with that
-/// version, and never saw the rest.
+/// All bootstrap objects of a new logical cluster have one resource version. A client that received only the first of
+/// them and was disconnected resumed after that version, and never saw the rest.
 #[test]
 fn a_watch_that_was_cut_off_inside_a_birth_misses_nothing() {
     let (server, client, _) = started();

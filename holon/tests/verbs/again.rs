@@ -1,4 +1,4 @@
-//! Writing the same twice.
+//! Replacing objects without a change.
 
 use openapi::catalog;
 use openapi::codec;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::common::{Server, repository};
 use crate::wire::Client;
 
-/// The objects of the corpus that need nothing but themselves: built-in kinds, in no namespace of their own.
+/// Returns the objects of the corpus that need no others: built-in kinds, without a namespace of their own.
 fn objects() -> Vec<Value> {
     let files = std::fs::read_dir(repository().join("test/corpus")).unwrap().map(|file| file.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
@@ -18,7 +18,7 @@ fn objects() -> Vec<Value> {
     read.map(|read| read.value).filter(|object| object["metadata"].get("namespace").is_none()).collect()
 }
 
-/// An object of a built-in kind: where it is, where its collection is, and whether a write must name a version.
+/// The paths of an object of a built-in kind and of its collection, and whether an update must name a version.
 struct Placed {
     path: String,
     collection: String,
@@ -36,7 +36,8 @@ fn placed(object: &Value) -> Option<Placed> {
     Some(Placed { path, collection, needs_version: row.update_needs_version })
 }
 
-/// C-12. Controllers write what they want over and over; were each of these a change, all others would be woken by it.
+/// C-12. Controllers write the desired state over and over; if each write counted as a change, it would wake all
+/// watches.
 #[test]
 fn what_is_replaced_by_itself_stays_what_it_is() {
     let server = Server::start();
@@ -44,11 +45,11 @@ fn what_is_replaced_by_itself_stays_what_it_is() {
     let mut tried = 0;
     for mut object in objects() {
         let Some(placed) = placed(&object) else { continue };
-        // Some refer to others that are not there, or are named like others.
+        // Some refer to objects that do not exist, or have the name of another one.
         if client.ask("POST", &placed.collection, &object).code != 201 {
             continue;
         }
-        // Labels that are none are no labels.
+        // An empty map of labels equals no labels.
         if object["metadata"]["labels"].is_null() {
             object["metadata"]["labels"] = json!({});
         }
@@ -60,8 +61,8 @@ fn what_is_replaced_by_itself_stays_what_it_is() {
     assert!(tried > 60, "only {tried} objects");
 }
 
-/// Puts an object in its own place, and returns the version it has then. What may not be replaced by its manifest,
-/// like a Job, may be by what the server made of it.
+/// Replaces an object and returns its version. If its manifest cannot replace it, as with a Job, uses the object in the
+/// server's response instead.
 fn replace(client: &Client, placed: &Placed, object: &Value) -> Value {
     let mut object = object.clone();
     let now = client.get(&placed.path).json();

@@ -1,4 +1,5 @@
-//! The same requests to a real kube-apiserver and to us: the same answers, but for what no two servers share.
+//! The same requests to a real kube-apiserver and to Holon: the responses must be the same, except for values that
+//! differ between any two servers.
 
 use peers::Cluster;
 use serde_json::Value;
@@ -14,7 +15,7 @@ const PODS: &str = "/api/v1/namespaces/beside/pods";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const META: &str = "g=meta.k8s.io;v=v1";
 
-/// What has to be there on both sides: path and object.
+/// Objects that both servers need: path and body.
 const MADE: &[(&str, &str)] = &[
     ("/api/v1/namespaces", r#"{"metadata":{"name":"beside"}}"#),
     (MAPS, r#"{"metadata":{"name":"m","labels":{"a":"b"}},"data":{"x":"y"}}"#),
@@ -124,7 +125,7 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// What an answer says, less what is different on every server.
+/// Returns a response without the values that differ between servers.
 fn said(answer: &Answer) -> String {
     let body = serde_json::from_slice::<Value>(&answer.body).map(|body| shared(&body));
     format!("{} {} {}", answer.code, answer.media_type, body.map_or(answer.text(), |body| body.to_string()))
@@ -138,7 +139,7 @@ pub(crate) fn shared(value: &Value) -> Value {
             kept.map(|(key, value)| (key.clone(), shared(value))).collect()
         }
         Value::Array(list) => list.iter().map(shared).collect(),
-        // How far a server has come is its own matter.
+        // The current revision differs between servers.
         Value::String(text) => text.split(", current: ").next().unwrap_or_default().into(),
         leaf => leaf.clone(),
     }
@@ -153,7 +154,7 @@ fn kubernetes_answers_the_same() {
     for (path, object) in MADE {
         let object: Value = serde_json::from_str(object).unwrap();
         ours.make(path, &object);
-        // A pod needs its service account, which a controller makes when it sees the namespace.
+        // A pod needs its service account, which a controller creates after the namespace.
         let made = |_: &u32| {
             std::thread::sleep(std::time::Duration::from_millis(100));
             theirs.ask("POST", path, &object).code == 201
@@ -164,7 +165,7 @@ fn kubernetes_answers_the_same() {
     for (method, path, media_type, body, accept) in lines() {
         let ask = |client: &Client| said(&client.send(method, &path, (media_type, body.as_bytes()), &accept));
         let (expected, found) = (ask(&theirs), ask(&ours));
-        // What a client sends wrong is the client's error.
+        // Holon answers 400 where Kubernetes answers 500, if the client's request was wrong.
         let is_blamed = expected.starts_with("500 ") && found.starts_with("400 ");
         if expected != found && !is_blamed {
             different.push(format!("{method} {path} {body} {accept}\n  they {expected}\n  we   {found}"));

@@ -1,4 +1,4 @@
-//! One object, in every form a client may want it.
+//! One object in every form that a client can request.
 
 use openapi::codec;
 use openapi::codec::Syntax;
@@ -16,7 +16,7 @@ fn decoded(answer: &Answer) -> Value {
     protobuf::decode(&answer.body).unwrap().value
 }
 
-/// Whether protobuf shows a null where JSON shows nothing is a matter of the kind, not of the object.
+/// Removes nulls: whether protobuf has a null where JSON has nothing depends on the kind, not on the object.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -70,7 +70,7 @@ fn a_watch_in_protobuf_is_a_row_of_frames() {
     }
     assert!(frames[0].contains("ADDED") && frames[0].contains("ConfigMap"), "{frames:?}");
     assert!(frames[1].contains("BOOKMARK") && frames[1].contains("k8s.io/initial-events-end"), "{frames:?}");
-    // The last one says where to go on, before the watch ends.
+    // A bookmark before the end has the version from which to continue.
     assert!(frames.len() == 3 && frames[2].contains("BOOKMARK"), "{frames:?}");
 }
 
@@ -98,10 +98,10 @@ fn shapes_and_encodings_go_together_where_they_can() {
     );
     let list = decoded(&client.get_as(MAPS, &format!("{PROTOBUF};as=PartialObjectMetadataList;{META}")));
     assert_eq!(list["items"][0]["metadata"]["annotations"], json!({ "note": "yes" }));
-    // Tables have no protobuf; the next alternative is taken.
+    // Tables have no protobuf form, so the next alternative is used.
     let table = client.get_as(MAPS, &format!("{PROTOBUF};as=Table;{META},{JSON};as=Table;{META}"));
     assert_eq!((table.media_type.as_str(), &table.json()["rows"][0]["cells"][0]), (JSON, &json!("a")));
-    // Our own kind has none either, but who it is can be told.
+    // Holon's own kinds have no protobuf form either, but their metadata has.
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
     assert_eq!(client.get_as(clusters, &format!("{PROTOBUF},{JSON}")).media_type, JSON);
     let list = client.get_as(clusters, &format!("{PROTOBUF};as=PartialObjectMetadataList;{META}"));

@@ -1,4 +1,4 @@
-//! Lists and watches: versions of the past and the future, and numbers that are none.
+//! Lists and watches: past, future and invalid resource versions.
 
 use serde_json::json;
 
@@ -6,10 +6,10 @@ use crate::common::Server;
 use crate::wire::Client;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Those that a test made; a namespace has one from its birth.
+/// Selects the objects that a test created; every namespace has one more from the beginning.
 const MADE: &str = "fieldSelector=metadata.name!%3Dkube-root-ca.crt";
 
-/// Each line as a kube-apiserver 1.36.4 answers it.
+/// Each row has the response of kube-apiserver 1.36.4.
 #[test]
 fn bad_queries_are_refused_in_kubernetes_words() {
     let server = Server::start();
@@ -36,7 +36,7 @@ fn bad_queries_are_refused_in_kubernetes_words() {
     assert_eq!(client.get(&format!("{MAPS}?limit=-1&resourceVersion=01")).code, 200);
 }
 
-/// Informers that come from another server look for this very cause.
+/// Informers that switch servers check for exactly this cause.
 #[test]
 fn a_version_from_the_future_is_waited_for_and_then_refused() {
     let server = Server::start();
@@ -53,7 +53,7 @@ fn a_version_from_the_future_is_waited_for_and_then_refused() {
         assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge", "{path}");
         assert_eq!(status["details"]["retryAfterSeconds"], 1, "{path}");
     }
-    // The next one is about to happen: whoever waits gets it.
+    // A request for the next version waits until it exists.
     let now: u64 = client.get(MAPS).json()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let waits = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| client.get(&format!("{MAPS}?{MADE}&resourceVersion={}", now + 1)));

@@ -1,4 +1,4 @@
-//! What reading and writing look like on the wire: forms, parts, versions, and all logical clusters at once.
+//! Reads and writes on the wire: forms, subresources, versions, and all logical clusters at once.
 
 #[path = "../common/mod.rs"]
 mod common;

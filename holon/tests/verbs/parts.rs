@@ -1,4 +1,4 @@
-//! Parts of objects that have an address of their own, and PUTs that create.
+//! Subresources with a path of their own, and updates that create.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn a_scale_is_read_and_written_in_every_way() {
     wanted["spec"]["replicas"] = 3.into();
     let written = client.ask("PUT", &path, &wanted);
     assert_eq!((written.code, &written.json()["spec"]["replicas"]), (200, &json!(3)), "{}", written.text());
-    // Its version is that of the object, and by now another.
+    // The subresource has the version of its object, which has changed.
     assert_eq!(client.ask("PUT", &path, &wanted).json()["reason"], "Conflict");
     let patches = [
         ("application/merge-patch+json", r#"{"spec":{"replicas":4}}"#, 4),

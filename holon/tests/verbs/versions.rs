@@ -1,4 +1,4 @@
-//! One object seen through two resources.
+//! One object read and written in two API versions.
 
 use serde_json::json;
 
@@ -58,7 +58,7 @@ fn an_autoscaler_is_one_object_in_two_versions() {
         client.ask("PATCH", &format!("{two}/a"), &json!({ "spec": { "metrics": metrics } })).code,
         200
     );
-    // Who knows only the first version gives back what they do not know.
+    // A client that knows only the first version must preserve the fields of the second.
     let old = client.get(&format!("{one}/a")).json();
     assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 60);
     assert_eq!(client.ask("PUT", &format!("{one}/a"), &old).code, 200);

@@ -1,4 +1,4 @@
-//! Watches over WebSocket: the frames a real kube-apiserver sends, and ours.
+//! Watches over WebSocket: compares the frames of a real kube-apiserver with Holon's.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::common::Server;
 use crate::wire::{Client, Connection, JSON, PROTOBUF};
 
 const SPACE: &str = "sockets";
-/// Not what comes with every namespace.
+/// Excludes the objects that every namespace has from the beginning.
 const SELECTED: &str = "labelSelector=made";
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 const VERSION: &str = "Sec-WebSocket-Version: 13";
@@ -24,14 +24,14 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A connection after the answer to a request for WebSocket.
+/// A connection after the response to a request for WebSocket.
 struct Socket {
     code: u16,
     head: String,
     stream: Connection,
 }
 
-/// A frame as it came: its first byte, which says whether it is a whole message and of which kind, and what it carries.
+/// A received frame: its first byte, with the kind and whether it is final, and its payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Frame {
     head: u8,
@@ -39,7 +39,7 @@ struct Frame {
 }
 
 impl Socket {
-    /// `{address}` in a header is where the server is.
+    /// Opens a connection. `{address}` in a header stands for the server's address.
     fn open(client: &Client, path: &str, headers: &[&str]) -> Socket {
         let mut stream = client.connect();
         let lines = headers.iter().map(|line| format!("{}\r\n", line.replace("{address}", &client.address)));
@@ -64,7 +64,7 @@ impl Socket {
         lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
 
-    /// Sends a frame, masked as those of clients are, or not.
+    /// Sends a frame, masked as clients must, or unmasked.
     fn send(&mut self, kind: u8, payload: &[u8], is_masked: bool) {
         let length = u8::try_from(payload.len()).unwrap();
         let mut frame = vec![0x80 | kind, if is_masked { 0x80 | length } else { length }];
@@ -79,7 +79,7 @@ impl Socket {
         self.stream.write_all(&frame).and_then(|()| self.stream.flush()).unwrap();
     }
 
-    /// The next frame; none once the server has hung up.
+    /// Returns the next frame, or `None` after the server has closed the connection.
     fn next(&mut self) -> Option<Frame> {
         let mut bytes = |count: usize| {
             let mut bytes = vec![0; count];
@@ -94,7 +94,7 @@ impl Socket {
         Some(Frame { head: head[0], payload: bytes(length)? })
     }
 
-    /// All frames until the server has hung up, and how long that took.
+    /// Returns all frames until the server closes the connection, and how long that took.
     fn rest(mut self) -> (Vec<Frame>, Duration) {
         let begun = Instant::now();
         let frames = std::iter::from_fn(|| self.next()).collect();
@@ -102,7 +102,7 @@ impl Socket {
     }
 }
 
-/// What a frame says, less what is different on every server.
+/// Returns a frame as text, without the values that differ between servers.
 fn said(frame: &Frame) -> String {
     let Frame { head, payload } = frame;
     let told = match head & 0x0f {
@@ -114,7 +114,8 @@ fn said(frame: &Frame) -> String {
             format!("{lines} line, ends with {:?}: {event}", text.chars().last())
         }
         BINARY => {
-            // The type of the event, and that what follows is an object with the mark of Kubernetes' protobuf.
+            // Compares only the type of the event and that an object with the magic bytes of Kubernetes' protobuf
+            // follows.
             let marked = payload.windows(4).filter(|four| four == b"k8s\0").count();
             format!("{:?} {marked}", String::from_utf8_lossy(&payload[..7]))
         }
@@ -123,7 +124,7 @@ fn said(frame: &Frame) -> String {
     format!("{head:#x} {told}")
 }
 
-/// Leaves out of a table what columns are there for, and how old things are.
+/// Removes the descriptions of columns and the ages of objects from a table.
 fn mask_table(table: &mut Value) {
     for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
         column["description"].take();
@@ -133,7 +134,7 @@ fn mask_table(table: &mut Value) {
     }
 }
 
-/// A watch and what is sent on it.
+/// A watch and the frames that the client sends on it.
 struct Case {
     query: &'static str,
     headers: Vec<&'static str>,
@@ -158,7 +159,7 @@ fn cases() -> Vec<Case> {
         case("timeoutSeconds=60", with(&[]), &[(CLOSE, &[0x03, 0xe8], true)]),
         case("timeoutSeconds=60", with(&[]), &[(TEXT, b"not masked", false)]),
         case("timeoutSeconds=2&fieldSelector=metadata.name%3Dnone", with(&[]), &[]),
-        // Handshakes that are refused, and requests that are before that.
+        // Rejected handshakes, and requests that are rejected before the handshake.
         case("timeoutSeconds=2", vec![VERSION, ORIGIN], &[]),
         case("timeoutSeconds=2", vec![KEY, ORIGIN], &[]),
         case("timeoutSeconds=2", vec![KEY, "Sec-WebSocket-Version: 8", ORIGIN], &[]),
@@ -170,8 +171,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What one server does with a case: the code, what it chose, and all frames. Answers to pings are apart: when they come
-/// is chance.
+/// Runs a case on one server: returns the status code, the chosen subprotocol, the frames, and the answers to pings,
+/// whose position among the frames is random.
 fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, Vec<String>) {
     let path = format!("/api/v1/namespaces/{SPACE}/configmaps?watch=1&{SELECTED}&{}", case.query);
     let mut socket = Socket::open(client, &path, &case.headers);
@@ -185,15 +186,15 @@ fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, 
     }
     let (frames, _) = socket.rest();
     let (pongs, others): (Vec<_>, _) = frames.into_iter().partition(|frame| frame.head & 0x0f == PONG);
-    // Who ends it by something it sends may or may not be sent what is there before that.
+    // If a frame of the client ends the watch, events that were due before may or may not be sent.
     let ends = case.sends.iter().any(|(kind, _, is_masked)| *kind == CLOSE || !is_masked);
     let others = others.iter().filter(|frame| !ends || frame.head & 0x0f == CLOSE);
-    // One that was refused with a close is closed once more by kube-apiserver; after the first nobody listens.
+    // kube-apiserver sends a second close frame after it rejected a frame; no client reads after the first.
     let closes = others.clone().position(|frame| frame.head & 0x0f == CLOSE).expect("a close");
     (code, protocol, others.take(closes + 1).map(said).collect(), pongs.iter().map(said).collect())
 }
 
-/// A watch with `Upgrade: websocket` used to be answered with an endless plain answer.
+/// A watch with `Upgrade: websocket` was once answered with an endless plain response.
 #[test]
 fn kubernetes_sends_the_same_frames() {
     let Some(cluster) = Cluster::start_bare("kubernetes_sends_the_same_frames", &[]) else { return };
@@ -221,13 +222,13 @@ fn kubernetes_sends_the_same_frames() {
         }
     }
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
-    // What happens while somebody watches, as it happens.
+    // Events of changes that happen while the watch is open.
     let [expected, found] = [&theirs, &ours].map(live);
     assert_eq!(expected, found);
     assert_eq!(found.len(), 4, "{found:?}");
 }
 
-/// The events of an object that is made, changed and deleted while it is watched, and the end.
+/// Returns the frames about an object that is created, changed and deleted during a watch, and those of its end.
 fn live(client: &Client) -> Vec<String> {
     let maps = format!("/api/v1/namespaces/{SPACE}/configmaps");
     let version = client.get(&maps).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -241,7 +242,7 @@ fn live(client: &Client) -> Vec<String> {
     [first].iter().chain(&rest).map(said).collect()
 }
 
-/// A watch in HTTP/1.0 or without `Connection: Upgrade` is what it was.
+/// A watch over HTTP/1.0 or without `Connection: Upgrade` is an ordinary watch.
 #[test]
 fn who_does_not_ask_for_it_gets_no_websocket() {
     let server = Server::start();
@@ -258,12 +259,12 @@ fn who_does_not_ask_for_it_gets_no_websocket() {
     let _ = stream.read_to_end(&mut told);
     let told = String::from_utf8_lossy(&told);
     assert!(told.starts_with("HTTP/1.1 200 ") && told.contains("\"ADDED\""), "{told}");
-    // A list is no watch, whatever is asked for.
+    // A list is never upgraded.
     let socket = Socket::open(&client, "/api/v1/namespaces/default/configmaps", &ASKED);
     assert_eq!((socket.code, socket.header("content-type")), (200, Some(JSON)));
 }
 
-/// Events are told one by one, also those of which many come at once; and a stop is told too.
+/// Each event has a frame of its own, also when many come at once; a server that stops closes its WebSockets properly.
 #[test]
 fn a_server_that_stops_closes_its_websockets() {
     let server = Server::start();

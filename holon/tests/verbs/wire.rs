@@ -1,4 +1,4 @@
-//! Speaks HTTP/1.1 over TLS, one connection per request, in whatever media types a test names.
+//! An HTTP/1.1 client over TLS, one connection per request, for arbitrary media types.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The names of the objects of a list.
+    /// Returns the names of the objects of a list.
     pub(crate) fn names(&self) -> Vec<String> {
         let list = self.json();
         let items = list["items"].as_array().unwrap_or_else(|| panic!("no list: {list}")).iter();
@@ -56,7 +56,7 @@ impl Client {
         Client { address: server.url.replace("https://", ""), ..admin }
     }
 
-    /// Whoever a kubeconfig says, where it says.
+    /// Returns a client with the server and credentials of a kubeconfig.
     pub(crate) fn of(kubeconfig: &str) -> Client {
         let kubeconfig = codec::decode(kubeconfig.as_bytes(), Syntax::Yaml).unwrap().value;
         let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
@@ -75,7 +75,7 @@ impl Client {
         Client { address, tls: Arc::new(tls) }
     }
 
-    /// A connection on which nothing was said yet.
+    /// Opens a connection on which nothing was sent yet.
     pub(crate) fn connect(&self) -> Connection {
         let tcp = TcpStream::connect(&self.address).unwrap();
         tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -94,7 +94,7 @@ impl Client {
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.1).unwrap();
         let mut bytes = Vec::new();
-        // A peer that closes without saying goodbye first is an error to TLS, and none to us.
+        // A peer that closes without close_notify is an error to TLS, but not to this client.
         let _ = stream.read_to_end(&mut bytes);
         answer(&bytes)
     }
@@ -113,14 +113,14 @@ impl Client {
         self.send("GET", path, (JSON, b""), accept)
     }
 
-    /// Makes an object, which must work, and returns it.
+    /// Creates an object, which must succeed, and returns it.
     pub(crate) fn make(&self, path: &str, object: &Value) -> Value {
         let answer = self.ask("POST", path, object);
         assert_eq!(answer.code, 201, "{path}: {}", answer.text());
         answer.json()
     }
 
-    /// The events of a watch that ends after some seconds, in JSON.
+    /// Returns the events of a watch that ends after some seconds, in JSON.
     pub(crate) fn watched(&self, path: &str) -> Vec<(String, Value)> {
         let answer = self.get(path);
         let text = answer.text();

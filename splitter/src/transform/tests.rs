@@ -398,9 +398,9 @@ fn overrides_come_in_order_and_all_or_none() {
     fails(json!([{ "jsonPatch": [{ "op": "add", "path": "/spec/x" }] }]), "value");
     fails(
         json!([{ "computed": [{ "path": "/spec/x", "expression": "objct.spec" }] }]),
-        "1:1: there is no variable \"objct\"",
+        "1:1: undeclared reference \"objct\"",
     );
-    fails(json!([{ "clusterSelector": { "expressions": ["cluster.x > 1"] } }]), "there is no field \"x\"");
+    fails(json!([{ "clusterSelector": { "expressions": ["cluster.x > 1"] } }]), "no such field \"x\"");
     // On a shared cluster, another namespace would be another user's.
     fails(
         json!([{ "mergePatch": { "metadata": { "namespace": "kube-system" } } }]),

@@ -4,7 +4,7 @@ use apiserver::request::attributes::{Attributes, ResourceAttributes};
 
 use super::*;
 
-/// What a controller asks for: where, and `verb group resource [name]` or `verb /path`.
+/// A request of a controller: the logical cluster, and `verb group resource [name]` or `verb /path`.
 type Request = (&'static str, &'static str);
 
 const OF_THE_FLEET: &[Request] = &[
@@ -76,7 +76,7 @@ const OF_THE_TUNNEL: &[Request] = &[
     ("mailbox", "create apiextensions.k8s.io customresourcedefinitions"),
 ];
 
-/// What none of them has any business doing, whoever makes them try.
+/// Requests that no controller may send, even if a tenant tricks it into trying.
 const OF_NOBODY: &[Request] = &[
     ("user", "create rbac.authorization.k8s.io clusterrolebindings"),
     ("user", "patch rbac.authorization.k8s.io clusterroles view"),
@@ -150,7 +150,7 @@ fn controllers_may_do_nothing_else() {
             assert!(!allows(table, request), "{whose}: {request:?}");
         }
     }
-    // Each keeps to its own.
+    // Each controller has only its own rights.
     let users = [
         ("user", "list - secrets"),
         ("user", "create - pods"),

@@ -1,7 +1,7 @@
 //! `kubectl top` in a mailbox: the mailbox serves `metrics.k8s.io` while its physical cluster does.
 //!
-//! The mailbox gets CustomResourceDefinitions of the two kinds, so that discovery lists them and roles can name them. It
-//! stores no objects of them: reads are forwarded to the physical cluster.
+//! The mailbox gets CustomResourceDefinitions of the two kinds, so that discovery lists them and roles can name them.
+//! It stores no objects of them: reads are forwarded to the physical cluster.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -17,12 +17,12 @@ use tunnel::ClusterConnection;
 
 use super::lock;
 
-/// How soon the installation or removal of a metrics server is noticed.
+/// How soon an installed or removed metrics server is noticed.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
-/// While there is no client that reads mailboxes yet.
+/// The retry interval while this server has no client for mailboxes.
 const WAIT_FOR_SERVER: Duration = Duration::from_secs(1);
 
-/// Keeps the definitions in a mailbox as its physical cluster serves them, for as long as it is polled.
+/// Keeps the definitions in a mailbox equal to what its physical cluster serves, while it is polled.
 pub(super) async fn keep_served(
     connection: &ClusterConnection,
     mailbox: Id,
@@ -65,7 +65,7 @@ async fn reconcile_definitions(connection: &ClusterConnection, mailbox: &Remote)
     Ok(())
 }
 
-/// Whether the physical cluster serves resource metrics. None if it did not answer.
+/// Returns whether the physical cluster serves resource metrics. `None` if it did not answer.
 async fn is_served(connection: &ClusterConnection) -> Option<bool> {
     let (group, version) = METRICS;
     let _permit = connection.acquire_stream().ok()?;

@@ -1,16 +1,16 @@
-//! Where a pod runs: on which physical cluster, and under which path there.
+//! Finds where a pod runs: the physical cluster and the path there.
 //!
 //! ```text
-//!   in a mailbox:                 the physical cluster of the mailbox, under the same name
-//!   in a user's logical cluster:  a projected pod says so: MAILBOX, LOCATOR_BELOW, BELOW_UID; the mailbox has to agree
-//!   a pod that a user created:    where its mailbox object is: PLACED, LOCATOR
+//!   in a mailbox:                 the physical cluster of the mailbox, same namespace and name
+//!   in a user's logical cluster:  a projected pod has MAILBOX, LOCATOR_BELOW, BELOW_UID; the mailbox must confirm them
+//!   a pod that a user created:    the mailbox that has its mailbox object: PLACED, LOCATOR
 //! ```
 
 use api::cluster::Id;
 use api::fleet::Locator;
 use api::metrics::METRICS;
 use api::names::{BELOW_UID, LOCATOR, LOCATOR_BELOW, MAILBOX, PLACED, PROJECTED, TRUE};
-use apiserver::endpoints::connect::Wish;
+use apiserver::endpoints::connect::ConnectRequest;
 use controller::kind::Kind;
 use controller::remote::{Place, Remote};
 use http::HeaderValue;
@@ -18,7 +18,7 @@ use openapi::meta::status::Status;
 use serde_json::Value;
 use splitter::transform::physical_namespace;
 
-/// Where a request is forwarded to.
+/// The target of a forwarded request.
 #[derive(Debug)]
 pub(super) struct StreamTarget {
     pub(super) mailbox: Id,
@@ -26,11 +26,11 @@ pub(super) struct StreamTarget {
     pub(super) path: String,
     /// The path as the client wrote it.
     client_path: String,
-    /// What the mailbox has to confirm, if the target comes from an object outside of it.
+    /// The claim that the mailbox must confirm, if the target comes from an object outside of it.
     claim: Option<TargetClaim>,
 }
 
-/// What a projected pod in a user's logical cluster says about the pod it shows.
+/// The pod that a projected pod in a user's logical cluster claims to show.
 #[derive(Debug)]
 struct TargetClaim {
     /// The user's logical cluster.
@@ -41,38 +41,38 @@ struct TargetClaim {
 }
 
 impl StreamTarget {
-    pub(super) fn of(wish: &Wish) -> Result<StreamTarget, Status> {
-        let Wish { cluster, namespace, name, plural, .. } = wish;
-        let client_path = wish.address.clone();
-        if wish.group == METRICS.0 {
+    pub(super) fn of(request: &ConnectRequest) -> Result<StreamTarget, Status> {
+        let ConnectRequest { cluster, namespace, name, plural, .. } = request;
+        let client_path = request.address.clone();
+        if request.group == METRICS.0 {
             return Ok(StreamTarget {
                 mailbox: *cluster,
-                path: metrics_path(wish),
+                path: metrics_path(request),
                 client_path,
                 claim: None,
             });
         }
-        if !runs_downstream(&wish.object) {
+        if !runs_downstream(&request.object) {
             let kind = plural.strip_suffix('s').unwrap_or(plural);
             return Err(Status::bad_request(format!("{kind} {name:?} does not run on a physical cluster")));
         }
-        let path = |namespace: &str, name: &str| downstream_path(wish, namespace, name);
-        let Some((mailbox, downstream)) = projected_from(&wish.object) else {
+        let path = |namespace: &str, name: &str| downstream_path(request, namespace, name);
+        let Some((mailbox, downstream)) = projected_from(&request.object) else {
             let path = path(namespace, name);
             return Ok(StreamTarget { mailbox: *cluster, path, client_path, claim: None });
         };
         let (namespace, name) = downstream.split_once('/').ok_or_else(moved)?;
-        let uid = wish.object["metadata"]["annotations"][BELOW_UID].as_str().ok_or_else(moved)?;
+        let uid = request.object["metadata"]["annotations"][BELOW_UID].as_str().ok_or_else(moved)?;
         let path = path(namespace, name);
         let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
         let claim = Some(TargetClaim { cluster: *cluster, namespace, name, uid });
         Ok(StreamTarget { mailbox, path, client_path, claim })
     }
 
-    /// Checks that the projected pod shows the pod it claims to. Users can forge labels and annotations in their logical
-    /// cluster, so the mailbox, where only our controllers write, has to agree: its namespace belongs to this logical
-    /// cluster, and its pod has this uid on the physical cluster. Another pod may have taken the name since. `server` reads
-    /// every mailbox.
+    /// Checks that the projected pod shows the pod it claims to. Users can forge labels and annotations in their
+    /// logical cluster, so the mailbox, where only our controllers write, must confirm them: its namespace belongs to
+    /// this logical cluster, and its pod has this uid on the physical cluster. The uid matters because another pod may
+    /// have taken the name since. `server` reads every mailbox.
     pub(super) async fn verify(&self, server: Option<Remote>) -> Result<(), Status> {
         let Some(TargetClaim { cluster, namespace, name, uid }) = &self.claim else { return Ok(()) };
         let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
@@ -86,14 +86,14 @@ impl StreamTarget {
         if is_namespace_of && has_uid { Ok(()) } else { Err(moved()) }
     }
 
-    /// A `Location` of the physical cluster, as the client reaches it.
+    /// Translates a `Location` of the physical cluster into a path for the client.
     pub(super) fn client_location(&self, location: &HeaderValue) -> Option<HeaderValue> {
         let rest = location.to_str().ok()?.strip_prefix(&self.path)?;
         HeaderValue::from_str(&format!("{}{rest}", self.client_path)).ok()
     }
 }
 
-/// A pod that a user created. Its mailbox object carries the labels that say where it runs; the pod itself does not.
+/// A pod that a user created. Its location is in the labels of its mailbox object, not in its own.
 #[derive(Debug)]
 pub(super) struct UserPod {
     cluster: Id,
@@ -105,20 +105,21 @@ pub(super) struct UserPod {
 }
 
 impl UserPod {
-    pub(super) fn of(wish: &Wish) -> Option<UserPod> {
-        let Wish { cluster, namespace, name, .. } = wish;
-        let is_user_pod = wish.group.is_empty() && wish.plural == "pods" && !runs_downstream(&wish.object);
+    pub(super) fn of(request: &ConnectRequest) -> Option<UserPod> {
+        let ConnectRequest { cluster, namespace, name, .. } = request;
+        let is_user_pod =
+            request.group.is_empty() && request.plural == "pods" && !runs_downstream(&request.object);
         // On a physical cluster that is dedicated to one logical cluster, namespaces keep their names.
         let namespaces = [physical_namespace(&cluster.to_string(), namespace), namespace.clone()];
         is_user_pod.then(|| UserPod {
             cluster: *cluster,
             name: name.clone(),
-            uid: wish.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            uid: request.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
             paths: namespaces.map(|namespace| {
-                let path = downstream_path(wish, &namespace, name);
+                let path = downstream_path(request, &namespace, name);
                 (namespace, path)
             }),
-            client_path: wish.address.clone(),
+            client_path: request.address.clone(),
         })
     }
 
@@ -144,7 +145,7 @@ impl UserPod {
     }
 }
 
-/// Whether the splitter created a mailbox object for the object with this uid in a logical cluster.
+/// Returns whether the splitter created a mailbox object for the object with this uid in a logical cluster.
 pub(super) fn is_mailbox_object_of(mailbox_object: &Value, cluster: Id, uid: &str) -> bool {
     let metadata = &mailbox_object["metadata"];
     let locator = metadata["annotations"][LOCATOR].as_str();
@@ -153,10 +154,10 @@ pub(super) fn is_mailbox_object_of(mailbox_object: &Value, cluster: Id, uid: &st
         && locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string() && locator.uid == uid)
 }
 
-/// The path of a request on a physical cluster.
-fn downstream_path(wish: &Wish, namespace: &str, name: &str) -> String {
-    let Wish { plural, part, .. } = wish;
-    format!("/api/v1/namespaces/{namespace}/{plural}/{}/{part}", wish.port.join(name))
+/// Returns the path of a request on a physical cluster.
+fn downstream_path(request: &ConnectRequest, namespace: &str, name: &str) -> String {
+    let ConnectRequest { plural, part, .. } = request;
+    format!("/api/v1/namespaces/{namespace}/{plural}/{}/{part}", request.port.join(name))
 }
 
 async fn mailbox_pod(
@@ -178,18 +179,18 @@ async fn mailbox_object(
     found.map_err(|error| Status::unavailable(error.to_string()))
 }
 
-/// Whether an object is placed on a physical cluster, or projected from one.
+/// Returns whether an object is placed on a physical cluster, or projected from one.
 pub(super) fn runs_downstream(object: &Value) -> bool {
     let is_labelled = |label: &str| object["metadata"]["labels"][label] == TRUE;
     is_labelled(PROJECTED) || is_labelled(PLACED)
 }
 
-/// Whether an object is a projection in a user's logical cluster, not in a mailbox.
+/// Returns whether an object is a projection in a user's logical cluster, not in a mailbox.
 pub(super) fn is_projection_for_user(object: &Value) -> bool {
     projected_from(object).is_some()
 }
 
-/// The mailbox of a projection in a user's logical cluster, and `<namespace>/<name>` there.
+/// Returns the mailbox of a projection in a user's logical cluster, and `<namespace>/<name>` there.
 pub(super) fn projected_from(object: &Value) -> Option<(Id, &str)> {
     let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
     let is_projected = object["metadata"]["labels"][PROJECTED] == TRUE;
@@ -205,15 +206,15 @@ fn moved() -> Status {
     Status::bad_request("the pod no longer runs where this object says")
 }
 
-/// The path of pod or node metrics: `/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods`.
-fn metrics_path(wish: &Wish) -> String {
+/// Returns the path of pod or node metrics: `/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods`.
+fn metrics_path(request: &ConnectRequest) -> String {
     let mut path = format!("/apis/{}/{}", METRICS.0, METRICS.1);
-    if !wish.namespace.is_empty() {
-        path += &format!("/namespaces/{}", wish.namespace);
+    if !request.namespace.is_empty() {
+        path += &format!("/namespaces/{}", request.namespace);
     }
-    path += &format!("/{}", wish.plural);
-    if !wish.name.is_empty() {
-        path += &format!("/{}", wish.name);
+    path += &format!("/{}", request.plural);
+    if !request.name.is_empty() {
+        path += &format!("/{}", request.name);
     }
     path
 }
@@ -236,13 +237,14 @@ mod tests {
             assert_eq!(projected_from(pod), expected.map(|below| (Id::new(7), below)), "{pod}");
         };
         check(&pod(TRUE, &id, json!("shop-x/web-1")), Some("shop-x/web-1"));
-        // Objects in a mailbox have no such annotations, and without the label a user may have written them.
+        // Objects in a mailbox have no such annotations; without the label, a user may have written them.
         check(&pod(TRUE, &id, Value::Null), None);
         check(&pod("false", &id, json!("shop-x/web-1")), None);
         check(&pod(TRUE, "nowhere", json!("shop-x/web-1")), None);
     }
 
-    /// Another pod of the name, a pod of another logical cluster, and a pod that the splitter did not place do not match.
+    /// A mailbox object of another uid or another logical cluster, or without the splitter's label or locator, does not
+    /// match.
     #[test]
     fn a_mailbox_object_belongs_to_one_object() {
         let pod = UserPod {

@@ -4,9 +4,9 @@
 //!   pods of the user ─► mailbox and namespace of each ─► its physical cluster: PodMetrics ─► under the user's names
 //! ```
 //!
-//! The answer has only pods that the user can see: PodMetrics are read by namespace, and those of other pods are dropped. A
-//! node of a user's logical cluster is a whole physical cluster, so its metrics are the sum over the nodes there; users with
-//! a pod on it see them. A physical cluster that does not answer contributes no metrics.
+//! The response has only pods that the user can see: PodMetrics are read by namespace, and those of other pods are
+//! dropped. A node of a user's logical cluster is a whole physical cluster, so its metrics are the sum over the nodes
+//! there; users with a pod on it see them. A physical cluster that does not answer contributes no metrics.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use api::cluster::Id;
 use api::meta::quantity::{self, Amounts};
 use api::metrics::METRICS;
 use api::names::BELOW_UID;
-use apiserver::endpoints::connect::Wish;
+use apiserver::endpoints::connect::ConnectRequest;
 use apiserver::http::body::{Body, whole};
 use bytes::Bytes;
 use controller::remote::{NAMES, Remote};
@@ -31,9 +31,9 @@ use tunnel::Tunnels;
 
 use super::target::{is_mailbox_object_of, projected_from};
 
-/// Of one response of a physical cluster: ten thousand pods, at half a kilobyte each.
+/// The limit for one response of a physical cluster: ten thousand pods, at half a kilobyte each.
 const RESPONSE_BYTES_MAX: usize = 8 << 20;
-/// Concurrent requests for one client, which leaves streams for others.
+/// The number of concurrent requests for one client, which leaves streams for others.
 const CONCURRENCY: usize = 8;
 /// A physical cluster that takes longer contributes no metrics.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ struct NamespaceMetrics {
     metrics: Option<HashMap<String, Value>>,
 }
 
-/// The namespaces in which pods of a logical cluster may run.
+/// The metrics of a logical cluster, by the mailbox namespaces in which its pods may run.
 struct ClusterMetrics<'a> {
     cluster: Id,
     by_namespace: BTreeMap<&'a MailboxNamespace, NamespaceMetrics>,
@@ -67,23 +67,24 @@ pub(super) struct MetricsQuery {
 }
 
 impl MetricsQuery {
-    pub(super) fn of(wish: &Wish) -> Result<MetricsQuery, Status> {
-        if wish.method != Method::GET {
+    pub(super) fn of(request: &ConnectRequest) -> Result<MetricsQuery, Status> {
+        if request.method != Method::GET {
             return Err(Status::wrong_method());
         }
-        let mut fields = wish.text("fieldSelector").to_owned();
-        if !wish.name.is_empty() {
-            fields = format!("metadata.name={}", wish.name);
+        let mut fields = request.text("fieldSelector").to_owned();
+        if !request.name.is_empty() {
+            fields = format!("metadata.name={}", request.name);
         }
-        let pairs = [("labelSelector", wish.text("labelSelector")), ("fieldSelector", &fields)];
+        let pairs = [("labelSelector", request.text("labelSelector")), ("fieldSelector", &fields)];
         let selectors = form_urlencoded::Serializer::new(String::new())
             .extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()))
             .finish();
-        let [plural, namespace, name] = [&wish.plural, &wish.namespace, &wish.name].map(String::clone);
-        Ok(MetricsQuery { cluster: wish.cluster, plural, namespace, name, selectors })
+        let [plural, namespace, name] =
+            [&request.plural, &request.namespace, &request.name].map(String::clone);
+        Ok(MetricsQuery { cluster: request.cluster, plural, namespace, name, selectors })
     }
 
-    /// The path of the pods it is about. For nodes, all pods decide which nodes the user may see.
+    /// Returns the path of the pods in question. For nodes, all pods decide which nodes the user may see.
     fn pods_path(&self) -> String {
         match (self.plural.as_str(), self.namespace.as_str()) {
             ("nodes", _) => "/api/v1/pods".to_owned(),
@@ -131,8 +132,8 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// The namespaces that may hold the pods of a user: the one a projection names; for a pod that the user created, one in every
-/// mailbox.
+/// Returns the namespaces that may hold the pods of a user: for a projection the namespace that it names, for a pod
+/// that the user created one in every mailbox.
 fn mailbox_namespaces(cluster: Id, pods: &[Value], mailboxes: &[Id]) -> BTreeSet<MailboxNamespace> {
     let of_pod = |pod: &Value| -> Vec<MailboxNamespace> {
         if let Some((mailbox, downstream)) = projected_from(pod) {
@@ -167,8 +168,8 @@ async fn read_namespace(
     NamespaceMetrics { pods, metrics: metrics.as_ref().map(by_name) }
 }
 
-/// Reads a list of metrics from a physical cluster. None if it has none. Boxed: the compiler cannot tell that many of these
-/// together are Send.
+/// Reads a list of metrics from a physical cluster. `None` if it has none. Boxed: the compiler cannot infer that many
+/// of these futures together are Send.
 fn read_metrics<'a>(tunnels: &'a Tunnels, mailbox: Id, path: &'a str) -> Boxed<'a, Option<Value>> {
     Box::pin(async move {
         let connection = tunnels.get(mailbox).ok()?;
@@ -210,8 +211,8 @@ fn by_name(list: &Value) -> HashMap<String, Value> {
 }
 
 impl ClusterMetrics<'_> {
-    /// The mailbox of a user's pod, its namespace there and its name there. The annotations of a projection count only if
-    /// the mailbox has the same.
+    /// Returns the mailbox of a user's pod, and its namespace and name there. The annotations of a projection count
+    /// only if the mailbox confirms them.
     fn find(&self, pod: &Value) -> Option<(Id, &NamespaceMetrics, &str)> {
         let metadata = &pod["metadata"];
         let projected = projected_from(pod);
@@ -233,7 +234,7 @@ impl ClusterMetrics<'_> {
         })
     }
 
-    /// Whether no physical cluster could answer.
+    /// Returns whether no physical cluster could answer.
     fn is_unavailable(&self, of_nodes: bool) -> bool {
         self.by_namespace.values().all(|read| match of_nodes {
             true => read.pods.is_empty(),
@@ -241,7 +242,7 @@ impl ClusterMetrics<'_> {
         })
     }
 
-    /// The PodMetrics of a user's pod, under the user's name for it.
+    /// Returns the PodMetrics of a user's pod, under the user's name for it.
     fn of_pod(&self, pod: &Value) -> Option<Value> {
         let (_, read, name) = self.find(pod)?;
         let mut metrics = read.metrics.as_ref()?.get(name)?.clone();
@@ -254,7 +255,7 @@ impl ClusterMetrics<'_> {
     }
 }
 
-/// The metrics of the nodes that run pods of the user.
+/// Returns the metrics of the nodes that run pods of the user.
 async fn node_metrics(
     tunnels: &Tunnels,
     remote: &Remote,
@@ -276,7 +277,7 @@ async fn node_metrics(
     Ok(stream::iter(reads).buffered(CONCURRENCY).filter_map(std::future::ready).collect().await)
 }
 
-/// The NodeMetrics of a user's node: the sum over the nodes of the physical cluster.
+/// Returns the NodeMetrics of a user's node: the sum over the nodes of the physical cluster.
 fn sum_nodes(node: &Value, node_metrics: &Value) -> Option<Value> {
     let first = items(node_metrics).next()?;
     let mut usage = Amounts::default();

@@ -1,7 +1,7 @@
-//! What B comes with: its own credentials, those that were good once, and those it has made itself.
+//! The credentials of tenant B: valid ones, ones that were valid once, and forged ones.
 //!
-//! B is taken to be strong here: it has the key its own logical cluster signs with, which nobody but the server has. So
-//! that a token is signed is never what stops it.
+//! B is assumed to be strong: it has the signing key of its own logical cluster, which only the server has. So a
+//! missing signature is never the only reason why a token is invalid.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,16 +19,16 @@ use super::CANARY;
 use crate::World;
 use crate::client::Client;
 
-/// Two tenants, what is between them, and all B has.
+/// Two tenants, and all credentials of B.
 pub(super) struct Tenants {
     pub(super) world: World,
-    /// Their ids, by name.
+    /// The ids of their logical clusters, by name.
     pub(super) ids: BTreeMap<&'static str, String>,
-    /// B's user, and B's service account; both may do everything in B.
+    /// Clients of B's user and of B's service account; both have all rights in B.
     pub(super) own: Vec<Client>,
-    /// A's service account, which may do everything in A.
+    /// Client of A's service account, which has all rights in A.
     pub(super) other: Client,
-    /// What is nobody's, and why.
+    /// Clients with invalid tokens, and why each is invalid.
     pub(super) nobodys: Vec<(&'static str, Client)>,
 }
 
@@ -47,7 +47,7 @@ impl Tenants {
         });
         let made = world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
         assert_eq!(made.code, 201, "{}", made.body);
-        // First, for what is signed later is signed with another key.
+        // Made first, because later tokens are signed with another key.
         let let_go = world.let_go();
         let tokens =
             ["a", "b"].map(|name| world.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
@@ -63,11 +63,11 @@ impl Tenants {
         Tenants { ids: ids.into(), own: vec![world.user("bob"), own], other, nobodys, world }
     }
 
-    /// The address of something of a tenant's, and of the same where there is nothing.
+    /// Returns the path of a target at a tenant, and the same path in a logical cluster that does not exist.
     pub(super) fn addresses(&self, form: &str, tenant: &str, target: &str) -> [String; 2] {
         let nowhere = match form.contains('{') {
             true => form.replace("{name}", "n").replace("{id}", "~bbbbbbbbbbbbbbcc"),
-            // It names no tenant, so it is to look like one that does not exist.
+            // The form names no tenant, so the response must look like that of a tenant that does not exist.
             false => "/clusters/root:n".to_owned(),
         };
         let there = form.replace("{name}", tenant).replace("{id}", &self.ids[tenant]);
@@ -76,7 +76,7 @@ impl Tenants {
 }
 
 impl World {
-    /// A logical cluster whose service accounts may do everything in it.
+    /// Creates a logical cluster whose service accounts have all rights in it.
     fn furnished(&self, name: &str) {
         let cluster = self.cluster(name);
         self.admin.bind(&cluster, "cluster-admin", "Group system:serviceaccounts");
@@ -91,7 +91,7 @@ impl World {
         self.token(cluster, account, spec)["status"]["token"].as_str().unwrap().to_owned()
     }
 
-    /// A token of B's whose key is let go.
+    /// Returns a token of B whose signing key is revoked.
     fn let_go(&self) -> String {
         let b = "/clusters/root:b";
         let token = self.token_of(b, "default", json!({}));
@@ -101,7 +101,7 @@ impl World {
         token
     }
 
-    /// Tokens of B's that were good once, and one of a tenant that was.
+    /// Returns tokens of B that were valid once, and one of a deleted tenant.
     fn stale(&self) -> Vec<(&'static str, String)> {
         let b = "/clusters/root:b";
         for account in ["left", "podded", "held"] {
@@ -131,7 +131,7 @@ impl World {
         stale
     }
 
-    /// The same after a stop, in which somebody looks at what it has kept.
+    /// Restarts the server, and calls `between` with its data directory while it is stopped.
     fn again_after(self, between: impl FnOnce(&Path)) -> World {
         let tokens = self.server.file("tokens.csv");
         let server = self.server.again_after(&["--token-auth-file", tokens.to_str().unwrap()], between);
@@ -139,13 +139,13 @@ impl World {
     }
 }
 
-/// A key, and what it is called.
+/// A signing key and its id.
 struct Signing {
     kid: String,
     pair: EcdsaKeyPair,
 }
 
-/// The key a logical cluster signs with, out of the store.
+/// Reads the signing key of a logical cluster from the store.
 fn key(dir: &Path, id: &str) -> Signing {
     let id: Id = id.parse().unwrap();
     let store = Embedded::open(&dir.join("store"), Options::default()).unwrap();
@@ -167,7 +167,7 @@ fn encode(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// Tokens B makes out of one of A's, one of its own, and its own key.
+/// Returns tokens that B forges from a token of A, a token of its own, and its own key.
 fn forged([of_a, of_b]: &[String; 2], [key_of_a, key_of_b]: &[Signing; 2]) -> Vec<(&'static str, String)> {
     let claims = |token: &str| -> Value {
         let part = token.split('.').nth(1).unwrap();

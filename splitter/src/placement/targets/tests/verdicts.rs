@@ -125,7 +125,8 @@ fn every_verdict_has_evidence_and_a_remedy() {
         good(),
         &as_is,
         "InvalidExpression",
-        "expression \"cluster.status.nodes.ready > 3\" failed: 1:16: there is no field \"nodes\" here; ask first with has(…)",
+        "expression \"cluster.status.nodes.ready > 3\" failed: 1:16: no such field \"nodes\"; \
+         test it with has(…) first",
         "fix the expression in Placement policy",
     );
     check(
