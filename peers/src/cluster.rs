@@ -1,4 +1,4 @@
-//! A real Kubernetes from `hack/cluster`: the thing Holon is compared with.
+//! A real Kubernetes cluster from `hack/cluster`, with which Holon is compared.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use tempfile::TempDir;
 
 use crate::proxy::{Answer, Proxy, Request};
 
-/// What a whole cluster is made of.
+/// The programs of a whole cluster.
 pub const WHOLE: [&str; 6] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"];
-/// What an API server that nothing else works on is made of.
+/// The programs of a bare API server, without controllers.
 pub const BARE: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
 const NAME: &str = "test";
 
-/// Taken down when dropped.
+/// A cluster, taken down when dropped.
 #[derive(Debug)]
 pub struct Cluster {
     state: TempDir,
@@ -25,23 +25,23 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with one node, on which pods seem to run, and these more flags for its API server. None, after
-    /// having said that `test` is skipped, where a program it needs is not installed.
+    /// Starts a cluster with one node, on which pods only seem to run, and with additional flags for its API server. If
+    /// a program it needs is not installed, prints that `test` is skipped and returns `None`.
     pub fn start(test: &str, flags: &[&str]) -> Option<Cluster> {
         crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1"], flags))
     }
 
-    /// The same, with a node that answers logs, commands and ports of its pods. Commands run on this machine.
+    /// The same, with a node that serves logs, exec and port-forward of its pods. Commands run on this machine.
     pub fn start_with_kubelet(test: &str) -> Option<Cluster> {
         crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1", "--kubelet"], &[]))
     }
 
-    /// What all its pods write, if they do: a line each of time, stream, `F` and text.
+    /// Returns the file that holds the output of all pods, if they write any: lines of time, stream, `F` and text.
     pub fn log(&self) -> PathBuf {
         self.state.path().join(NAME).join("kubelet/log")
     }
 
-    /// Only an API server: no controller touches what a test has written.
+    /// Starts only an API server: no controller touches the objects of a test.
     pub fn start_bare(test: &str, flags: &[&str]) -> Option<Cluster> {
         crate::present(test, &BARE).then(|| Cluster::up(&["--bare"], flags))
     }
@@ -59,12 +59,12 @@ impl Cluster {
         cluster
     }
 
-    /// Whose credentials may do everything.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.state.path().join(NAME).join("kubeconfig")
     }
 
-    /// The processes that answer requests and keep what is written: the API server and its etcd.
+    /// Returns the ids of the processes that serve requests and store objects: the API server and its etcd.
     pub fn server_pids(&self) -> Vec<u32> {
         let pids = self.state.path().join(NAME).join("pids");
         let read = |component| std::fs::read_to_string(pids.join(component)).expect("the cluster is up");
@@ -75,16 +75,16 @@ impl Cluster {
         self.proxy.as_ref().expect("the cluster is up").send(request)
     }
 
-    /// kubectl as the administrator.
+    /// Returns kubectl as the administrator.
     pub fn kubectl(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.kubectl);
-        // What kubectl learns about a server it keeps by the server's address, and ours are used again by others.
+        // kubectl caches discovery by the server's address, and later clusters use the same addresses.
         let cache = self.state.path().join("kubectl-cache");
         command.arg("--kubeconfig").arg(self.kubeconfig()).arg("--cache-dir").arg(cache).args(arguments);
         command
     }
 
-    /// Runs kubectl with a manifest; it must work. Returns what it said.
+    /// Runs kubectl with a manifest as input and returns its output. Panics if it fails.
     pub fn run(&self, arguments: &[&str], input: &str) -> String {
         let mut command = self.kubectl(arguments);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -101,7 +101,7 @@ impl Cluster {
         said
     }
 
-    /// Takes it down and says whether nothing was left behind.
+    /// Takes the cluster down and returns whether it left nothing behind.
     pub fn down(mut self) -> bool {
         self.proxy = None;
         self.hack("down", &[]).status.success() && !self.state.path().join(NAME).exists()

@@ -13,7 +13,7 @@ use crate::free_port;
 /// Generous: the machine may be building something else meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An etcd of one or more members, gone when dropped.
+/// An etcd of one or more members. Killed when dropped.
 #[derive(Debug)]
 pub struct Etcd {
     program: PathBuf,
@@ -35,7 +35,8 @@ impl Etcd {
         Etcd::start_with(program, members, "http", &[], &std::env::temp_dir())
     }
 
-    /// With more flags, perhaps `https` for clients, and the data below a directory of the caller's.
+    /// Starts etcd with additional flags and with its data below the caller's directory; `scheme` may be `https` for
+    /// clients.
     pub fn start_with(
         program: PathBuf,
         members: usize,
@@ -43,7 +44,7 @@ impl Etcd {
         flags: &[&str],
         below: &Path,
     ) -> Etcd {
-        // Another program may take a port between our asking and etcd's binding; then all is begun anew.
+        // Another program may take a port between our choice and etcd's bind. Then start over.
         for attempt in 1.. {
             let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
             let members = (0..members).map(|_| Member::new(below)).collect();
@@ -69,7 +70,7 @@ impl Etcd {
         self.members[index].client
     }
 
-    /// As `kill -9` does: no goodbye.
+    /// Kills a member without a shutdown, as `kill -9` does.
     pub fn kill(&mut self, index: usize) {
         if let Some(mut process) = self.members[index].process.take() {
             let _ = process.kill();
@@ -77,7 +78,7 @@ impl Etcd {
         }
     }
 
-    /// Starts a killed member on the data it had.
+    /// Starts a killed member with its old data.
     pub fn revive(&mut self, index: usize) {
         self.spawn(index);
     }
@@ -91,7 +92,7 @@ impl Etcd {
         let peer = format!("http://127.0.0.1:{}", member.peer);
         let mut command = Command::new(&self.program);
         if cfg!(not(target_arch = "x86_64")) {
-            // Debian's refuses to run elsewhere unless told to.
+            // Debian's build refuses to run on other architectures without this variable.
             command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
         }
         let process = command
@@ -110,7 +111,7 @@ impl Etcd {
         member.process = Some(process);
     }
 
-    /// Whether every member accepts connections soon.
+    /// Waits and returns whether every member accepts connections.
     fn ready(&mut self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         for member in &mut self.members {

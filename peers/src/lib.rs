@@ -1,10 +1,10 @@
-//! Programs of others that tests and benchmarks run beside ours: kubectl, etcd, a whole Kubernetes.
+//! Programs of other projects that tests and benchmarks run: kubectl, etcd, a whole Kubernetes.
 //!
-//! `hack/peers` installs them. Where one is missing a test says so and passes, unless `HOLON_REQUIRE_PEERS=1`, which
-//! is what continuous integration sets. Whatever is started here listens on a port nobody else uses and ends when its
-//! value is dropped.
+//! `hack/peers` installs them. If one is missing, a test prints that it is skipped and passes, unless
+//! `HOLON_REQUIRE_PEERS=1` is set, as in continuous integration. Every server that this crate starts listens on a port
+//! of its own and ends when its value is dropped.
 //!
-//! Nothing in the product depends on this crate, and it depends on nothing of ours.
+//! Nothing in the product depends on this crate, and it depends on no other crate of the workspace.
 
 pub mod cluster;
 pub mod etcd;
@@ -20,12 +20,13 @@ pub use cluster::Cluster;
 pub use etcd::Etcd;
 pub use proxy::{Answer, Proxy, Request};
 
-/// The program `name`, if it is installed.
+/// Returns the program `name`, if it is installed.
 pub fn find(name: &str) -> Option<PathBuf> {
     Some(bin_dir().join(name)).filter(|path| path.exists())
 }
 
-/// Whether these programs are installed. If not, says that `test` is skipped, or fails where peers are required.
+/// Returns whether these programs are installed. If not, prints that `test` is skipped, or panics where peers are
+/// required.
 pub fn present(test: &str, names: &[&str]) -> bool {
     let missing: Vec<_> = names.iter().filter(|name| find(name).is_none()).copied().collect();
     if !missing.is_empty() {
@@ -34,21 +35,22 @@ pub fn present(test: &str, names: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// The program `name`, or none after having said that `test` is skipped.
+/// Returns the program `name`. If it is not installed, prints that `test` is skipped and returns `None`.
 pub fn need(test: &str, name: &str) -> Option<PathBuf> {
     present(test, &[name]).then(|| bin_dir().join(name))
 }
 
-/// Says that a test is skipped and why. Where peers are required it fails instead.
+/// Prints that a test is skipped and why. Panics where peers are required.
 pub fn skip(test: &str, needs: &str) {
     let told = format!("{test} needs {needs}; run hack/peers");
     assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none_or(|required| required != "1"), "{told}");
-    // Past the harness, which hides what a passing test prints.
+    // Directly to stderr: the test harness hides what a passing test prints.
     let _ = std::io::stderr().write_all(format!("SKIPPED: {told}\n").as_bytes());
 }
 
-/// A loopback port that is free at the moment and was not returned before in this process. Two tests with the same port would
-/// each take the other's peer for their own: the first listens there, and the second finds that it answers.
+/// Returns a loopback port that is free at the moment and was not returned before in this process. With the same port,
+/// each of two tests would take the other's peer for its own: the first listens there, and the second finds that it
+/// answers.
 pub fn free_port() -> u16 {
     static TOLD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
@@ -60,15 +62,15 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A script of the checkout that the tests run in: cargo runs a test in the directory of its crate. The path that was compiled
-/// in may be another checkout's, where two share a target directory.
+/// Returns a script of the checkout that the tests run in: cargo runs a test in the directory of its crate. The
+/// compiled-in path may belong to another checkout, where two share a target directory.
 pub fn hack(script: &str) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let found = here.ancestors().map(|dir| dir.join("hack").join(script)).find(|path| path.exists());
     found.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("hack").join(script))
 }
 
-/// Where `hack/peers` puts programs.
+/// Returns the directory into which `hack/peers` installs programs.
 fn bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("HOLON_PEERS") {
         return PathBuf::from(dir).join("bin");

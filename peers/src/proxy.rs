@@ -1,4 +1,4 @@
-//! An API server as bytes: `kubectl proxy` does TLS and says who we are, and we speak plain HTTP to it.
+//! Plain HTTP access to an API server: `kubectl proxy` does TLS and authentication.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,39 +7,39 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// Killed when dropped.
+/// A running `kubectl proxy`. Killed when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     child: Child,
     address: String,
 }
 
-/// What to send.
+/// A request to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub accept: &'a str,
     pub content_type: &'a str,
-    /// Empty for that of `kubectl proxy`.
+    /// If empty, `kubectl proxy` sends its own.
     pub user_agent: &'a str,
     pub body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Reads in JSON.
+    /// Returns a GET of JSON.
     pub fn get(path: &'a str) -> Request<'a> {
         Request::json("GET", path, b"")
     }
 
-    /// Sends and reads JSON.
+    /// Returns a request with a JSON body that accepts JSON.
     pub fn json(method: &'a str, path: &'a str, body: &'a [u8]) -> Request<'a> {
         let json = "application/json";
         Request { method, path, accept: json, content_type: json, user_agent: "", body }
     }
 }
 
-/// What came back.
+/// The response.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     pub code: u16,
@@ -48,23 +48,23 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of the first header of this name, which is written in lower case.
+    /// Returns the value of the first header of this name, which must be in lower case.
     pub fn header<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.headers(name).next()
     }
 
-    /// The texts of the warnings the server gave.
+    /// Returns the texts of the server's warnings.
     pub fn warnings(&self) -> Vec<String> {
         let texts = self.headers("warning").filter_map(|value| value.strip_prefix("299 - "));
         texts.map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())).collect()
     }
 
-    /// The body as JSON, null if it is none.
+    /// Returns the body as JSON, or null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -76,12 +76,12 @@ impl Answer {
 }
 
 impl Proxy {
-    /// To the server and as the user a kubeconfig names.
+    /// Starts a proxy to the server of a kubeconfig, as its user.
     pub fn start(kubectl: &Path, kubeconfig: &Path) -> Proxy {
         let mut child = Command::new(kubectl)
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            // Everything may be asked for; what is usually refused here is refused by the server.
+            // The proxy rejects some paths by default; with these flags only the server does.
             .args(["proxy", "--port=0", "--reject-paths=^$", "--append-server-path"])
             .stdout(Stdio::piped())
             .spawn()
@@ -92,7 +92,7 @@ impl Proxy {
         Proxy { child, address }
     }
 
-    /// Sends one request and reads all of its answer, so a watch needs a `timeoutSeconds`.
+    /// Sends one request and reads the whole response, so a watch needs a `timeoutSeconds`.
     pub fn send(&self, request: Request<'_>) -> Answer {
         let mut stream = TcpStream::connect(&self.address).expect("the proxy listens");
         let Request { method, path, accept, content_type, user_agent, body } = request;
@@ -104,10 +104,10 @@ impl Proxy {
             }
         }
         head += &format!("Content-Length: {}\r\n\r\n", body.len());
-        // A server that refuses a body before having read it may hang up while we are still writing.
+        // A server that rejects a body before it has read it may close the connection while we still write.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         let mut answer = Vec::new();
-        // HTTP/1.0 has no chunks: the answer ends where the connection does.
+        // HTTP/1.0 has no chunks: the response ends with the connection.
         let _ = stream.read_to_end(&mut answer);
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("{method} {path}: {:?}", String::from_utf8_lossy(&answer)));

@@ -97,7 +97,8 @@ impl Availability {
         let later = events.iter().filter(|event| event.at >= since);
         later.fold(String::new(), |mut text, Event { at, cluster, ready, pod }| {
             let after_ms = at.duration_since(since).as_millis();
-            writeln!(text, "{after_ms:>6} ms  cluster {cluster}: {ready} ready  {pod}").expect("a String takes text");
+            writeln!(text, "{after_ms:>6} ms  cluster {cluster}: {ready} ready  {pod}")
+                .expect("a String takes text");
             text
         })
     }

@@ -1,4 +1,4 @@
-//! Somebody who looks at a server, writes to it, and waits for what comes of it.
+//! A test client: reads and writes one server by path, and waits until an object has a wanted state.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// After so long without getting there, it never will. Much more than anything takes on a machine that is busy.
+/// How long a wait may take before it fails. Much more than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -24,7 +24,7 @@ impl Eyes {
         }
     }
 
-    /// The objects of a collection.
+    /// Returns the objects of a collection.
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         let found = self.get(path).await?.unwrap_or_default();
         Ok(found["items"].as_array().cloned().unwrap_or_default())
@@ -39,7 +39,7 @@ impl Eyes {
         self.send(Method::PATCH, path, "application/merge-patch+json", &change).await
     }
 
-    /// Applies it as kubectl does, whether it is there or not.
+    /// Applies an object as kubectl does, whether or not it exists.
     pub async fn apply(&self, path: &str, object: Value) -> Result<Value> {
         let path = format!("{path}?fieldManager=somebody&force=true");
         self.send(Method::PATCH, &path, "application/apply-patch+yaml", &object).await
@@ -56,17 +56,17 @@ impl Eyes {
         Ok(())
     }
 
-    /// Says where things run: on an object, a namespace or a logical cluster.
+    /// Sets the placement annotation of an object, a namespace or a logical cluster.
     pub async fn place(&self, path: &str, placement: &str) -> Result<Value> {
         self.merge(path, json!({ "metadata": { "annotations": { "holon.dev/placement": placement } } })).await
     }
 
-    /// Waits until an object is as it should be, and returns it.
+    /// Waits until an object has the wanted state, and returns it.
     pub async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
         loop {
             let found = match self.get(path).await {
-                // A server that is away for a while is asked again.
+                // Retries while the server is unreachable.
                 Err(error) if error.downcast_ref::<CallError>().is_some_and(|error| !error.is_answer()) => {
                     Value::Null
                 }
@@ -90,7 +90,8 @@ impl Eyes {
         self.until(path, Value::is_null).await.map(drop)
     }
 
-    /// Waits until a Deployment has so many replicas, all new and available, and says so of its present generation.
+    /// Waits until a Deployment has so many replicas, all updated and available, in the status of its current
+    /// generation.
     pub async fn until_available(&self, path: &str, replicas: u64) -> Result<Value> {
         let is_so = |found: &Value| {
             let status = &found["status"];
@@ -104,7 +105,7 @@ impl Eyes {
     }
 }
 
-/// Waits for anything else.
+/// Waits until any other condition holds.
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !is_so().await? {
@@ -116,7 +117,7 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> 
     Ok(())
 }
 
-/// A condition of an object; null if it has none of this kind.
+/// Returns the condition of this type, or null if the object has none.
 pub fn condition(object: &Value, kind: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().find(|said| said["type"] == kind).cloned().unwrap_or_default()

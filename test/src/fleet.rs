@@ -115,7 +115,7 @@ impl Fleet {
         let fleet = splitter::fleet::Fleet::new(ours(&stack, "fleet", &Cluster::Bare));
         let all = ours(&stack, "fleet", &Cluster::All);
         let running = Running::start(async move { match fleet.run(all, |_| {}).await {} });
-        let root = Eyes(ours(&stack, "somebody", &Cluster::Id(Id::ROOT)));
+        let root = Eyes(ours(&stack, "user", &Cluster::Id(Id::ROOT)));
         let mut fleet = Fleet {
             stack,
             root,
@@ -151,12 +151,12 @@ impl Fleet {
     /// Returns a test client of a logical cluster.
     pub fn eyes(&self, path: &str) -> Result<Eyes> {
         let path = path.parse().with_context(|| format!("{path} is no path"))?;
-        Ok(Eyes(ours(&self.stack, "somebody", &Cluster::Path(path))))
+        Ok(Eyes(ours(&self.stack, "user", &Cluster::Path(path))))
     }
 
     /// Returns a client that reads from all logical clusters at once.
     pub fn all(&self) -> Remote {
-        ours(&self.stack, "somebody", &Cluster::All)
+        ours(&self.stack, "user", &Cluster::All)
     }
 
     /// Starts a stand-in and joins it. Returns when it is reported ready.
@@ -213,7 +213,7 @@ impl Fleet {
         let path = format!("{PHYSICAL_CLUSTERS}/{name}");
         let known = home.until(&path, |found| found["status"]["mailbox"].is_string()).await?;
         let mailbox_id: Id = known["status"]["mailbox"].as_str().unwrap_or_default().parse()?;
-        let mailbox = Eyes(ours(&self.stack, "somebody", &Cluster::Id(mailbox_id)));
+        let mailbox = Eyes(ours(&self.stack, "user", &Cluster::Id(mailbox_id)));
         let client = Remote::new(client);
         let below = Eyes(client.clone());
         let member = Member { mailbox, mailbox_id, below, standin, syncer: None, client };

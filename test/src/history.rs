@@ -1,8 +1,8 @@
-//! Everything that happened to objects of a kind in all logical clusters, in the order in which it happened.
+//! A history of all events of one kind in all logical clusters, in the order of their revisions.
 //!
-//! Whoever samples misses the moment at which things were wrong. Here nothing is missed: one watch over all logical
-//! clusters, begun before the story, and a server that has one history. So what was asked of all mailboxes together can
-//! be said for every revision there was.
+//! A test that samples misses the moment at which something was wrong. This history misses nothing: it is one watch
+//! over all logical clusters that begins before the story, and the server has one order of revisions. So a test can
+//! check an invariant over all mailboxes at every revision.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use crate::eyes::until;
 use crate::fleet::Fleet;
 
-/// An object as it was from a revision on; none: gone.
+/// An object as of one revision; without `object` it was deleted.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub revision: u64,
@@ -25,15 +25,15 @@ pub struct Entry {
     pub namespace: String,
     pub name: String,
     pub object: Option<Value>,
-    /// Whether it was so when the history began.
+    /// Whether the object had this state already when the history began.
     pub is_old: bool,
 }
 
-/// A history that goes on until it is dropped.
+/// A history that records until it is dropped.
 #[derive(Debug)]
 pub struct History {
     entries: Arc<Mutex<Vec<Entry>>>,
-    /// What cannot be known, because the watch was lost meanwhile.
+    /// Why the history is incomplete: the watch was lost meanwhile.
     gap: Arc<Mutex<Option<&'static str>>>,
     following: AbortHandle,
 }
@@ -45,7 +45,7 @@ impl Drop for History {
 }
 
 impl History {
-    /// Returns when nothing can be missed any more.
+    /// Returns once the watch has begun, so that no later event is missed.
     pub async fn of(fleet: &Fleet, kind: Kind) -> Result<History> {
         let entries: Arc<Mutex<Vec<Entry>>> = Arc::default();
         let gap: Arc<Mutex<Option<&'static str>>> = Arc::default();
@@ -59,7 +59,7 @@ impl History {
                 let (object, value) = match news {
                     News::Put { now, .. } => (now, Some(now.read(&view.kind))),
                     News::Gone { last, witnessed: true } => (last, None),
-                    // A story with a gap proves nothing, so whoever reads it is told.
+                    // A history with a gap proves nothing, so reading it fails.
                     News::Gone { .. } => return missed("when something went"),
                     News::Lost => return missed("what was written meanwhile"),
                     News::Synced => return,
@@ -85,7 +85,7 @@ impl History {
         History::of(fleet, Kind::new("apps", "v1", "deployments", "Deployment", true)).await
     }
 
-    /// What has been heard, in the order in which it was said.
+    /// Returns the recorded events in the order of their arrival.
     pub fn entries(&self) -> Vec<Entry> {
         self.check_whole();
         self.entries.lock().unwrap().clone()
@@ -96,7 +96,7 @@ impl History {
         assert!(gap.is_none(), "the history has a gap: it is not known {}", gap.unwrap_or_default());
     }
 
-    /// Waits until an object has been heard of as it is in this answer.
+    /// Waits until the history has recorded the object at the resource version of this response.
     pub async fn hears(&self, answer: &Value) -> Result<()> {
         let version = answer["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let version: u64 = version.parse()?;
@@ -107,7 +107,7 @@ impl History {
         .await
     }
 
-    /// Every moment of a user's object since the history began: what it was, and what its copies were.
+    /// Returns every state of a user's object and of its mailbox objects since the history began.
     pub fn moments(&self, namespace: &str, name: &str) -> Vec<Moment> {
         let below = Fleet::below(namespace);
         let mut now = Moment::default();
@@ -133,33 +133,33 @@ impl History {
     }
 }
 
-/// How things were after a revision.
+/// The state of a user's object and of its mailbox objects after one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
     pub revision: u64,
-    /// The user's.
+    /// The user's object.
     pub whole: Value,
-    /// By mailbox.
+    /// The mailbox objects, by mailbox.
     pub copies: BTreeMap<Id, Value>,
 }
 
 impl Moment {
-    /// How many the user wants.
+    /// Returns how many replicas the user wants.
     pub fn total(&self) -> u64 {
         self.whole["spec"]["replicas"].as_u64().unwrap_or_default()
     }
 
-    /// How many the mailboxes ask for together.
+    /// Returns how many replicas the mailbox objects ask for in total.
     pub fn asked(&self) -> u64 {
         self.sum("/spec/replicas")
     }
 
-    /// How many are available together, as they report.
+    /// Returns how many replicas the mailbox objects report as available in total.
     pub fn available(&self) -> u64 {
         self.sum("/status/availableReplicas")
     }
 
-    /// How many of those that are asked for are available. What is there besides while something is replaced does not count.
+    /// Returns how many of the wanted replicas are available. Surplus pods of a rollout do not count.
     pub fn serving(&self) -> u64 {
         let number = |copy: &Value, pointer: &str| copy.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         let serving =
@@ -167,7 +167,8 @@ impl Moment {
         self.copies.values().map(serving).sum()
     }
 
-    /// How many there may be together: what is asked for, and what is still there although it is not.
+    /// Returns how many replicas can exist in total: for each mailbox object the larger of the wanted and the reported
+    /// number.
     pub fn most(&self) -> u64 {
         let number = |copy: &Value, pointer: &str| copy.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         let most = |copy: &Value| number(copy, "/spec/replicas").max(number(copy, "/status/replicas"));
@@ -178,7 +179,7 @@ impl Moment {
         self.copies.values().filter_map(|copy| copy.pointer(pointer)?.as_u64()).sum()
     }
 
-    /// In a few words, for somebody who wants to know what went wrong.
+    /// Describes the state in a few words, for the message of a failed check.
     pub fn told(&self) -> String {
         let number = |copy: &Value, pointer: &str| copy.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         let copy = |(mailbox, copy): (&Id, &Value)| {
@@ -197,8 +198,7 @@ impl Moment {
     }
 }
 
-/// Says of two moments, one after the other, whether what happened between them may be. The moments before are told when it
-/// may not.
+/// Checks every pair of consecutive states. Panics with the states before the first pair that `may_be` rejects.
 pub fn check(moments: &[Moment], may_be: impl Fn(&Moment, &Moment) -> bool) {
     for (at, pair) in moments.windows(2).enumerate() {
         if !may_be(&pair[0], &pair[1]) {

@@ -7,16 +7,16 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// How a server ends.
+/// How a server is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Without a word, as when the machine goes down.
+    /// Killed without warning, as when the machine goes down.
     Killed,
-    /// As an administrator stops it.
+    /// Terminated, as an administrator stops it.
     Terminated,
 }
 
-/// A server in a directory of its own, on one port for all its life. Killed when dropped.
+/// A server in a directory of its own, on one port for its whole life. Killed when dropped.
 #[derive(Debug)]
 pub struct Server {
     program: PathBuf,
@@ -27,12 +27,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns once the server says that it is ready.
+    /// Starts a server and returns once it reports that it is ready.
     pub fn start(options: &[&str]) -> Result<Server> {
         Server::start_program(program()?, options)
     }
 
-    /// The same with a binary that is there already.
+    /// The same with a binary that is already built.
     pub fn start_program(program: PathBuf, options: &[&str]) -> Result<Server> {
         let dir = tempfile::tempdir()?;
         let (child, address) = spawn(&program, dir.path(), "127.0.0.1:0", options)?;
@@ -43,14 +43,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it and starts it again, on the same data and the same port.
+    /// Ends the server and starts it again, on the same data and the same port.
     pub fn restart(&mut self, end: End, options: &[&str]) -> Result<()> {
         self.end(end)?;
         (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, options)?;
         Ok(())
     }
 
-    /// The same, with something done while it is stopped.
+    /// Ends the server, calls `then` while it is stopped, and starts it again.
     pub fn stopped(&mut self, end: End, then: impl FnOnce(&Server) -> Result<()>) -> Result<()> {
         self.end(end)?;
         then(self)?;
@@ -67,26 +67,26 @@ impl Server {
         Ok(())
     }
 
-    /// A command of the program's about this server, not yet run.
+    /// Returns a command of the program for this server's data directory, not yet run.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--data-dir").arg(self.dir.path());
         command
     }
 
-    /// Another part of the program, which has nothing to do with this server's data.
+    /// Returns a command of the program that does not use this server's data.
     pub fn other(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments);
         command
     }
 
-    /// A file in the server's directory.
+    /// Returns the path of a file in the server's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes what a client needs to reach a logical cluster, and says where.
+    /// Writes a kubeconfig for a logical cluster and returns its path.
     pub fn kubeconfig(&self, cluster: &str) -> Result<PathBuf> {
         let output = self.command(&["kubeconfig", cluster]).output()?;
         if !output.status.success() {
@@ -114,7 +114,7 @@ fn spawn(program: &Path, dir: &Path, listen: &str, options: &[&str]) -> Result<(
         .spawn()
         .with_context(|| format!("starting {}", program.display()))?;
     let mut said = String::new();
-    // The server keeps its end of the pipe; one line is all it is asked for.
+    // The pipe stays open in `child`. The server writes one line to it.
     BufReader::new(child.stdout.as_mut().context("its stdout is a pipe")?).read_line(&mut said)?;
     let address = said.split([' ', ',']).find_map(|word| word.strip_prefix("https://"));
     let address = address.with_context(|| format!("the server said {said:?}"))?.to_owned();
@@ -130,11 +130,11 @@ pub fn signal(name: &str, pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// The binary, up to date.
+/// Returns the path of the binary, which it builds if that is out of date.
 ///
-/// Cargo tells a test where the programs of its own package are, and of no other. So this asks cargo for one of
-/// that package's tests, which makes the binary exactly as `cargo test --workspace` does: after that command
-/// nothing is left to do here.
+/// Cargo tells a test the paths of the programs of its own package only. So this function asks cargo to build a test of
+/// the binary's package, which builds the binary exactly as `cargo test --workspace` does: after that command nothing
+/// is left to build.
 pub fn program() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let profile = test.ancestors().nth(2).context("tests are in target/<profile>/deps")?;
@@ -142,7 +142,7 @@ pub fn program() -> Result<PathBuf> {
     cargo.args(["test", "--quiet", "--workspace", "--no-run", "--test", "front_door", "--target-dir"]);
     cargo.arg(profile.parent().context("profiles are in the target directory")?);
     cargo.args(profile.ends_with("release").then_some("--release"));
-    // What cargo tells a test about its own package would be news to build scripts, and everything be built anew.
+    // Build scripts would see these variables of this test's package as a change, and cargo would rebuild everything.
     let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
         cargo.env_remove(name);

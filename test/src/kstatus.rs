@@ -1,27 +1,27 @@
-//! Whether an object is as its user wants it, as tools that wait judge it: `helm --wait`, Argo and Flux go by these rules.
+//! The verdict of tools that wait for an object: `helm --wait`, Argo and Flux follow these rules.
 //!
-//! They were published as kstatus, and are written down here once more from its documentation. What they read is an object
-//! and nothing else: no events, no pods, no second look. So whatever the status of a user's object says at any revision,
-//! somebody may have believed.
+//! The rules were published as kstatus; this is an implementation from its documentation. They read one object and
+//! nothing else: no events, no pods, no second read. So a tool may have acted on the status of a user's object at any
+//! revision.
 
 use serde_json::Value;
 
-/// What is believed.
+/// The state that a tool believes the object to be in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Not yet, and what is missing.
+    /// Not reconciled yet, with what is missing.
     InProgress(&'static str),
-    /// It never will be unless somebody does something.
+    /// Failed; it needs a change by the user.
     Failed(&'static str),
-    /// It is.
+    /// Reconciled.
     Current,
-    /// It goes.
+    /// Being deleted.
     Terminating,
 }
 
 use Verdict::{Current, Failed, InProgress, Terminating};
 
-/// Judges an object by what it says about itself.
+/// Returns the verdict on an object from its metadata, spec and status.
 pub fn verdict(object: &Value) -> Verdict {
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return Terminating;
@@ -51,7 +51,7 @@ pub fn verdict(object: &Value) -> Verdict {
     }
 }
 
-/// Whether a condition has this status.
+/// Returns whether a condition has this status.
 fn is(object: &Value, condition: &str, status: &str) -> bool {
     crate::eyes::condition(object, condition)["status"] == status
 }
@@ -60,12 +60,12 @@ fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// How many there should be: one if nobody says.
+/// Returns the number of wanted replicas; the default is one.
 fn wanted(object: &Value) -> i64 {
     object["spec"]["replicas"].as_i64().unwrap_or(1)
 }
 
-/// The first of these that holds is what is missing.
+/// Returns `InProgress` with the reason of the first row that holds, or `Current`.
 fn first(rows: &[(bool, &'static str)]) -> Verdict {
     rows.iter().find(|(holds, _)| *holds).map_or(Current, |(_, missing)| InProgress(missing))
 }
@@ -75,7 +75,7 @@ fn deployment(object: &Value) -> Verdict {
     if progress["reason"] == "ProgressDeadlineExceeded" {
         return Failed("its deadline is over");
     }
-    // One without a deadline says nothing about its progress.
+    // Without a deadline the condition says nothing about a rollout.
     let has_deadline = !object["spec"]["progressDeadlineSeconds"].is_null();
     let arrived = progress["status"] == "True" && progress["reason"] == "NewReplicaSetAvailable";
     let [all, updated, ready, available] =
@@ -154,7 +154,7 @@ fn daemon_set(object: &Value) -> Verdict {
     ])
 }
 
-/// One that runs is as it should be: it need not be over.
+/// A Job that runs is current: it need not be finished.
 fn job(object: &Value) -> Verdict {
     match () {
         () if is(object, "Failed", "True") => Failed("it failed"),
@@ -186,7 +186,7 @@ fn service(object: &Value) -> Verdict {
     first(&[(is_balanced && addresses.is_none_or(Vec::is_empty), "it has no address")])
 }
 
-/// Any other kind: whoever says nothing is believed to be well.
+/// Any other kind: an object without a `Ready` condition is current.
 fn generic(object: &Value) -> Verdict {
     let ready = &crate::eyes::condition(object, "Ready")["status"];
     first(&[(!ready.is_null() && ready != "True", "it says that it is not ready")])
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// A Deployment of three that is done, with something else about it.
+    /// Returns a reconciled Deployment of three replicas with this change.
     fn deployment(change: Value) -> Value {
         let mut object = json!({
             "kind": "Deployment", "metadata": { "generation": 2 },

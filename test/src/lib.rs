@@ -1,8 +1,7 @@
-//! Behaviour through the front door.
+//! End-to-end tests through the API.
 //!
-//! Stories told with real clients against the real thing, stand-in clusters, real peers (etcd,
-//! kube-apiserver, kubectl), benchmarks beside what a user would use otherwise, and the tidy checks that keep
-//! the workspace in its shape.
+//! Scenarios with real clients against the real program, stand-ins, real peers (etcd, kube-apiserver, kubectl),
+//! benchmarks beside the usual alternatives, and the tidy checks that keep the structure of the workspace.
 //!
 //! Nothing in the product depends on this package.
 

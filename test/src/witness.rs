@@ -1,9 +1,9 @@
-//! Everything that happened to the pods of several stand-ins, in one order.
+//! A record of all events of pods on several stand-ins, in one order.
 //!
-//! Each stand-in has a history of its own, and what is heard of several arrives in no order: of two that were never down at
-//! the same time, the second may be heard to go before the first is heard to be back. So they write one at a time, and what
-//! was written is noted before the next may write. Whoever acts on what it read writes later still: causes are noted before
-//! their effects.
+//! Each stand-in has a history of its own, and events of several watches arrive in no common order: of two clusters
+//! that were never down at the same time, the second may be reported down before the first is reported up again. So the
+//! stores of this witness commit one at a time, and each commit is recorded before the next one begins. A controller
+//! that acts on what it read writes later still, so causes are recorded before their effects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use storage::{
 
 use crate::eyes::condition;
 
-/// Sees all that is written to the stores it hands out.
+/// Records every commit to the stores that it hands out.
 #[derive(Clone, Debug, Default)]
 pub struct Witness(Arc<Seen>);
 
@@ -30,7 +30,7 @@ struct Seen {
     sights: Mutex<Vec<Sight>>,
 }
 
-/// A pod as it became; none: gone.
+/// The state of a pod after a commit; without `pod` it was deleted.
 #[derive(Clone, Debug)]
 pub struct Sight {
     pub cluster: String,
@@ -39,7 +39,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Whether it serves: one that was told to go does not.
+    /// Returns whether the pod serves: it is ready and not being deleted.
     pub fn is_ready(&self) -> bool {
         let serves = |pod: &Value| {
             condition(pod, "Ready")["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
@@ -60,22 +60,22 @@ impl fmt::Display for Sight {
 }
 
 impl Witness {
-    /// A store for the stand-in of this name.
+    /// Returns a store for the stand-in of this name.
     pub fn store(&self, cluster: &str) -> Arc<dyn Store> {
         Arc::new(Watched { cluster: cluster.to_owned(), inner: Memory::new(), seen: self.0.clone() })
     }
 
-    /// What has been seen, in the order in which it happened.
+    /// Returns the recorded states in the order of their commits.
     pub fn sights(&self) -> Vec<Sight> {
         self.0.sights.lock().unwrap().clone()
     }
 
-    /// How many pods there were after each sight, whatever their state.
+    /// Returns how many pods existed after each commit, whatever their state.
     pub fn there(&self) -> Vec<(Sight, usize)> {
         self.counted(|sight| sight.pod.is_some())
     }
 
-    /// How many pods were ready after each sight.
+    /// Returns how many pods were ready after each commit.
     pub fn ready(&self) -> Vec<(Sight, usize)> {
         self.counted(Sight::is_ready)
     }
@@ -122,7 +122,7 @@ impl Store for Watched {
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
         Box::pin(async move {
             let _turn = self.seen.turn.lock().await;
-            // Memory commits without waiting, so whoever gives up does so before this or after.
+            // Memory commits without waiting, so a caller that gives up does so either before this line or after it.
             let done = self.inner.commit(key, expect, change).await;
             done.iter().for_each(|event| self.note(event));
             done

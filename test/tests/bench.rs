@@ -1,4 +1,4 @@
-//! The benchmark of the API still runs: every workload, with numbers that say nothing.
+//! The benchmark of the API still runs: every workload, with sizes too small for meaningful figures.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A real Kubernetes from `hack/cluster`: the thing Holon is compared with, and later runs pods on.
+//! A real Kubernetes cluster from `hack/cluster` starts, and is taken down without a trace.
 
 use peers::Cluster;
 

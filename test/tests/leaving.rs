@@ -1,10 +1,11 @@
-//! A large logical cluster is deleted: step by step, as anybody can see, and afterwards the server is as small as it was.
+//! The deletion of a large logical cluster reports its progress, and afterwards the server is as small as before.
 //!
-//! It once kept most of what it had ever held: the store's tables to be written lingered, and where the system makes huge
-//! pages those were filled up again as soon as parts of them were given back. A second large logical cluster is made
-//! and deleted after the first, for what the first leaves behind would add up.
+//! The server once kept most of its peak memory: write buffers of the store lingered, and on systems with huge pages
+//! the kernel refilled those as soon as parts of them were freed. A second large logical cluster is created and deleted
+//! after the first, because leftovers of the first would add up.
 //!
-//! Nothing is asserted about speed; what does not come to pass within [`PATIENCE`] fails with all that was seen.
+//! The test asserts nothing about speed; what does not happen within [`PATIENCE`] fails with everything that was
+//! observed.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -19,20 +20,20 @@ use kube::core::{ApiResource, GroupVersionKind};
 use scenarios::holon::Server;
 use serde_json::{Value, json};
 
-/// With what is kept beside it, each takes about 3 KB: together several times what a server takes to begin with.
+/// With its metadata, each takes about 3 KB: together several times the memory of an idle server.
 const OBJECTS: usize = 20_000;
 const VALUE_BYTES: usize = 2_000;
-/// Creates under way at once.
+/// Creates in flight at once.
 const TOGETHER: usize = 64;
-/// Of the memory the objects took, at most one part in so many may stay: pages with something else in them, tables of
-/// the allocator, buffers of the clients' connections.
+/// At most this fraction of the objects' memory may stay: partly used pages, tables of the allocator, buffers of the
+/// clients' connections.
 const STAYS: u64 = 3;
-/// After so long without getting there, it never will. A watch, too, ends by itself after some minutes.
+/// How long a wait may take. A watch also ends by itself after some minutes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_logical_cluster_leaves_step_by_step_and_gives_its_memory_back() -> Result<()> {
-    // What is deleted is held by its history, so that is kept short.
+    // The history keeps deleted objects in memory, so it is short here.
     let server = Server::start(&["--history-seconds=1"])?;
     let root = client(&server, "root").await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster"));
@@ -55,7 +56,8 @@ async fn a_large_logical_cluster_leaves_step_by_step_and_gives_its_memory_back()
     Ok(())
 }
 
-/// What was given back in parts would be filled up again; kernels of today say of each process whether it may be.
+/// With huge pages, the kernel would refill freed memory. Recent kernels report for each process whether it may use
+/// them.
 #[test]
 fn a_server_has_no_huge_pages() -> Result<()> {
     let server = Server::start(&[])?;
@@ -88,12 +90,13 @@ async fn fill(client: Client) -> Result<()> {
         .await
 }
 
-/// Deletes a logical cluster. How many objects it said were left, each time another number, until it was gone.
+/// Deletes a logical cluster. Returns the distinct numbers of remaining objects that its status reported until it was
+/// deleted.
 async fn delete(clusters: &Api<DynamicObject>, name: &str) -> Result<Vec<usize>> {
     let now = clusters.list_metadata(&ListParams::default().limit(1)).await?;
     let version = now.metadata.resource_version.context("a list has a version")?;
     let of_it = WatchParams::default().fields(&format!("metadata.name={name}"));
-    // A watch, because whoever asks now and then misses some of what was said.
+    // A watch, because polling would miss some of the reported numbers.
     let mut events = pin!(clusters.watch(&of_it, &version).await?);
     clusters.delete(name, &DeleteParams::default()).await?;
     let mut steps = Vec::new();
@@ -101,8 +104,7 @@ async fn delete(clusters: &Api<DynamicObject>, name: &str) -> Result<Vec<usize>>
         match event {
             WatchEvent::Modified(found) => {
                 let message = found.data.pointer("/status/conditions/0/message").and_then(Value::as_str);
-                let left =
-                    message.and_then(|message| message.strip_suffix(" objects are left")?.parse().ok());
+                let left = message.and_then(|message| message.strip_suffix(" objects remain")?.parse().ok());
                 steps.extend(left.filter(|left| steps.last() != Some(left)));
             }
             WatchEvent::Deleted(_) => return Ok(steps),
@@ -128,12 +130,12 @@ async fn until_small(server: &Server, name: &str, before: u64, full: u64) -> Res
     }
 }
 
-/// What the server has in memory.
+/// Returns the server's resident memory.
 fn resident_kb(server: &Server) -> Result<u64> {
     Ok(status(server, "VmRSS:")?.trim_end_matches(" kB").parse()?)
 }
 
-/// What the kernel says of the server under this name.
+/// Returns a field of the server's `/proc/<pid>/status`.
 fn status(server: &Server, field: &str) -> Result<String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));

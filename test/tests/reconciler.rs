@@ -1,14 +1,14 @@
-//! A controller as people write them with kube: it applies a child and a status on every turn, and does not look first
-//! whether it has to.
+//! A typical controller written with kube: on every reconcile it applies a child and a status, without a check whether
+//! that is necessary.
 //!
 //! ```text
 //!   Garden ──► reconcile ──► apply ConfigMap, apply status
-//!                 ▲                      │ nothing differs: nothing is written, nobody is told
-//!                 └── something changed ◄┘
+//!                 ▲                      │ no difference: no write, no event
+//!                 └── event of a change ◄┘
 //! ```
 //!
-//! It converges, it repairs what others break, and then it goes round and round without a single write. A server that
-//! writes what is the same would wake it with its own doing, for ever.
+//! It converges, it repairs changes of others, and then it reconciles without a single write. A server that stored
+//! unchanged objects would wake it with its own writes, forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,9 +26,9 @@ use kube::{Client, Resource, ResourceExt};
 use scenarios::holon::Server;
 use serde_json::{Value, json};
 
-/// Turns in which nothing may be written.
+/// How many reconciles must happen without a write.
 const TURNS: usize = 40;
-/// After so long without getting there, it never will.
+/// How long a wait may take before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Gardener {
@@ -73,7 +73,7 @@ fn definition() -> Value {
     })
 }
 
-/// What there should be, applied whole, every time.
+/// Applies the complete desired child and status, every time.
 async fn reconcile(garden: Arc<DynamicObject>, context: Arc<Gardener>) -> Result<Action, kube::Error> {
     let (name, plant) = (garden.name_any(), garden.data["spec"]["plant"].clone());
     let by = PatchParams::apply("gardener").force();
@@ -96,7 +96,7 @@ async fn reconcile(garden: Arc<DynamicObject>, context: Arc<Gardener>) -> Result
     Ok(Action::requeue(Duration::from_millis(20)))
 }
 
-/// Whatever went wrong is said, for whoever reads why the test failed, and tried again.
+/// Prints the error, in case the test fails, and retries.
 fn again(_: Arc<DynamicObject>, error: &kube::Error, _: Arc<Gardener>) -> Action {
     println!("{error}");
     Action::requeue(Duration::from_millis(100))
@@ -130,7 +130,7 @@ async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
     let change = json!({ "spec": { "plant": "tulip" } });
     api.patch("front", &PatchParams::default(), &Patch::Merge(&change)).await?;
     until("the tulip is planted", async || is_planted(&api, &children, "tulip").await).await?;
-    // Whatever somebody else does to the child is undone, but what is theirs stays.
+    // Changes of others to applied fields are undone; fields of others stay.
     let weeds = json!({ "data": { "plant": "weed", "gnome": "yes" } });
     children.patch("front", &PatchParams::default(), &Patch::Merge(&weeds)).await?;
     until("the weeds are gone", async || is_planted(&api, &children, "tulip").await).await?;
@@ -141,7 +141,7 @@ async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
     Ok(())
 }
 
-/// Makes the kind, and waits until it is served.
+/// Creates the kind, and waits until it is served.
 async fn define(client: &Client, api: &Api<DynamicObject>) -> Result<()> {
     let definitions = ApiResource::from_gvk(&GroupVersionKind::gvk(
         "apiextensions.k8s.io",
@@ -159,9 +159,9 @@ async fn is_planted(api: &Api<DynamicObject>, children: &Api<ConfigMap>, plant: 
     Ok(child.get("plant").is_some_and(|found| found == plant) && status["plant"] == plant)
 }
 
-/// Many turns, and not a single write.
+/// Checks that many reconciles cause no write.
 async fn rests(api: &Api<DynamicObject>, children: &Api<ConfigMap>, context: &Gardener) -> Result<()> {
-    // The turn under way may have begun before the last change.
+    // A reconcile in progress may have begun before the last change.
     let turns = || context.turns.load(Ordering::Relaxed);
     let settled = turns() + 2;
     until("a turn is over", async || Ok(turns() >= settled)).await?;

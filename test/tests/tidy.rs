@@ -1,5 +1,5 @@
-//! The workspace keeps its shape: which crate may use which, which folders may import each other, where versions are named, what may
-//! spawn tasks, and no source file that is not compiled.
+//! Checks the structure of the workspace: which crate may depend on which, which folders may import each other, where
+//! versions are named, what may spawn tasks, and that every source file is compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// DESIGN: which crate may use which of ours. Whatever is not here is not allowed.
+/// The allowed dependencies between our crates (docs/architecture.md). All others are forbidden.
 const ARROWS: &[(&str, &[&str])] = &[
     ("peers", &[]),
     ("api", &[]),
@@ -55,16 +55,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that build and test in seconds, because what takes minutes is not among their dependencies.
+/// Crates that build and test in seconds, because they do not depend on the heavy crates.
 const PURE: &[&str] = &["api", "expression", "openapi", "storage"];
 const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"];
 
-/// The one module that starts tasks.
+/// The only module that spawns tasks.
 const SPAWNER: &str = "controller/src/tasks";
-/// Files that still spawn into a JoinSet of their own. Remove a line together with its JoinSet.
+/// Files that still use a JoinSet of their own. Remove a line together with its JoinSet.
 const JOIN_SETS: &[&str] =
     &["apiserver/examples/decisions.rs", "apiserver/src/http/server.rs", "splitter/src/controller.rs"];
-/// Tests may spawn: a test that ends takes its tasks along. So may the suite other crates' tests are made of.
+/// Tests may spawn: their tasks end with them. The conformance suite for stores is test code too.
 const TESTS: &[&str] = &["test/", "storage/src/conformance", "/tests/"];
 
 fn root() -> PathBuf {
@@ -94,7 +94,7 @@ fn crates_depend_only_on_those_the_design_allows() {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let on = dependency["name"].as_str().unwrap();
-            // A crate may name itself, to switch a feature on for its own tests.
+            // A crate may depend on itself in tests, to enable a feature.
             let ours = names.contains(on) && on != name;
             if ours && !allowed[name].contains(&on) {
                 wrong.push(format!("{name} -> {on}"));
@@ -118,7 +118,7 @@ fn pure_crates_do_without_the_heavy_ones() {
     }
 }
 
-/// Two crates with two versions of one dependency would each bring their own types.
+/// Two versions of one dependency in the workspace would have incompatible types.
 #[test]
 fn only_the_workspace_names_versions() {
     let mut wrong = Vec::new();
@@ -142,7 +142,7 @@ fn only_the_workspace_names_versions() {
 
 #[test]
 fn tasks_are_spawned_only_in_the_supervised_group() {
-    // Put together here, so that this file does not find itself.
+    // Concatenated, so that this file does not match itself.
     let forbidden =
         [["tokio::", "spawn("].concat(), ["task::", "spawn("].concat(), ["task::", "spawn_local("].concat()];
     let mut loose = Vec::new();
@@ -162,7 +162,7 @@ fn tasks_are_spawned_only_in_the_supervised_group() {
     assert!(loose.is_empty(), "spawn in a group of {SPAWNER} instead:\n{}", loose.join("\n"));
 }
 
-/// A JoinSet is a group of tasks without names: one that dies in it goes unnoticed unless its owner looks.
+/// A JoinSet is a group of tasks without names: a task that ends unexpectedly goes unnoticed unless its owner checks.
 #[test]
 fn join_sets_are_only_in_the_supervised_groups() {
     let word = ["Join", "Set"].concat();
@@ -183,13 +183,13 @@ fn join_sets_are_only_in_the_supervised_groups() {
     assert!(stale.is_empty(), "these have no {word} any more; remove them from the list: {stale:#?}");
 }
 
-/// The code of a file: without comments, and without the tests at its end.
+/// Returns the code of a file without comments, and without the tests at its end.
 fn code(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Crates whose folders import each other in one direction only. Add a crate once it holds for it.
+/// Crates whose folders import each other in one direction only. Add a crate once it has no cycles.
 const ACYCLIC: &[&str] = &[
     "api",
     "storage",
@@ -205,7 +205,7 @@ const ACYCLIC: &[&str] = &[
     "scenarios",
 ];
 
-/// Folders by the folders they import. A folder is a top-level module of a crate, with its children.
+/// The folders that each folder imports. A folder is a top-level module of a crate, with its children.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
@@ -236,7 +236,7 @@ fn a_cycle_between_folders_is_found_and_printed() {
     assert_eq!(imported(&code(text), &modules), ["a", "b", "c"].map(str::to_owned).into());
 }
 
-/// What the folders below `src` import of each other.
+/// Returns the imports between the folders below `src`.
 fn imports(src: &Path) -> Imports {
     let folder_of = |path: &Path| {
         let first = path.strip_prefix(src).unwrap().components().next().unwrap();
@@ -246,9 +246,9 @@ fn imports(src: &Path) -> Imports {
     let modules: BTreeSet<String> = files.iter().map(|path| folder_of(path)).collect();
     let mut imports = Imports::new();
     for path in files {
-        // The root of a crate declares the folders, and may use all of them.
+        // The root of a crate declares the folders and may use all of them.
         let folder = folder_of(&path);
-        // Tests in a file of their own may use everything, as those at the end of a file may.
+        // Tests in a file of their own may use everything, like tests at the end of a file.
         let is_tests = path.file_name().is_some_and(|name| name == "tests.rs");
         if !is_tests && !matches!(folder.as_str(), "lib" | "main" | "bin") {
             let text = code(&std::fs::read_to_string(&path).unwrap());
@@ -259,7 +259,7 @@ fn imports(src: &Path) -> Imports {
     imports
 }
 
-/// The modules that a text names: `crate::a::…`, `crate::{a, b::…}`.
+/// Returns the modules that a text names: `crate::a::…`, `crate::{a, b::…}`.
 fn imported(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
     let first_word = |path: &str| -> String {
         path.trim_start().chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
@@ -274,7 +274,7 @@ fn imported(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
     paths.filter(|path| modules.contains(path)).collect()
 }
 
-/// The members of `a, b::{c, d}}…`, up to the brace that closes the group.
+/// Returns the members of `a, b::{c, d}}…`, up to the brace that closes the group.
 fn group_members(group: &str) -> Vec<&str> {
     let (mut members, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, letter) in group.char_indices() {
@@ -294,7 +294,7 @@ fn group_members(group: &str) -> Vec<&str> {
     members
 }
 
-/// A cycle, with its first folder at both ends.
+/// Returns a cycle, with its first folder at both ends.
 fn cycle(imports: &Imports) -> Option<Vec<String>> {
     fn visit(
         folder: &str,
@@ -361,7 +361,7 @@ fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Every Rust file below a folder, except what cargo built.
+/// Returns every Rust file below a folder, except cargo's output.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

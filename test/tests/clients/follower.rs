@@ -1,4 +1,4 @@
-//! kube-rs: a reflector in this process, and what it noticed.
+//! A kube-rs reflector in this process, and a record of its events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::Account;
 use crate::objects::{Kind, NAMESPACE, State};
 
-/// Ends with the test.
+/// A running reflector. Aborted when dropped.
 pub(crate) struct Follower {
     store: Store<ConfigMap>,
     noticed: Arc<Mutex<Noticed>>,
@@ -26,7 +26,7 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct Noticed {
     newest: BTreeMap<String, u64>,
-    /// Every version that was seen.
+    /// Every resource version that was seen.
     versions: BTreeSet<u64>,
     back: u64,
     lists: u64,
@@ -44,7 +44,7 @@ impl Follower {
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 notices.lock().unwrap().event(&event);
-                // Asleep, it takes nothing from its connection.
+                // While it is asleep, it reads nothing from its connection.
                 let _ = gate.wait_for(|awake| *awake).await;
             }
         });
@@ -59,7 +59,7 @@ impl Follower {
         self.awake.send_replace(true);
     }
 
-    /// Versions that were acknowledged to a writer, and that a client which never listed again has not seen.
+    /// Returns the versions that were acknowledged to a writer and that a client which never listed again has not seen.
     pub(crate) fn missed(&self, acknowledged: &BTreeSet<u64>) -> Vec<u64> {
         acknowledged.difference(&self.noticed.lock().unwrap().versions).copied().collect()
     }
@@ -88,7 +88,7 @@ impl Noticed {
             Ok(Event::Init) => self.lists += 1,
             Ok(Event::InitDone) => {}
             Ok(Event::InitApply(map) | Event::Apply(map) | Event::Delete(map)) => self.seen(map),
-            // The server is away, or the past is: the watcher knows what to do.
+            // The server is unreachable, or the version was compacted: the watcher recovers by itself.
             Err(_) => self.errors += 1,
         }
     }

@@ -1,7 +1,7 @@
 //! JVM clients against `holon dev`, with the kubeconfig it writes.
 //!
-//! fabric8's client watches over WebSocket, the official one over plain HTTP; both send commands to pods over WebSocket, and
-//! both read the client key only if it is written as `EC PRIVATE KEY`.
+//! fabric8's client watches over WebSocket, the official one over plain HTTP. Both exec over WebSocket, and both read
+//! the client key only in the form `EC PRIVATE KEY`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,14 +16,14 @@ use crate::{PATIENCE, connect, objects, program};
 const NAMESPACE: &str = "default";
 const PEERS: [&str; 2] = ["java-fabric8", "java-kubernetes"];
 
-/// Killed when dropped.
+/// A running `holon dev`. Killed when dropped.
 struct Dev {
     child: Child,
     kubeconfig: String,
 }
 
 impl Dev {
-    /// Returns once it says what to type.
+    /// Starts it. Returns once it has printed the suggested commands.
     fn start() -> Result<Dev> {
         let mut command = Command::new(holon::program()?);
         let mut child = command.args(["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn()?;
@@ -33,7 +33,7 @@ impl Dev {
             if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
                 path.clone_into(&mut kubeconfig);
             }
-            // The last line.
+            // The last line of its output.
             if line.contains("Ctrl-C stops the server") {
                 break;
             }
@@ -45,13 +45,13 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // It takes its directory along when it is asked to end.
+        // It removes its directory when it is terminated by a signal.
         let _ = holon::signal("INT", self.child.id());
         let _ = self.child.wait();
     }
 }
 
-/// Makes a pod, and returns its name once it runs.
+/// Creates a Deployment, and returns the name of its pod once that runs.
 async fn running_pod(client: &kube::Client) -> Result<String> {
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let labels = json!({ "app": "web" });
@@ -79,7 +79,7 @@ async fn running_pod(client: &kube::Client) -> Result<String> {
     }
 }
 
-/// How many watches of ConfigMaps were answered with this code.
+/// Returns how many watches of ConfigMaps were answered with this status code.
 async fn watches(client: &kube::Client, code: u16) -> Result<u64> {
     let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let series = format!(
@@ -88,7 +88,7 @@ async fn watches(client: &kube::Client, code: u16) -> Result<u64> {
     Ok(metrics.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or_default())
 }
 
-/// fabric8's client used to be answered with an endless plain answer where it asked for a WebSocket, and both could not read
+/// fabric8's request for a WebSocket was once answered with an endless plain response, and neither client could read
 /// the client key.
 #[tokio::test(flavor = "multi_thread")]
 async fn jvm_clients_write_watch_and_run_commands() -> Result<()> {

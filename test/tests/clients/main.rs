@@ -1,17 +1,17 @@
-//! Informers of real clients, through everything a server goes through.
+//! Informers of real clients, through restarts, kills and compactions of a server.
 //!
 //! ```text
 //!   10,000 ConfigMaps, Secrets, Pods ◄── writers that never stop
 //!        │ kube-rs (a list, a streaming list), client-go (both ways), Python
 //!        ▼
-//!   kill -9, SIGTERM, kill -9 ─► equal to a fresh list, without having listed again
-//!   some asleep, the past compacted meanwhile ─► awake, listed once more, equal to a fresh list
+//!   kill -9, SIGTERM, kill -9 ─► equal to a fresh list, without another list
+//!   some suspended, history compacted meanwhile ─► resumed, one more list, equal to a fresh list
 //! ```
 //!
-//! JVM clients are apart ([`jvm`]): theirs is a short story of everything else.
+//! JVM clients have a short test of their own ([`jvm`]).
 //!
-//! What a fresh list says comes over plain HTTP. Nothing is asserted about time; a client that does not get there
-//! fails the test with what it lacks.
+//! The fresh list is read over plain HTTP. The test asserts nothing about time; a client that does not catch up fails
+//! with the objects that it lacks.
 
 mod follower;
 mod jvm;
@@ -31,33 +31,33 @@ use scenarios::holon::{End, Server};
 use serde_json::{Value, json};
 use writers::Writers;
 
-/// How many ConfigMaps there are; of the other kinds there are fewer.
+/// The number of ConfigMaps; of the other kinds there are fewer.
 const CONFIG_MAPS: usize = 10_000;
 const OTHERS: usize = 500;
-/// Writes around each thing that happens to the server: enough for some to be under way at any moment of it.
+/// Writes around each fault of the server: enough for some to be in flight at any moment of it.
 const WRITES: usize = 1_500;
 const RESTARTS: [End; 3] = [End::Killed, End::Terminated, End::Killed];
-/// After so long without getting there, a client never will.
+/// How long a client may take to catch up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a client says about itself.
+/// A client's report about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Account {
     state: State,
-    /// Objects shown older than they had been shown before.
+    /// Objects that were shown in an older version than before.
     back: u64,
-    /// How often everything of a kind was listed; of the kind for which that happened most.
+    /// How often a whole kind was listed; the maximum over the kinds.
     lists: u64,
-    /// The rest, for people.
+    /// Other counters, for people.
     told: String,
 }
 
-/// A client that follows, whatever it is written in.
+/// An informer, in this process or in another program.
 struct Informer {
     name: &'static str,
     kinds: &'static [Kind],
-    /// How often it may list once more for each time its connection is cut. client-go does so when the next
-    /// request fails in a way it has no name for; the others go on from where they were.
+    /// How many additional lists each cut connection may cause. client-go lists when the next request fails with an
+    /// error it does not recognize; the others resume their watches.
     lists_per_cut: u64,
     runs: Runs,
 }
@@ -91,7 +91,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Waits until it has what a fresh list has. Nobody writes meanwhile.
+    /// Waits until it has what a fresh list has. There must be no writes meanwhile.
     async fn catches_up(&mut self, fresh: &State) -> Result<Account> {
         let expected = fresh.iter().filter(|((kind, _), _)| self.kinds.contains(kind));
         let expected: State = expected.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -142,7 +142,7 @@ async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
     let fresh = objects::list(&client, &Kind::ALL).await?;
     for informer in &mut informers {
         let account = informer.catches_up(&fresh).await?;
-        // Three restarts, and nobody had to ask for everything again.
+        // Three restarts, and no informer had to list again.
         let most = 1 + informer.lists_per_cut * RESTARTS.len() as u64;
         ensure!(account.lists <= most, "{} listed {} times over the restarts", informer.name, account.lists);
         if let Runs::Here(follower) = &informer.runs {
@@ -155,7 +155,7 @@ async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
     let fresh = objects::list(&client, &Kind::ALL).await?;
     for informer in &mut informers {
         let account = informer.catches_up(&fresh).await?;
-        // One list more, which nothing can spare them; and two restarts more.
+        // One more list is necessary after the compaction; and there were two more restarts.
         let most = 2 + informer.lists_per_cut * (RESTARTS.len() as u64 + 2);
         ensure!((2..=most).contains(&account.lists), "{} listed {} times", informer.name, account.lists);
     }
@@ -183,7 +183,7 @@ fn informers(client: &kube::Client, kubeconfig: &str) -> Result<Vec<Informer>> {
     ])
 }
 
-/// Something happens to the server in the middle of the writing.
+/// Runs `happens` in the middle of the writes.
 async fn write_while(writers: &Writers, mut happens: impl AsyncFnMut() -> Result<()>) -> Result<()> {
     writers.write(WRITES / 3).await;
     let writing = tokio::spawn({
@@ -199,7 +199,7 @@ async fn write_while(writers: &Writers, mut happens: impl AsyncFnMut() -> Result
     Ok(())
 }
 
-/// Everybody sleeps while the server writes, restarts and forgets what they have not seen.
+/// Suspends clients while the server writes, restarts and compacts the events that they have not seen.
 async fn sleep_through_a_compaction(
     server: &mut Server,
     client: &kube::Client,
@@ -208,14 +208,15 @@ async fn sleep_through_a_compaction(
 ) -> Result<()> {
     informers.iter().try_for_each(Informer::sleep)?;
     writers.write(WRITES).await;
-    // Their connections are cut, so that nothing newer than this is on its way to them; and this is forgotten.
+    // The restart cuts their connections, so that they can receive nothing newer than this version. Then it is
+    // compacted.
     server.restart(End::Killed, &["--history-seconds", "1"])?;
     let listed = objects::ask(client, "GET", &format!("{}?limit=1", Kind::ConfigMap.path()), None).await?;
     let newest = objects::version(&listed).context("the version of a list")?;
     let since = Instant::now();
     while !forgotten(client, newest).await? {
         ensure!(since.elapsed() < PATIENCE, "version {newest} is never forgotten");
-        // Only what something came after is past.
+        // Only a version with a later one is compacted.
         writers.write(1).await;
     }
     server.restart(End::Terminated, &[])?;
@@ -224,7 +225,7 @@ async fn sleep_through_a_compaction(
     Ok(())
 }
 
-/// Whether a watch can no longer begin there. It says so in its stream, where clients look for it.
+/// Returns whether a watch can no longer begin at a version. The error is in the stream, where clients look for it.
 async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
     let path = format!("{}?watch=1&timeoutSeconds=1&resourceVersion={version}", Kind::ConfigMap.path());
     let said = client.request_text(http::Request::get(&path).body(Vec::new())?).await?;
@@ -235,7 +236,7 @@ async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Leader election and the life of a Deployment, with what a Go operator has in its hands.
+/// Runs leader election and the life of a Deployment with the typed clients of a Go operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn typed_go_clients_speak_protobuf() -> Result<()> {
     if !peers::present("typed_go_clients_speak_protobuf", &["client-go"]) {
@@ -255,7 +256,7 @@ async fn typed_go_clients_speak_protobuf() -> Result<()> {
     Ok(())
 }
 
-/// A logical cluster of its own, and where its kubeconfig is.
+/// Creates a logical cluster and returns the path of its kubeconfig.
 async fn logical_cluster(server: &Server) -> Result<String> {
     let root = server.kubeconfig("root")?;
     let root = connect(root.to_str().context("a path in UTF-8")?).await?;

@@ -1,4 +1,4 @@
-//! The objects that are written and followed, and what a fresh list says about them.
+//! The objects that are written and watched, and the state that a fresh list shows.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Kind {
         format!("/api/v1/namespaces/{NAMESPACE}/{plural}")
     }
 
-    /// An object with a value, or a merge patch to that value.
+    /// Returns an object with a value, or a merge patch to that value.
     pub(crate) fn with(self, value: &str) -> Value {
         match self {
             Kind::ConfigMap => json!({ "data": { "value": value } }),
@@ -54,7 +54,8 @@ impl Kind {
     }
 }
 
-/// A request and its answer, with nothing of a client's own in between. Answers that are no success are errors.
+/// Sends a request and returns the response, without the logic of a client library. A status other than success is an
+/// error.
 pub(crate) async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
@@ -67,7 +68,7 @@ pub(crate) fn version(object: &Value) -> Option<u64> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-/// Everything there is, in one list each.
+/// Returns the state of all objects, with one list per kind.
 pub(crate) async fn list(client: &Client, kinds: &[Kind]) -> Result<State> {
     let mut state = State::new();
     for kind in kinds {
@@ -81,7 +82,7 @@ pub(crate) async fn list(client: &Client, kinds: &[Kind]) -> Result<State> {
     Ok(state)
 }
 
-/// What is different, shortly; none if nothing is.
+/// Returns a short description of the differences, if there are any.
 pub(crate) fn difference(found: &State, expected: &State) -> Option<String> {
     let wrong: Vec<_> = expected.iter().filter(|(key, value)| found.get(*key) != Some(value)).collect();
     let surplus: Vec<_> = found.keys().filter(|key| !expected.contains_key(*key)).collect();

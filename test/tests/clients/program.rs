@@ -1,4 +1,4 @@
-//! A client that is a program of its own: it follows by itself, and shows all it has when asked.
+//! A client in a program of its own: it watches, and reports its state on request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Account;
 use crate::objects::{Kind, State};
 
-/// Killed when dropped.
+/// A running program. Killed when dropped.
 pub(crate) struct Program {
     child: Child,
     commands: ChildStdin,
@@ -29,7 +29,7 @@ impl Program {
         Ok(Program { child, commands, said })
     }
 
-    /// Lets it do nothing at all from now on, as a laptop that is shut does.
+    /// Suspends the process, like a closed laptop.
     pub(crate) fn sleep(&self) -> Result<()> {
         signal("STOP", self.child.id())
     }
@@ -61,7 +61,7 @@ impl Program {
     }
 }
 
-/// The largest of the numbers of an object.
+/// Returns the largest number in an object.
 fn most(counts: &Value) -> u64 {
     let counts = counts.as_object().into_iter().flat_map(|counts| counts.values());
     counts.filter_map(Value::as_u64).max().unwrap_or_default()
@@ -74,7 +74,7 @@ impl Drop for Program {
     }
 }
 
-/// Runs a program to its end and returns the lines of JSON it printed.
+/// Runs a program to its end and returns the JSON lines of its output.
 pub(crate) fn run(peer: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let output = Command::new(peers::find(peer).with_context(|| format!("{peer} is not installed"))?)
         .args(arguments)

@@ -1,4 +1,4 @@
-//! Writers that create, change and delete at random, and go on when the server is away.
+//! Writers that create, change and delete at random, and continue when the server is unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,22 +14,22 @@ use tokio::task::JoinSet;
 use crate::objects::{Kind, ask, version};
 use crate::{CONFIG_MAPS, OTHERS};
 
-/// Requests under way together.
+/// Requests in flight at once.
 const TOGETHER: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Writers {
     client: Client,
     seed: u64,
-    /// Writes that were acknowledged.
+    /// The number of acknowledged writes.
     done: Arc<AtomicUsize>,
-    /// The versions of ConfigMaps that were acknowledged as created or changed.
+    /// The acknowledged versions of created or changed ConfigMaps.
     versions: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl Writers {
     pub(crate) fn new(client: Client) -> Writers {
-        // Which objects are written differs from run to run; nothing depends on it.
+        // The choice of objects differs from run to run; no assertion depends on it.
         let seed = rand::random();
         println!("writers begin with the seed {seed}");
         Writers { client, seed, done: Arc::default(), versions: Arc::default() }
@@ -43,7 +43,7 @@ impl Writers {
         self.versions.lock().unwrap().clone()
     }
 
-    /// Creates everything that is followed.
+    /// Creates all objects.
     pub(crate) async fn fill(&self) {
         let named = |kind: Kind, count: usize| (0..count).map(move |number| (kind, number));
         let all: Vec<_> = Kind::ALL.into_iter().flat_map(|kind| named(kind, count(kind))).collect();
@@ -60,7 +60,7 @@ impl Writers {
         tasks.join_all().await;
     }
 
-    /// Writes until so many writes more have been acknowledged.
+    /// Writes until so many more writes were acknowledged.
     pub(crate) async fn write(&self, more: usize) {
         let until = self.done() + more;
         let mut tasks = JoinSet::new();
@@ -78,7 +78,7 @@ impl Writers {
 
     async fn one(&self, random: &mut StdRng) {
         let kind = [Kind::ConfigMap, Kind::ConfigMap, Kind::Secret, Kind::Pod][random.random_range(0..4)];
-        // A few more names than there are objects, so that new ones come too.
+        // A few more names than objects, so that some writes create.
         let number = random.random_range(0..count(kind) + count(kind) / 20);
         let value = format!("v{}", random.random::<u32>());
         let path = format!("{}/{}", kind.path(), name(number));
@@ -91,9 +91,9 @@ impl Writers {
         };
         match written {
             Ok(()) => drop(self.done.fetch_add(1, Ordering::Relaxed)),
-            // Already there, or not there: as good as written.
+            // The object exists already, or does not exist: this counts as done.
             Err(error) if error.downcast_ref().is_some_and(is_answer) => {}
-            // The server is away. Nobody knows whether this one was written.
+            // The server is unreachable. Whether the write happened is unknown.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }

@@ -1,4 +1,4 @@
-//! The rules every answer keeps.
+//! The rules that every response must keep.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What may be answered when something does not work, and why. One answer above 499 is as it should be: a version that
-/// has not happened yet is a timeout. Nothing else is anybody's fault but ours.
+/// The status codes of errors and their reasons. The only valid code above 499 is the timeout for a version that does
+/// not exist yet. Any other is a bug of the server.
 const REASONS: &[(u16, &[&str])] = &[
     (400, &["BadRequest", ""]),
     (401, &["Unauthorized"]),
@@ -64,13 +64,13 @@ pub(crate) fn check(request: &Request, answer: &Answer) -> Result<()> {
             Ok(())
         }
         200..=299 => Ok(()),
-        // A check that is not there: probes are answered with words.
+        // An unknown health check: these endpoints answer with plain text.
         404 if kind.starts_with("text/plain") && answer.body == "404 page not found\n" => Ok(()),
         _ => refusal(answer),
     }
 }
 
-/// One document, or the events of a watch.
+/// Checks that a body is one document, or the events of a watch.
 fn documents(body: &[u8]) -> Result<()> {
     for document in serde_json::Deserializer::from_slice(body).into_iter::<Value>() {
         let document = document.context("an answer that is not JSON")?;

@@ -1,17 +1,17 @@
-//! Requests nobody would send, to the server itself, without a socket in between.
+//! Malformed and unusual requests to the server in this process, without a socket.
 //!
 //! ```text
 //!   kept requests (test/fuzz/corpus) ─► mutate: path, query, headers, trees, bytes ─► Stack on memory ─► check
 //! ```
 //!
-//! Whatever comes in, the server does not panic, does not hang, does not grow, does not say it is its own fault,
-//! and answers in words clients understand. The same seed makes the same requests:
+//! Whatever the request, the server must not panic, hang, grow or answer with an internal error, and its response must
+//! be one that clients understand. The same seed generates the same requests:
 //!
 //! ```text
 //!   HOLON_FUZZ_ITERATIONS=1000000 HOLON_FUZZ_SEED=7 cargo test -p scenarios --test fuzz -- --nocapture
 //! ```
 //!
-//! A request that breaks a rule is printed and written to a file; kept in the corpus, it is tried in every run.
+//! A request that breaks a rule is printed and written to a file. In the corpus it is tried in every run.
 
 mod answer;
 mod mutate;
@@ -34,10 +34,10 @@ use watchdog::Watchdog;
 
 /// About half a minute in a debug build.
 const ITERATIONS: u64 = 20_000;
-/// A server's store is thrown away after so many requests, so that a run does not become one about long lists.
+/// The server and its store are replaced after so many requests, so that lists stay short.
 const REQUESTS_PER_SERVER: u64 = 400;
-/// How much more memory the process may have after a run, or at its worst moment, than after its first server.
-/// The largest body is 3 MiB and becomes a tree of some tens of them; documents made once are a few more.
+/// How much memory the process may have after a run, or at its peak, beyond that after its first server. The largest
+/// body is 3 MiB and its tree some tens of MiB; cached documents are a few more.
 const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 fn corpus_dir() -> PathBuf {
@@ -49,7 +49,7 @@ fn number(variable: &str, otherwise: impl FnOnce() -> u64) -> u64 {
     set.map_or_else(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Tries one request, and keeps it where somebody finds it if a rule is broken.
+/// Tries one request. If it breaks a rule, writes it to a file.
 async fn check(server: &Server, watchdog: &Watchdog, request: &Request) -> Result<u16> {
     watchdog.begin(request);
     let checked = server.try_out(request).await;
@@ -116,7 +116,7 @@ fn mutated_requests_keep_the_rules() -> Result<()> {
     })
 }
 
-/// The limits themselves, which a mutation meets only by chance.
+/// Requests at the limits, which mutations reach only by chance.
 #[test]
 fn limits_are_told_as_limits() -> Result<()> {
     let watchdog = Watchdog::start();

@@ -1,4 +1,4 @@
-//! From a kept request to one nobody would send: a few small changes, each to one part of it.
+//! Mutates a request of the corpus: a few small changes, each to one part of it.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -7,7 +7,7 @@ use rand::{Rng, RngExt};
 use crate::request::Request;
 use crate::{trees, words};
 
-/// Numbers at the edges of what protobuf writes as one.
+/// Edge cases of protobuf varints.
 const VARINTS: &[&[u8]] = &[
     &[0],
     &[0x7f],
@@ -16,12 +16,12 @@ const VARINTS: &[&[u8]] = &[
     &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
 ];
-/// A request stays small: what is large is tried where limits are.
+/// The limit for a mutated body. Large bodies are tried at the limits instead.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) fn mutated(kept: &Request, corpus: &[Request], random: &mut StdRng) -> Request {
     let mut request = kept.clone();
-    // Mostly one change: two often hide each other.
+    // Mostly one change, because two often hide each other.
     let changes = 1 + (0..3).take_while(|_| random.random_bool(0.4)).count();
     for _ in 0..changes {
         match random.random_range(0..20) {
@@ -63,7 +63,7 @@ fn path(request: &mut Request, random: &mut StdRng) {
     request.path = format!("/{}", segments.join("/"));
 }
 
-/// The same text with one of its characters written as a number.
+/// Returns the text with one of its characters percent-encoded.
 fn encoded(text: &str, random: &mut StdRng) -> String {
     let at = random.random_range(0..text.chars().count().max(1));
     let written =
@@ -99,7 +99,7 @@ fn headers(request: &mut Request, random: &mut StdRng) {
         _ => pick(values, random).as_bytes().to_vec(),
     };
     match random.random_bool(0.2) {
-        // Twice, which is for the server to make sense of.
+        // The header appears twice, which the server must handle.
         true => request.headers.push((name.to_owned(), value)),
         false => request.set_header(name, value),
     }
@@ -112,7 +112,7 @@ fn tree(request: &mut Request, random: &mut StdRng) {
     }
 }
 
-/// The same object in protobuf, if it has such a form.
+/// Encodes the object as protobuf, if it has such a form.
 fn in_protobuf(request: &mut Request) {
     let encoded = serde_json::from_slice(&request.body)
         .ok()
@@ -151,7 +151,7 @@ fn bytes(body: &mut Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// The beginning of this body and the end of another.
+/// Joins the beginning of this body and the end of another.
 fn splice(request: &mut Request, corpus: &[Request], random: &mut StdRng) {
     let other = &corpus[random.random_range(0..corpus.len())].body;
     let (at, from) = (random.random_range(0..=request.body.len()), random.random_range(0..=other.len()));

@@ -1,4 +1,4 @@
-//! A request as the mutations see it, and as it is kept in a file.
+//! A request as the mutations change it, and its form in a file.
 //!
 //! ```text
 //!   POST /api/v1/namespaces/default/configmaps?dryRun=All
@@ -19,7 +19,7 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// As it is on the wire, still encoded.
+    /// The path as on the wire, still percent-encoded.
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
@@ -80,7 +80,8 @@ impl Request {
         self.headers.push((name.to_owned(), value.into()));
     }
 
-    /// As the server gets it. None if it is no HTTP at all: such a thing never comes this far.
+    /// Returns the request for the server. `None` if it is not valid HTTP, which hyper would reject before it reaches
+    /// the server.
     pub(crate) fn http(&self) -> Option<http::Request<Full<Bytes>>> {
         let mut builder = http::Request::builder().method(self.method.as_bytes()).uri(self.target());
         for (name, value) in &self.headers {
@@ -106,7 +107,7 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Every kept request with the name of its file, in the order of the names.
+/// Reads all requests of the corpus with the names of their files, in the order of the names.
 pub(crate) fn read_all(dir: &Path) -> Result<Vec<(String, Request)>> {
     let entries = std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -122,14 +123,14 @@ pub(crate) fn read_all(dir: &Path) -> Result<Vec<(String, Request)>> {
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// Bodies just beyond what is taken, and what the answer is.
+/// Returns requests with bodies just beyond a limit, and the expected status code.
 pub(crate) fn at_the_limits() -> Vec<(&'static str, Request, u16)> {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    // Where anything may stand, and where nothing is known to stand.
+    // A deep tree in a field that allows anything, and one in an unknown field.
     let anything =
         format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"x":{deep}}}}}]}}}}"#);
     let unknown = format!(r#"{{"metadata":{{"name":"a"}},"x":{deep}}}"#);
-    // Each line refers to the one before it ten times over: a kilobyte that means gigabytes.
+    // Each line refers ten times to the one before it: a kilobyte that expands to gigabytes.
     let laughs = (1..30).fold("a0: &a0 [x]\n".to_owned(), |text, level| {
         let before = vec![format!("*a{}", level - 1); 10].join(",");
         format!("{text}a{level}: &a{level} [{before}]\n")
@@ -144,7 +145,7 @@ pub(crate) fn at_the_limits() -> Vec<(&'static str, Request, u16)> {
         ("a large deletion", Request::new("DELETE", &format!("{MAPS}/kept"), JSON, format!("{large}x")), 413),
         ("a deep body", post(JSON, deep), 400),
         ("a deep field", post(JSON, anything.clone()), 400),
-        // Skipped without going into it, and left out.
+        // The parser skips the unknown field without recursion, and drops it.
         ("a deep field nobody knows", post(JSON, unknown.clone()), 400),
         ("a deep field in YAML", post(YAML, anything.clone()), 400),
         ("a deep field nobody knows in YAML", post(YAML, unknown.clone()), 400),

@@ -21,10 +21,10 @@ use storage::memory::Memory;
 use crate::answer::{self, Answer};
 use crate::request::{MAPS, Request};
 
-/// Of a watch that goes on and on, so much is looked at.
+/// How much of an endless watch is read.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// What the corpus refers to is there.
+/// The objects that the corpus refers to.
 const THERE: &[(&str, &str)] = &[
     ("/apis/holon.dev/v1alpha1/logicalclusters", r#"{"metadata":{"name":"team"}}"#),
     ("/api/v1/namespaces", r#"{"metadata":{"name":"shop"}}"#),
@@ -41,7 +41,7 @@ const THERE: &[(&str, &str)] = &[
 
 pub(crate) struct Server {
     stack: Stack,
-    /// Watches end when their group does.
+    /// Watches end with their group.
     _tasks: Tasks,
 }
 
@@ -62,7 +62,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Sends a request and checks the answer by the rules. Returns its code; 0 for what is no HTTP.
+    /// Sends a request and checks the response. Returns the status code, or 0 if the request is not valid HTTP.
     pub(crate) async fn try_out(&self, request: &Request) -> Result<u16> {
         match self.answer(request).await? {
             Some(answer) => {
@@ -79,7 +79,7 @@ impl Server {
         let answering = async {
             let (head, mut body) = self.stack.respond(administrator, sent).await.into_parts();
             let mut bytes = BytesMut::new();
-            // A watch that has nothing more to say for now is a watch that works; nobody waits for its end.
+            // A watch without pending events is fine; the test does not wait for its end.
             while let Some(Some(frame)) = body.frame().now_or_never()
                 && bytes.len() < ANSWER_BYTES_MAX
             {
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Everything can still be listed, in every form.
+    /// Checks that everything can still be listed, in every form.
     pub(crate) async fn still_works(&self) -> Result<()> {
         for path in ["/api/v1/configmaps", "/api/v1/pods", "/apis/apps/v1/deployments", "/api/v1/namespaces"]
         {
@@ -114,11 +114,11 @@ impl Server {
     }
 }
 
-/// What this process has in memory, in bytes.
+/// The resident memory of this process, in bytes.
 #[derive(Debug)]
 pub(crate) struct Resident {
     pub(crate) now: u64,
-    /// At its worst moment.
+    /// The peak.
     pub(crate) most: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Changes to JSON that know it is a tree.
+//! Mutations of JSON that respect its tree structure.
 //!
-//! A tree cannot hold everything its text can: numbers beyond all types, a name twice, half a surrogate. So what
-//! is put in is first a word that stands for it, and becomes itself in the text.
+//! A parsed tree cannot represent everything its text can: numbers out of range, duplicate keys, half a surrogate pair.
+//! So a mutation inserts a placeholder, which is replaced in the serialized text.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -12,7 +12,7 @@ use crate::words;
 
 const STANDS_FOR: &str = "@@here@@";
 
-/// The body with one change somewhere in its tree. None if it is no JSON.
+/// Returns the body with one change somewhere in its tree. `None` if it is not JSON.
 pub(crate) fn mutated(body: &[u8], random: &mut StdRng) -> Option<Vec<u8>> {
     let mut tree: Value = serde_json::from_slice(body).ok()?;
     let nodes = count(&tree);
@@ -30,7 +30,7 @@ fn count(tree: &Value) -> usize {
     }
 }
 
-/// The node that is `at` nodes away, in the order of the text.
+/// Returns the node after `at` others, in the order of the text.
 fn node<'a>(tree: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
     if *at == 0 {
         return Some(tree);
@@ -43,7 +43,7 @@ fn node<'a>(tree: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
     }
 }
 
-/// Changes a node, and says what the word in it stands for.
+/// Changes a node, and returns the text for the placeholder in it.
 fn change(node: &mut Value, random: &mut StdRng) -> String {
     let here = || Value::from(STANDS_FOR);
     match random.random_range(0..8) {

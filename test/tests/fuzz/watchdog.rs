@@ -1,12 +1,12 @@
-//! Notices when a request takes longer than anything may. The server runs on the thread of the test, which cannot
-//! look at a clock while it hangs; another thread can.
+//! Aborts the test when a request takes too long. The server runs on the thread of the test, which cannot check a clock
+//! while it hangs; another thread can.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::request::Request;
 
-/// Far beyond what the slowest machine needs; this is no measurement.
+/// Far more than the slowest machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Current = Mutex<Option<(Instant, Request)>>;
@@ -30,14 +30,14 @@ impl Watchdog {
     }
 }
 
-/// Ends with the watchdog, or with the process.
+/// Runs until the watchdog or the process ends.
 fn watch(watched: &Weak<Current>) {
     while let Some(current) = watched.upgrade() {
         if let Some((since, request)) = &*current.lock().unwrap_or_else(PoisonError::into_inner)
             && since.elapsed() > PATIENCE
         {
             eprintln!("no answer within {PATIENCE:?} to\n{request:?}");
-            // The thread that hangs cannot be told; a test that hangs tells nobody.
+            // A thread that hangs cannot be interrupted, so the process ends.
             std::process::exit(1);
         }
         drop(current);

@@ -1,6 +1,6 @@
-//! Words that have broken servers before.
+//! Strings that have broken servers before.
 
-/// For segments of paths.
+/// Segments of paths.
 pub(crate) const SEGMENTS: &[&str] = &[
     "",
     ".",
@@ -79,7 +79,7 @@ pub(crate) const SEGMENTS: &[&str] = &[
 pub(crate) const METHODS: &[&str] =
     &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "LIST", "X"];
 
-/// Names of query parameters that mean something.
+/// Names of known query parameters.
 pub(crate) const PARAMETERS: &[&str] = &[
     "watch",
     "resourceVersion",
@@ -105,7 +105,7 @@ pub(crate) const PARAMETERS: &[&str] = &[
     "x",
 ];
 
-/// For values of queries, as they are on the wire.
+/// Values of query parameters, as on the wire.
 pub(crate) const VALUES: &[&str] = &[
     "",
     "0",
@@ -162,7 +162,7 @@ pub(crate) const VALUES: &[&str] = &[
     "=",
 ];
 
-/// Headers and values for them.
+/// Headers and their values.
 pub(crate) const HEADERS: &[(&str, &[&str])] = &[
     (
         "accept",
@@ -220,7 +220,7 @@ pub(crate) const HEADERS: &[(&str, &[&str])] = &[
     ("user-agent", &["kubectl/v1.36.4", ""]),
 ];
 
-/// JSON that a tree cannot hold, or that is a value where another is expected. As it is written.
+/// JSON values that a tree cannot represent, or that have the wrong type. Inserted literally.
 pub(crate) const LITERALS: &[&str] = &[
     "null",
     "true",
@@ -278,7 +278,7 @@ pub(crate) const LITERALS: &[&str] = &[
     "[{\"op\":\"replace\",\"path\":\"/metadata/name\",\"value\":\"x\"}]",
 ];
 
-/// Names of fields that mean something, to appear where they do not belong.
+/// Names of known fields, to be inserted in wrong places.
 pub(crate) const FIELDS: &[&str] = &[
     "metadata",
     "name",
@@ -318,7 +318,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "~1",
 ];
 
-/// Pieces of YAML that mean more than they say.
+/// Pieces of YAML with special meaning.
 pub(crate) const YAML: &[&str] = &[
     "&a ",
     "*a",

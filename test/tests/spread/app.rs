@@ -1,4 +1,4 @@
-//! What users apply, and where it is.
+//! The objects that users apply in these tests, and where they are.
 
 use anyhow::Result;
 use scenarios::fleet::Fleet;
@@ -10,7 +10,7 @@ pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments"
 pub(crate) const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 pub(crate) const WEB_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
 
-/// A path of the namespace `shop`, as it is called on physical clusters.
+/// Returns a path in the namespace `shop` with the name that it has on physical clusters.
 pub(crate) fn there(path: &str) -> String {
     path.replace("/namespaces/shop", &format!("/namespaces/{}", Fleet::below("shop")))
 }
@@ -19,7 +19,7 @@ pub(crate) fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-/// A namespace whose annotation says where things run.
+/// Returns a namespace with a placement annotation.
 pub(crate) fn placed_namespace(name: &str, placement: &str) -> Value {
     let mut namespace = namespace(name);
     namespace["metadata"]["annotations"]["holon.dev/placement"] = placement.into();
@@ -42,13 +42,13 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// How many a physical cluster is asked for of the Deployment `web`; none if it is not there.
+/// Returns how many replicas of the Deployment `web` the mailbox of a physical cluster asks for; `None` if it has none.
 pub(crate) async fn asked(fleet: &Fleet, member: &str) -> Result<Option<u64>> {
     let copy = fleet.member(member).mailbox.get(&there(WEB)).await?;
     Ok(copy.map(|copy| copy["spec"]["replicas"].as_u64().unwrap_or_default()))
 }
 
-/// The same of all, in the order of their names.
+/// Returns the same for all physical clusters, in the order of their names.
 pub(crate) async fn shares(fleet: &Fleet) -> Result<Vec<Option<u64>>> {
     let mut shares = Vec::new();
     for (name, _) in fleet.members() {
@@ -57,7 +57,7 @@ pub(crate) async fn shares(fleet: &Fleet) -> Result<Vec<Option<u64>>> {
     Ok(shares)
 }
 
-/// The targets of a record, as words, in the order of their names.
+/// Returns the targets of a Distribution as text, in the order of their names.
 pub(crate) fn targets(record: &Value) -> Vec<String> {
     let targets = record["spec"]["targets"].as_array().into_iter().flatten();
     let word = |target: &Value| {

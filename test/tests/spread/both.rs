@@ -1,4 +1,4 @@
-//! Kinds on two targets that no other story is about: what is where, and what whoever waits for them is told.
+//! Kinds on two targets that no other story covers: where they run, and what tools that wait for them see.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn of(version: &str, kind: &str, name: &str, spec: Value) -> Value {
     json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
 
-/// Six pieces of work with a number each, in a container with these variables.
+/// Returns an indexed Job with six indexes and these environment variables.
 fn numbered(name: &str, env: Value) -> Value {
     let container = json!({ "name": "main", "image": "busybox", "env": env });
     let template = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
@@ -38,7 +38,8 @@ fn sum(below: &[Option<Value>], pointer: &str) -> u64 {
     below.iter().flatten().filter_map(|copy| copy.pointer(pointer)?.as_u64()).sum()
 }
 
-/// A numbered Job whose pods add where theirs begin has each number once; one whose pods do not cannot be in two places.
+/// Checks a divided indexed Job: its pods add an offset, so each index runs once. A Job whose pods cannot do that is
+/// not divided.
 fn begins_at_0_and_3(below: &[Option<Value>]) -> bool {
     let start = |copy: &Value| copy.pointer("/spec/template/spec/containers/0/env/0/value").cloned();
     let mut starts: Vec<Value> = below.iter().flatten().filter_map(start).collect();
@@ -48,7 +49,7 @@ fn begins_at_0_and_3(below: &[Option<Value>]) -> bool {
 
 type Row = (&'static str, Value, fn(&[Option<Value>]) -> bool, fn(&Value) -> bool);
 
-/// Where each is, and what its user is told.
+/// Each kind with a check of where it runs, and a check of the user's status.
 fn rows() -> Vec<Row> {
     let selects = json!({ "matchLabels": { "app": "web" } });
     let begins = json!([{ "name": "HOLON_INDEX_START", "value": "0" }]);
@@ -104,7 +105,7 @@ fn rows() -> Vec<Row> {
 async fn each_kind_is_where_it_should_be() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
-    // Some of them are divided once, over what there is then.
+    // Some kinds are divided only once, over the targets at that time, so all targets must be known first.
     fleet.root.make(DEPLOYMENTS, deployment("first", 2)).await?;
     fleet.root.until_available(&format!("{DEPLOYMENTS}/first"), 2).await?;
     for (_, member) in fleet.members() {
@@ -126,7 +127,7 @@ async fn each_kind_is_where_it_should_be() -> Result<()> {
     Ok(())
 }
 
-/// Slow enough that there is something to be told in between.
+/// Slow enough for intermediate states to be visible.
 const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
@@ -138,7 +139,8 @@ fn image(object: &Value) -> &Value {
     &object["spec"]["template"]["spec"]["containers"][0]["image"]
 }
 
-/// Whether every copy runs what the user wants now, as many as it is to have, and says so of what it was last sent.
+/// Returns whether every mailbox object has the current template, all its replicas, and a status of its current
+/// generation.
 fn is_done(moment: &Moment, updated: &str, wanted: &str) -> bool {
     moment.copies.len() == 2
         && moment.copies.values().all(|copy| {
@@ -149,7 +151,7 @@ fn is_done(moment: &Moment, updated: &str, wanted: &str) -> bool {
         })
 }
 
-/// Made and updated; of both somebody is told in the end that it is done, and never before it is.
+/// Creates and updates an object. Tools must see both as finished in the end, and never before they are.
 async fn told(kind: Kind, spec: Value, updated: &str, wanted: &str) -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
@@ -174,7 +176,7 @@ async fn told(kind: Kind, spec: Value, updated: &str, wanted: &str) -> Result<()
     let moments = history.moments("shop", "web");
     for (at, moment) in moments.iter().enumerate() {
         let is_told = !moment.whole.is_null() && verdict(&moment.whole) == Verdict::Current;
-        // A target that was heard of later has nothing yet when the first is done with all of it.
+        // A target that the splitter learned of later has no replicas yet when the first is done with all of them.
         let told: Vec<String> = moments[at.saturating_sub(8)..=at].iter().map(Moment::told).collect();
         let is_only = moment.copies.len() == 1;
         assert!(

@@ -1,4 +1,4 @@
-//! Logical clusters that are physical clusters of others, and what would come back to where it began.
+//! Logical clusters that are physical clusters of others, and joins that would form a cycle.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::app::*;
 
-/// Long enough for a circle to have gone around many times: once takes milliseconds.
+/// Long enough for objects to travel around a cycle many times: once takes milliseconds.
 const A_WHILE: Duration = Duration::from_secs(3);
 
 async fn namespaces(eyes: &Eyes) -> Result<usize> {
@@ -21,8 +21,8 @@ async fn ready(eyes: &Eyes, name: &str) -> Result<Value> {
     Ok(condition(&object, "Ready").clone())
 }
 
-/// A logical cluster was joined to one it is below. What was placed there was placed there again, in a namespace of another
-/// name, and so on: 24,000 entries in 80 seconds.
+/// A logical cluster was joined to one of its ancestors. Placed objects were placed there again, in a namespace of
+/// another name, and so on: 24,000 entries in 80 seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_closes_a_circle_is_refused() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -45,7 +45,7 @@ async fn a_join_that_closes_a_circle_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// One that cannot be reached again that way may be joined, and a later join that would close the circle may not.
+/// A join that forms no cycle is allowed; a later join that would close the cycle is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_later_join_is_the_one_that_is_refused() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -53,7 +53,7 @@ async fn the_later_join_is_the_one_that_is_refused() -> Result<()> {
     fleet.join_logical("root:one", "there", "root:two").await?;
     one.until(&format!("{PHYSICAL_CLUSTERS}/there"), |found| condition(found, "Ready")["status"] == "True")
         .await?;
-    // Creation times have whole seconds.
+    // Creation timestamps have whole seconds.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     fleet.join_logical("root:two", "back", "root:one").await?;
     let is_told = |found: &Value| condition(found, "Ready")["reason"] == "Circular";
@@ -63,12 +63,13 @@ async fn the_later_join_is_the_one_that_is_refused() -> Result<()> {
     one.make(DEPLOYMENTS, deployment("web", 1)).await?;
     one.until(WEB_RECORD, |record| targets(record) == ["there Steady 1"]).await?;
     tokio::time::sleep(A_WHILE).await;
-    // Four that every logical cluster has, and the one that was sent there.
+    // The four namespaces of every logical cluster, and the one that was placed there.
     assert_eq!(namespaces(&two).await?, 4 + 1);
     Ok(())
 }
 
-/// The same through another Holon, which nobody here knows to lead back: what came through a mailbox is not sent there again.
+/// A cycle through another Holon cannot be detected here; instead, objects that came through a mailbox are not placed
+/// there again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_through_a_mailbox_is_not_sent_there_again() -> Result<()> {
     let (mut here, mut elsewhere) = (Fleet::alone().await?, Fleet::alone().await?);
@@ -79,7 +80,7 @@ async fn what_came_through_a_mailbox_is_not_sent_there_again() -> Result<()> {
     ours.make(NAMESPACES, placed_namespace("shop", "there")).await?;
     ours.make(DEPLOYMENTS, deployment("web", 1)).await?;
     tokio::time::sleep(A_WHILE).await;
-    // What the user made, and what came back once.
+    // The user's namespace, and the one that came back once.
     let found = namespaces(&ours).await?;
     assert!(found <= before + 2, "{found} namespaces, of which {before} were there before");
     let records = ours.list("/apis/holon.dev/v1alpha1/distributions").await?;

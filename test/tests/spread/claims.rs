@@ -1,4 +1,4 @@
-//! Claims hold data. Data is in one place, and goes when somebody deletes it.
+//! Claims hold data: the data is in one place, and is deleted only when a user deletes the claim.
 
 use anyhow::Result;
 use scenarios::eyes::condition;
@@ -35,8 +35,8 @@ fn place_of(record: &Value) -> String {
     record["spec"]["targets"][0]["cluster"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A claim went wherever it was needed and nowhere else. So with the last Deployment that mounted it, to be applied again a
-/// minute later, its data was deleted.
+/// A claim was a dependency like others, only where a workload needed it. So when the last Deployment that mounted it
+/// was deleted, to be applied again a minute later, its data was deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_outlives_who_mounts_it() -> Result<()> {
     let fleet = with_claim(&["a", "b"], "ReadWriteOnce").await?;
@@ -51,7 +51,7 @@ async fn a_claim_outlives_who_mounts_it() -> Result<()> {
     below.until_there(&there(SETTINGS)).await?;
     fleet.root.delete(WEB).await?;
     below.until_gone(&there(WEB)).await?;
-    // What holds nothing goes along with it.
+    // A dependency without data is deleted with the workload.
     below.until_gone(&there(SETTINGS)).await?;
     let claim = fleet.root.until_there(DATA).await?;
     assert_eq!(claim["status"]["phase"], "Bound");
@@ -61,15 +61,15 @@ async fn a_claim_outlives_who_mounts_it() -> Result<()> {
     let after = below.until_there(&there(DATA)).await?;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["metadata"]["deletionTimestamp"], Value::Null);
-    // Who deletes it means it.
+    // A claim that its user deletes is deleted.
     fleet.root.delete(WEB).await?;
     fleet.root.delete(DATA).await?;
     below.until_gone(&there(DATA)).await?;
     below.until_gone(&there(SHOP)).await
 }
 
-/// Each of several that mounted one claim was placed by itself, and all but those that came to where the claim was waited
-/// for ever.
+/// Each of several workloads that mounted one claim was placed separately, and the pods of those that were not on the
+/// claim's cluster stayed Pending.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
     let fleet = with_claim(&["a", "b", "c"], "ReadWriteMany").await?;
@@ -84,7 +84,7 @@ async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
     }
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
     fleet.member(&places[0]).below.until_there(&there(DATA)).await?;
-    // Elsewhere they would wait for ever, so they are not sent there, and whoever asks is told why.
+    // On another cluster they would stay Pending, so they are held, and the Distribution says why.
     let elsewhere = if places[0] == "a" { "b" } else { "a" };
     fleet.root.place(SHOP, elsewhere).await?;
     let record = WEB_RECORD.replace("web", &names[0]);
@@ -96,7 +96,7 @@ async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Nothing runs on a physical cluster any more, so it may leave; but it has data that somebody left there on purpose.
+/// No workload runs on a physical cluster any more, but it has data that a user kept, so it must not leave.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_physical_cluster_with_data_does_not_leave() -> Result<()> {
     let fleet = with_claim(&["a"], "ReadWriteOnce").await?;
@@ -115,7 +115,7 @@ async fn a_physical_cluster_with_data_does_not_leave() -> Result<()> {
     fleet.root.until(&path, |found| !waits(found)).await.map(drop)
 }
 
-/// The claims that a StatefulSet made outlive it. They did not keep their physical cluster from leaving, and `holon leave`
+/// The claims of a StatefulSet outlive it. They did not keep their physical cluster from leaving, and `holon leave`
 /// deleted them with their data.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_physical_cluster_with_the_data_of_a_stateful_set_does_not_leave() -> Result<()> {

@@ -1,4 +1,4 @@
-//! Kinds nobody told us about.
+//! Custom kinds.
 
 use anyhow::Result;
 use controller::kind::Kind;
@@ -17,7 +17,7 @@ const ONE: &str = "/apis/example.com/v1/namespaces/shop/widgets/one";
 const ONE_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/widget.example.com-one";
 const RULES: &str = "/apis/holon.dev/v1alpha1/statusrules";
 
-/// What users and physical clusters know of widgets. Users know a little more.
+/// Returns the definition of widgets for users or for physical clusters. Users have more required fields.
 fn definition(required: &[&str]) -> Value {
     let spec = json!({ "type": "object", "required": required, "properties": {
         "size": { "type": "integer" }, "color": { "type": "string" },
@@ -41,7 +41,7 @@ fn definition(required: &[&str]) -> Value {
     })
 }
 
-/// Two physical clusters that serve widgets.
+/// Returns a fleet with two physical clusters that serve widgets.
 async fn fleet() -> Result<Fleet> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
@@ -64,7 +64,7 @@ fn widget() -> Value {
     json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": "one" }, "spec": { "size": 3 } })
 }
 
-/// What the operator of a physical cluster says about the widget.
+/// Writes the status of the widget on a physical cluster, as its operator would.
 async fn report(fleet: &Fleet, member: &str, ready: u64, phase: &str, is_well: bool) -> Result<Value> {
     let below = &fleet.member(member).below;
     let generation = below.until_there(&there(ONE)).await?["metadata"]["generation"].clone();
@@ -90,11 +90,11 @@ async fn a_kind_nobody_told_us_about_is_exact_on_one_and_merged_on_two() -> Resu
     let ready = condition(&one, "Ready");
     assert_eq!(ready["status"], "False", "one is not well");
     assert!(ready["message"].as_str().is_some_and(|message| message.contains('b')), "{ready:#}");
-    // What they do not agree on is nowhere but in the record.
+    // Fields in which the clusters disagree are only in the Distribution.
     report(&fleet, "b", 3, "Down", false).await?;
     let has_it = |record: &Value| record["status"]["disagreements"].to_string().contains("/status/phase");
     fleet.root.until(ONE_RECORD, has_it).await?;
-    // What the mailbox knows of it stays there.
+    // The mailbox has a definition of its own, which is not placed on the physical cluster.
     for (_, member) in fleet.members() {
         let definition = member.mailbox.until_there(&format!("{DEFINITIONS}/widgets.example.com")).await?;
         assert_eq!(definition["metadata"]["labels"]["holon.dev/placed"], Value::Null);
@@ -108,7 +108,7 @@ async fn a_kind_nobody_told_us_about_is_exact_on_one_and_merged_on_two() -> Resu
     fleet.root.until_gone(ONE_RECORD).await
 }
 
-/// What can be scaled can be divided, if whoever made it says so. Nobody here knows what a widget is.
+/// A custom kind with a scale subresource can be divided, if its user requests that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
     let fleet = fleet().await?;
@@ -125,7 +125,7 @@ async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
             for (name, member) in fleet.members() {
                 let copy = member.below.get(&there(ONE)).await?.unwrap_or_default();
                 let size = copy["spec"]["size"].as_u64().unwrap_or_default();
-                // Whatever is asked for is there, says its operator.
+                // The operator reports that all replicas are ready.
                 report(&fleet, name, size, "Up", true).await?;
                 sizes.push(size);
             }
@@ -143,7 +143,8 @@ async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
     Ok(())
 }
 
-/// Where a status is exact there is nothing to be merged. A mistaken rule held it up all the same.
+/// The status of an object on a single target is copied, not aggregated. A rule with an error prevented that all the
+/// same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_rule_does_not_hold_up_what_is_exact() -> Result<()> {
     let fleet = fleet().await?;
@@ -199,7 +200,7 @@ async fn a_rule_changes_a_summary_while_everything_runs_and_a_wrong_one_changes_
     let is_said = |record: &Value| condition(record, "Summarized")["status"] == "False";
     fleet.root.until(ONE_RECORD, is_said).await?;
     assert!(history.entries().iter().all(|entry| entry.is_old), "nothing is written");
-    // Right again: what happened meanwhile is there.
+    // With a correct rule again, the changes made meanwhile are in the status.
     report(&fleet, "b", 7, "Up", true).await?;
     fleet.root.apply(&rule_path, rule("max(targets.map(t, t.status.ready))")).await?;
     fleet.root.until(ONE, |one| one["status"]["ready"] == 7).await?;
@@ -207,7 +208,8 @@ async fn a_rule_changes_a_summary_while_everything_runs_and_a_wrong_one_changes_
     fleet.root.until(ONE_RECORD, is_quiet).await.map(drop)
 }
 
-/// Whoever runs no physical cluster that serves it is told so, if they say where it is to be; otherwise it is their own business.
+/// A kind that no physical cluster serves stays in the logical cluster. If its user set a placement, the object reports
+/// that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_no_cluster_serves_stays_at_home() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;
@@ -226,8 +228,8 @@ async fn a_kind_no_cluster_serves_stays_at_home() -> Result<()> {
     Ok(())
 }
 
-/// A kind that was defined and never placed was followed for ever, in vain: as long as it was not known whether there was
-/// anything of it, nothing that was not needed any more was taken away, in any logical cluster.
+/// The splitter watched a kind forever that was defined and never placed. While it was unknown whether objects of it
+/// exist, obsolete objects were not removed, in any logical cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -243,7 +245,8 @@ async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
     fleet.root.delete(&definition_of).await?;
     fleet.root.until_gone(&definition_of).await?;
     fleet.root.until_gone(ONE_RECORD).await?;
-    // A record that came too late stayed: of a kind that nobody serves nobody can say that the owner is gone.
+    // A Distribution that was written too late stayed: the garbage collector cannot tell that the owner of an unserved
+    // kind is missing.
     for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
         record["metadata"].as_object_mut().unwrap().remove(field);
     }
@@ -254,15 +257,15 @@ async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
     fleet.root.until_available(WEB, 1).await?;
     fleet.root.delete(WEB).await?;
     fleet.member("a").below.until_gone(&there(SHOP)).await?;
-    // And when it comes again, it is seen again.
+    // When the kind is defined again, it is watched again.
     fleet.root.make(DEFINITIONS, definition(&[])).await?;
     fleet.root.until(WIDGETS, |found| !found.is_null()).await?;
     fleet.root.make(WIDGETS, one).await?;
     fleet.root.until(ONE_RECORD, pending).await.map(drop)
 }
 
-/// A kind was followed in the version its definition had when it was first seen. Of what was served in another since, nothing
-/// was placed until the next start.
+/// A kind was watched in the version that its definition had when it was first seen. After an upgrade to another
+/// version, its objects were not placed until the next start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_is_upgraded_is_followed_in_its_new_version() -> Result<()> {
     let both = |stored: &str, old_is_served: bool| {

@@ -1,4 +1,4 @@
-//! Nobody says where anything runs.
+//! Workloads without a placement.
 
 use anyhow::Result;
 use scenarios::eyes::{condition, until};
@@ -17,14 +17,14 @@ async fn a_plain_deployment_runs_whole_in_one_place_and_leaves_nothing_behind() 
     let shares = shares(&fleet).await?;
     assert!(shares == [Some(3), None] || shares == [None, Some(3)], "{shares:?}");
     let chosen = if shares[0].is_some() { "east" } else { "west" };
-    // What is below and what the user sees are the same, byte by byte, but for the generation it is about.
+    // The downstream status and the user's status are identical, except for the generation.
     let copy = fleet.member(chosen).below.until_there(&there(WEB)).await?;
     let without_generation = |mut status: serde_json::Value| {
         status["observedGeneration"] = json!(0);
         status
     };
     assert_eq!(without_generation(web["status"].clone()), without_generation(copy["status"].clone()));
-    // A second one of the namespace goes beside it.
+    // A second workload of the namespace is placed on the same cluster.
     fleet.root.make(DEPLOYMENTS, deployment("api", 1)).await?;
     fleet.member(chosen).below.until_available(&there(&format!("{DEPLOYMENTS}/api")), 1).await?;
     let shop = fleet
@@ -41,7 +41,7 @@ async fn a_plain_deployment_runs_whole_in_one_place_and_leaves_nothing_behind() 
     member.below.until_gone(&namespace).await
 }
 
-/// Without any physical cluster a logical cluster is an API and no more: whoever uses it as such finds nothing of ours in it.
+/// Without physical clusters a logical cluster is only an API: the splitter writes nothing into it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_applied_before_there_was_any_physical_cluster_runs_when_there_is_one() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -61,7 +61,8 @@ async fn what_was_applied_before_there_was_any_physical_cluster_runs_when_there_
     .await
 }
 
-/// A copy of a namespace had the labels it was made with. What a mesh or a policy was told about it later nobody heard below.
+/// The labels of a namespace were copied only at its creation. Later changes, for example for a mesh or a policy, never
+/// reached the physical cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_of_a_namespace_go_down_whenever_they_are_given() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;

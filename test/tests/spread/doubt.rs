@@ -1,4 +1,4 @@
-//! What is in doubt stays as it is. Each of these went wrong somewhere.
+//! In doubt, nothing changes. Each of these cases went wrong in some project.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use crate::app::*;
 use crate::numbers::keeps_to_the_total;
 
-/// A web of four replicas, two on each of two.
+/// Returns a fleet in which `web` has four replicas, two on each of two clusters.
 async fn two_and_two() -> Result<Fleet> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;
-    // The second may have been heard of only after the first had all of it.
+    // The splitter may have learned of the second cluster only after the first had all replicas.
     until("each has two", async || Ok(shares(&fleet).await? == [Some(2), Some(2)])).await?;
     fleet.root.until_available(WEB, 4).await?;
     fleet.root.until(WEB_RECORD, |record| targets(record) == ["a Steady 2", "b Steady 2"]).await?;
     Ok(fleet)
 }
 
-/// Waits until it is known that nothing new may go to a physical cluster.
+/// Waits until the verdict on a physical cluster excludes it.
 async fn until_refused(fleet: &Fleet, name: &str) -> Result<()> {
     let is_so = |record: &Value| {
         let verdicts = record["status"]["verdicts"].as_array().into_iter().flatten();
@@ -53,7 +53,7 @@ async fn a_cordoned_cluster_keeps_its_share_exactly() -> Result<()> {
     Ok(())
 }
 
-/// The same by a taint: what runs there stays, what is new goes elsewhere.
+/// The same with a taint: running replicas stay, new ones go elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taint_keeps_out_what_is_new_and_moves_nothing() -> Result<()> {
     let fleet = two_and_two().await?;
@@ -69,8 +69,8 @@ async fn a_taint_keeps_out_what_is_new_and_moves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// kcp 2041 and 2671, karmada 6098, 5406 and 7455: a decision without a result, because a selector matched nothing, a label
-/// was lost or a cache was empty, deleted what ran.
+/// kcp 2041 and 2671, karmada 6098, 5406 and 7455: a placement decision without a result, because a selector matched
+/// nothing, a label was lost or a cache was empty, deleted running workloads.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
     let fleet = two_and_two().await?;
@@ -93,10 +93,10 @@ async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
         })
         .await?;
     }
-    // All that it could be chosen by is lost, too.
+    // The label that selected it is lost too.
     fleet.change("a", json!({ "metadata": { "labels": null } })).await?;
     fleet.change("b", json!({ "spec": { "schedulable": false } })).await?;
-    // It can still be scaled where it is.
+    // It can still be scaled on its current targets.
     fleet
         .root
         .merge(
@@ -112,7 +112,7 @@ async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
     Ok(())
 }
 
-/// Of something new that nobody could read a wish for, nothing was said about any physical cluster.
+/// A new workload with an invalid placement once had no verdicts on any physical cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -135,7 +135,7 @@ async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
     fleet.root.until_available(WEB, 4).await.map(drop)
 }
 
-/// A report that is missing is not a report of nothing: the user's numbers stay, and somebody says that they are old.
+/// A missing report is not a report of zero: the user's numbers stay, and a condition says that they are old.
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
     let mut fleet = two_and_two().await?;
@@ -153,7 +153,7 @@ async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
         "{web:#}"
     );
     assert_eq!(web["status"]["availableReplicas"], 4);
-    // What is new goes to who is heard; who is not keeps what it has.
+    // New replicas go to the cluster that reports; the silent one keeps its replicas.
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 6 } })).await?;
     let web = fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 6).await?;
     assert_eq!(shares(&fleet).await?, [Some(4), Some(2)]);
@@ -164,18 +164,19 @@ async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
     Ok(())
 }
 
-/// A splitter that has just begun knows nothing. What it does not know yet is not gone, and what is right is not written again.
+/// A restarted splitter has empty caches. Objects that it has not read yet are not missing, and correct objects are not
+/// written again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_splitter_that_begins_anew_changes_nothing() -> Result<()> {
     let mut fleet = two_and_two().await?;
     fleet.root.until(WEB_RECORD, |record| record["status"]["counts"]["available"] == 2).await?;
-    // Which revision it is comes from its ReplicaSets, which are shown after it.
+    // The revision comes from the ReplicaSets, which are projected later.
     let has_revision =
         |web: &Value| web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "1";
     fleet.root.until(WEB, has_revision).await?;
     let history = History::of_deployments(&fleet).await?;
     fleet.split();
-    // Something happens that it hears of after everything else.
+    // An event that the splitter receives after all others.
     fleet.root.make(DEPLOYMENTS, deployment("later", 1)).await?;
     let later = fleet.root.until_available(&format!("{DEPLOYMENTS}/later"), 1).await?;
     history.hears(&later).await?;
@@ -184,7 +185,8 @@ async fn a_splitter_that_begins_anew_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What is deleted while nobody looks is gone when somebody does: by what was recorded, not by what is missing.
+/// An object that was deleted while the splitter was down is removed when it is back: according to the Distribution,
+/// not because it is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_deleted_while_the_splitter_was_away_goes_when_it_is_back() -> Result<()> {
     let mut fleet = two_and_two().await?;
@@ -200,7 +202,7 @@ async fn what_was_deleted_while_the_splitter_was_away_goes_when_it_is_back() -> 
     fleet.root.until_gone(WEB_RECORD).await
 }
 
-/// Deleted and created again at once, under the same name: what ran for the first is not taken for the second.
+/// An object that is deleted and created again under the same name does not inherit the pods of the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_deleted_and_made_again_is_another() -> Result<()> {
     let fleet = two_and_two().await?;
@@ -215,7 +217,7 @@ async fn one_deleted_and_made_again_is_another() -> Result<()> {
     Ok(())
 }
 
-/// Somebody deletes a copy in a mailbox: it comes back.
+/// A mailbox object that someone deletes is created again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_somebody_deleted_comes_back() -> Result<()> {
     let fleet = two_and_two().await?;
@@ -230,8 +232,8 @@ async fn a_copy_that_somebody_deleted_comes_back() -> Result<()> {
     fleet.root.until_available(WEB, 4).await.map(drop)
 }
 
-/// The copy of a namespace was taken away because nothing was in it any more, just when the next app was sent there: with the
-/// namespace went the app, which nobody had asked for. A Job that goes and comes again runs twice.
+/// The mailbox namespace was deleted because it was empty, just when the next app was sent there: the app was deleted
+/// with the namespace, which nobody had requested. A Job that is deleted and created again runs twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_is_emptied_takes_nothing_new_along() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;
@@ -245,7 +247,7 @@ async fn a_namespace_that_is_emptied_takes_nothing_new_along() -> Result<()> {
         fleet.root.until_available(&path, 1).await?;
         fleet.root.delete(&path).await?;
         mailbox.until_gone(&there(&path)).await?;
-        // Sooner or later, so that some come at the wrong moment.
+        // After varying delays, so that some objects arrive at the wrong moment.
         tokio::time::sleep(Duration::from_millis(round % 8)).await;
     }
     for round in 0..10 {

@@ -1,5 +1,5 @@
-//! Facts that tenants have forged. The server refuses to write them now (`holon/tests/tree/hostile.rs`); a store may have them
-//! from before, so the splitter does not believe them either. Here nothing refuses them.
+//! Facts that tenants have forged. The server now rejects such writes (`holon/tests/tree/hostile.rs`); a store may have
+//! them from before, so the splitter must not trust them either. In these tests the server accepts them.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::app::*;
 
-/// Long enough for a splitter that believes it to have sent something: it takes milliseconds.
+/// Long enough for a splitter that trusts them to have sent something: it takes milliseconds.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// What a physical cluster runs, by namespace.
+/// Returns the namespaces of the Deployments on a physical cluster.
 async fn namespaces_with_deployments(fleet: &Fleet, name: &str) -> Result<Vec<String>> {
     let found = fleet.member(name).below.list("/apis/apps/v1/deployments").await?;
     let namespace = |one: &Value| one["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -22,16 +22,16 @@ async fn namespaces_with_deployments(fleet: &Fleet, name: &str) -> Result<Vec<St
 
 const APP_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-app";
 
-/// Writes a target into the record of `app`, as a tenant did.
+/// Writes a target into the Distribution of `app`, as a tenant did.
 async fn forge_target(tenant: &Eyes, cluster: &str) -> Result<()> {
     tenant.until(APP_RECORD, |record| record["status"]["verdicts"].is_array()).await?;
     let targets = json!([{ "cluster": cluster, "role": "Steady", "share": 1 }]);
     tenant.merge(APP_RECORD, json!({ "spec": { "targets": targets } })).await.map(drop)
 }
 
-/// A tenant's PhysicalCluster whose status named another cluster's mailbox, with a LogicalCluster in the way of a mailbox of
-/// its own: the tenant's pod ran in an unhashed namespace of the other cluster. With the id of the root logical cluster nothing
-/// was placed any more, for anybody, until a restart.
+/// A tenant's PhysicalCluster had a status that named another cluster's mailbox, and a LogicalCluster blocked the
+/// creation of its own mailbox: the tenant's pod ran in an unhashed namespace of the other cluster. With the id of the
+/// root logical cluster, placement stopped for all tenants until a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_that_names_a_mailbox_leads_nowhere() -> Result<()> {
     let fleet = Fleet::of(&["east"]).await?;
@@ -56,7 +56,7 @@ async fn a_status_that_names_a_mailbox_leads_nowhere() -> Result<()> {
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(namespaces_with_deployments(&fleet, "east").await?, Vec::<String>::new());
 
-    // Everybody else's work is placed.
+    // Other tenants' workloads are placed.
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;
     fleet.root.until_available(WEB, 2).await?;
@@ -64,8 +64,8 @@ async fn a_status_that_names_a_mailbox_leads_nowhere() -> Result<()> {
     Ok(())
 }
 
-/// Targets that a record named were believed to be allowed. On a cluster that was dedicated to somebody else a tenant's pod ran
-/// in the owner's own namespace, beside its Secrets.
+/// The targets in a Distribution were trusted as allowed. On a cluster that was dedicated to another logical cluster, a
+/// tenant's pod ran in the owner's own namespace, beside its Secrets.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
     let fleet = Fleet::of(&["east"]).await?;
@@ -84,7 +84,7 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
         ["Held", "Pending"].contains(&&*reason) && record["status"]["verdicts"][0]["rule"] == "Dedicated"
     };
     evil.until(APP_RECORD, is_said).await?;
-    // Nothing was ever sent there, so the record does not go on naming it.
+    // Nothing was ever sent there, so the target is removed from the Distribution.
     evil.until(APP_RECORD, |record| targets(record).is_empty()).await?;
     tokio::time::sleep(A_WHILE).await;
     let below = fleet.member("east").below.list("/apis/apps/v1/deployments").await?;
@@ -94,7 +94,8 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
     Ok(())
 }
 
-/// The grant to use a cluster is revoked while something runs there: what runs is held, neither changed nor deleted.
+/// The right to use a cluster is revoked while a workload runs there: the workload is held, neither changed nor
+/// deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
     let fleet = Fleet::of(&["east"]).await?;
@@ -124,7 +125,7 @@ async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
     .await?;
     let below = fleet.member("east").below.get(&there(WEB)).await?.unwrap_or_default();
     assert_eq!(below["spec"]["template"]["spec"]["containers"][0]["image"], "web:1");
-    // Who deletes it deletes it there, too.
+    // When its user deletes it, it is deleted there too.
     fleet.root.delete(WEB).await?;
     fleet.member("east").below.until_gone(&there(WEB)).await?;
     Ok(())

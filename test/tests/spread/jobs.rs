@@ -1,4 +1,4 @@
-//! What runs to its end, and what becomes of it then.
+//! Workloads that run to completion.
 
 use anyhow::Result;
 use scenarios::eyes::condition;
@@ -15,8 +15,8 @@ fn is_complete(job: &Value) -> bool {
     condition(job, "Complete")["status"] == "True"
 }
 
-/// A Job without a number of completions, or with indexes, was sent to wherever its namespace went, and did everything once
-/// more. One with a number kept its physical cluster from leaving for ever.
+/// A Job without completions, or with indexes, was sent to every cluster to which its namespace moved, and ran again.
+/// One with completions kept its physical cluster from leaving forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_ended_does_not_begin_again() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
@@ -36,7 +36,7 @@ async fn what_has_ended_does_not_begin_again() -> Result<()> {
     let why = condition(&record, "Placed")["message"].as_str().unwrap_or_default().to_owned();
     assert!(why.contains("the object stays on east: the Job is completed"), "{why}");
     assert_eq!(fleet.member("west").mailbox.get(&there(SUMS)).await?, None);
-    // It keeps nobody from leaving, and what is known of it stays known.
+    // It does not keep the cluster from leaving, and its status stays.
     let east = format!("{PHYSICAL_CLUSTERS}/east");
     fleet.root.delete(&east).await?;
     fleet.member("east").below.until_gone(&there(SUMS)).await?;
@@ -47,8 +47,8 @@ async fn what_has_ended_does_not_begin_again() -> Result<()> {
     Ok(())
 }
 
-/// An administrator removed a physical cluster that had burned down, with `holon leave --forget`. The Job that had run there
-/// stayed recorded there for ever, because a running Job is not moved; a Job that had ended must not begin again.
+/// An administrator removed a destroyed physical cluster with `holon leave --forget`. The Job that had run there stayed
+/// recorded there forever, because a running Job is not moved; a finished Job must not run again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unfinished_job_of_a_forgotten_cluster_begins_elsewhere() -> Result<()> {
     let mut fleet = Fleet::of(&["east", "west"]).await?;
@@ -75,7 +75,8 @@ async fn an_unfinished_job_of_a_forgotten_cluster_begins_elsewhere() -> Result<(
     Ok(())
 }
 
-/// What a Job says about when it may go is not sent down, where it would be made again. Nobody did it up here either.
+/// The TTL of a Job is not sent downstream, where the Job would be created again. But nothing applied it to the user's
+/// Job either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_as_long_after_its_end_as_it_says() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
@@ -97,8 +98,8 @@ async fn a_job_goes_as_long_after_its_end_as_it_says() -> Result<()> {
     fleet.root.until(&format!("{JOBS}/kept"), is_complete).await.map(drop)
 }
 
-/// A Job was deleted and made again while what it had come to was still there: the new one was told that it was complete, and
-/// never began.
+/// A Job was deleted and created again while the status of the first still existed: the new one was reported complete,
+/// and never ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_made_again_begins_again() -> Result<()> {
     let mut fleet = Fleet::of(&["east"]).await?;

@@ -1,4 +1,4 @@
-//! Every kind in its own way: what is divided, what is copied, what runs in one place.
+//! Every kind in its own way: divided, copied, or in one place.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use standin::{Clock, Options};
 
 use crate::app::*;
 
-/// A collection of the namespace `shop`, and an object in it.
+/// Returns collections of the namespace `shop`, and an object for each.
 fn guestbook() -> Vec<(&'static str, Value)> {
     let named = |kind: &str, version: &str, name: &str| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
     let with = |mut object: Value, field: &str, value: Value| {
@@ -95,7 +95,7 @@ pub(crate) async fn guestbook_in(fleet: &Fleet) -> Result<()> {
     fleet.root.until_available(&format!("{DEPLOYMENTS}/frontend"), 5).await?;
     let sets = "/apis/apps/v1/namespaces/shop/statefulsets";
     fleet.root.until(&format!("{sets}/database"), |set| set["status"]["readyReplicas"] == 3).await?;
-    // Whatever has something to do is where the pods are; whatever nobody names stays at home.
+    // Workloads and their dependencies are on the clusters; objects that no workload names stay in the logical cluster.
     let mut ordinals = Vec::new();
     let mut minimum = 0;
     for (name, member) in fleet.members() {
@@ -161,14 +161,14 @@ pub(crate) fn ending_template() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_of_a_hundred_over_three_runs_a_hundred() -> Result<()> {
-    // As many as its workers can do: 7, 7 and 6 of 20.
+    // In proportion to the division of the parallelism: 7, 7 and 6 of 20.
     hundred_in(&Fleet::of(&["a", "b", "c"]).await?, &[35, 30]).await
 }
 
-/// Each target runs one of these numbers, and all of them a hundred.
+/// Checks that each target runs one of these numbers of completions, and all together a hundred.
 pub(crate) async fn hundred_in(fleet: &Fleet, parts: &[usize]) -> Result<()> {
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
-    // A Job is divided once, over what there is then.
+    // A Job is divided once, over the targets at that time, so all targets must be known first.
     fleet.root.make(DEPLOYMENTS, deployment("web", 3)).await?;
     let count = fleet.members().count();
     let all = |record: &Value| record["spec"]["targets"].as_array().is_some_and(|all| all.len() == count);
@@ -217,7 +217,7 @@ pub(crate) fn every_minute() -> Value {
     })
 }
 
-/// Waits until exactly one physical cluster has it.
+/// Waits until exactly one physical cluster has the object.
 pub(crate) async fn in_one_place(fleet: &Fleet, path: &str) -> Result<()> {
     until("it is in one place", async || {
         let mut places = 0;
@@ -278,7 +278,7 @@ pub(crate) async fn autoscaled_in(fleet: &Fleet) -> Result<()> {
     };
     let (least, most) = bounds().await?;
     assert_eq!((least, most), (vec![1; fleet.members().count()], 10));
-    // What it does below is not put back, and all of them together keep to the bound.
+    // Replicas set by the autoscaler downstream are not reverted, and all targets together stay within the maximum.
     for (_, member) in fleet.members() {
         let below = member.below.until_there(&there(&path)).await?;
         scale_below(member, below["spec"]["maxReplicas"].as_u64().unwrap_or_default()).await?;
@@ -300,7 +300,7 @@ pub(crate) async fn autoscaled_in(fleet: &Fleet) -> Result<()> {
 
 pub(crate) const SCALERS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
 
-/// Scales the web, up to ten.
+/// Returns an autoscaler of `web`, up to ten replicas.
 pub(crate) fn scaler() -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": { "name": "web" },
@@ -311,7 +311,7 @@ pub(crate) fn scaler() -> Value {
     })
 }
 
-/// What an autoscaler does on a physical cluster: it says how many there are, until there are as many.
+/// Sets the replicas on a physical cluster, as an autoscaler would, until the number is as wanted.
 pub(crate) async fn scale_below(member: &Member, replicas: u64) -> Result<()> {
     scale_below_at(member, &there(WEB), replicas).await
 }
@@ -330,7 +330,8 @@ pub(crate) async fn scale_below_at(member: &Member, path: &str, replicas: u64) -
     .await
 }
 
-/// One replica over two targets was one and none, and an autoscaler leaves alone what has none: the second never ran.
+/// One replica over two targets was divided into one and zero, and an autoscaler ignores a Deployment with zero
+/// replicas: the second target never ran any.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_scaled_runs_on_every_target() -> Result<()> {
     for scaled_first in [true, false] {
@@ -347,7 +348,7 @@ async fn what_is_scaled_runs_on_every_target() -> Result<()> {
         for (_, member) in fleet.members() {
             member.below.until(&there(WEB), |copy| copy["status"]["availableReplicas"] == 1).await?;
         }
-        // From then on it is the autoscaler's, as soon as its syncer has heard so.
+        // From then on the autoscaler owns the number, as soon as the syncer has seen the annotation.
         until("each has three", async || {
             for (_, member) in fleet.members() {
                 scale_below(member, 3).await?;
@@ -360,8 +361,8 @@ async fn what_is_scaled_runs_on_every_target() -> Result<()> {
     Ok(())
 }
 
-/// An update of what is scaled went to the first target only: that was never done, because it never had as many as had been
-/// asked for to begin with.
+/// An update of an autoscaled Deployment reached only the first target: that target never counted as finished, because
+/// it never had the initial number of replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_scaled_is_updated_everywhere() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -384,7 +385,7 @@ async fn what_is_scaled_is_updated_everywhere() -> Result<()> {
     fleet.root.until(WEB, |web| web["status"]["updatedReplicas"] == 8).await.map(drop)
 }
 
-/// Half of all pods was half of what was asked for to begin with, however many there were by then.
+/// A percentage in a budget was computed from the initial replicas, however many the autoscaler had added since.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_counts_the_pods_an_autoscaler_made() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -407,8 +408,8 @@ async fn a_budget_counts_the_pods_an_autoscaler_made() -> Result<()> {
     Ok(())
 }
 
-/// A chart with an autoscaler says nothing of replicas, so one is wanted; each of two targets has one, and more when the
-/// autoscaler says so. Whoever waited until there were as many as wanted waited for ever.
+/// A chart with an autoscaler sets no replicas, so the default is one; each of two targets has at least one, and more
+/// when the autoscaler scales up. A tool that waited for the wanted number waited forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_scaled_below_is_what_is_wanted_here() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -421,20 +422,20 @@ async fn what_is_scaled_below_is_what_is_wanted_here() -> Result<()> {
     fleet.root.until(WEB, is_done(2)).await?;
     scale_below(fleet.member("a"), 4).await?;
     fleet.root.until(WEB, is_done(5)).await?;
-    // What is applied again with another number is the autoscaler's as before.
+    // When the user applies another number, the autoscaler still owns it.
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 1 } })).await?;
     fleet.root.until(WEB, is_done(5)).await?;
     for (name, expected) in [("a", 4), ("b", 1)] {
         let below = fleet.member(name).below.until_there(&there(WEB)).await?;
         assert_eq!(below["spec"]["replicas"], expected, "{name}");
     }
-    // None is none: there is nothing an autoscaler would change.
+    // Zero replicas stay zero: an autoscaler does not change them.
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 0 } })).await?;
     fleet.root.until(WEB, is_done(0)).await.map(drop)
 }
 
-/// What is about something that is whole everywhere was divided as if that were: of eight that must be available of ten on each,
-/// one on each was left.
+/// The bounds of a budget were divided although its workload was duplicated: of a minimum of eight of ten pods on each
+/// target, a minimum of one was left.
 #[tokio::test(flavor = "multi_thread")]
 async fn bounds_of_what_is_whole_everywhere_are_whole_everywhere() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -465,7 +466,7 @@ async fn bounds_of_what_is_whole_everywhere_are_whole_everywhere() -> Result<()>
     Ok(())
 }
 
-/// A claim holds data, and data is in one place. Without a place it is pending, and nobody is told that it is bound.
+/// A claim holds data, and data is in one place. Without a placed pod it is Pending and must not be reported as bound.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_bound_where_its_pod_is_and_nowhere_before() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -496,8 +497,8 @@ async fn a_claim_is_bound_where_its_pod_is_and_nowhere_before() -> Result<()> {
     Ok(())
 }
 
-/// A copy was replaced as a whole when anything about it changed. The selector of a Job, which its mailbox had made up, was
-/// missing then; the mailbox refused it, and the Job was never looked after again.
+/// A mailbox object was replaced as a whole when any field changed. The selector of a Job, which the mailbox had
+/// generated, was missing then; the mailbox rejected the update, and the Job was never updated again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_filled_in_is_not_in_the_way_of_a_change() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;

@@ -1,7 +1,7 @@
-//! Users' objects on physical clusters, as a user tells it: applied, divided, moved, taken away.
+//! Users' objects on physical clusters, from a user's point of view: applied, divided, moved, deleted.
 //!
-//! The whole of Holon runs in this process ([`scenarios::fleet`]), with stand-ins for physical clusters. What must hold at
-//! every instant is checked on the recorded history of all mailboxes ([`scenarios::history`]), never by looking now and then.
+//! All of Holon runs in this process ([`scenarios::fleet`]), with stand-ins as physical clusters. Invariants are
+//! checked on the recorded history of all mailboxes ([`scenarios::history`]), never by sampling.
 
 mod app;
 mod both;

@@ -1,4 +1,4 @@
-//! What a name means: physical clusters of different logical clusters may be called the same.
+//! Physical clusters of different logical clusters may have the same name.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::app::*;
 
 const WEBS: &str = "/apis/apps/v1/deployments";
 
-/// A Deployment that needs a ConfigMap, and what it needs.
+/// Creates a ConfigMap and a Deployment that needs it.
 async fn apply(user: &Eyes) -> Result<()> {
     user.make(NAMESPACES, namespace("shop")).await?;
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
@@ -23,15 +23,15 @@ async fn apply(user: &Eyes) -> Result<()> {
     user.make(DEPLOYMENTS, web).await.map(drop)
 }
 
-/// The Deployments and the ConfigMaps called `settings` that are below.
+/// Returns the numbers of Deployments and of ConfigMaps named `settings` on the physical cluster.
 async fn present(member: &Member) -> Result<(usize, usize)> {
     let maps = member.below.list("/api/v1/configmaps").await?;
     let settings = maps.iter().filter(|map| map["metadata"]["name"] == "settings").count();
     Ok((member.below.list(WEBS).await?.len(), settings))
 }
 
-/// A copy was once looked for by the name of its target alone, over the mailboxes of all logical clusters. Work of one team
-/// went to the cluster of another that had given it the same name.
+/// Mailbox objects were once looked up by the name of the target alone, over the mailboxes of all logical clusters.
+/// Workloads of one team were sent to the cluster of another team that had the same name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_means_the_physical_cluster_that_can_be_seen() -> Result<()> {
     let mut fleet = Fleet::of(&["east"]).await?;
@@ -51,14 +51,14 @@ async fn a_name_means_the_physical_cluster_that_can_be_seen() -> Result<()> {
     })
     .await?;
     assert_eq!(present(fleet.member("east")).await?, (0, 0));
-    // Who has none of that name uses the one above.
+    // A logical cluster without a cluster of this name uses that of its parent.
     let user = fleet.eyes("root:c")?;
     apply(&user).await?;
     user.until_available(WEB, 2).await?;
     until("the one above has it", async || Ok(present(fleet.member("east")).await? == (1, 1))).await
 }
 
-/// A team that gets a cluster of its own by the same name moves there, as it would move to any other.
+/// A team that gets its own cluster of the same name moves there, as to any other cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_takes_over_a_name_is_ready_before_the_other_is_left() -> Result<()> {
     let mut fleet = Fleet::of(&["east"]).await?;

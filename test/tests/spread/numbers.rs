@@ -1,4 +1,4 @@
-//! Replicas over several physical clusters: how many where, and never too many or too few in between.
+//! The division of replicas over physical clusters, with never too many or too few in between.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use standin::{Delays, Options};
 
 use crate::app::*;
 
-/// Surge of a Deployment that says nothing: a quarter, rounded up.
+/// Returns the default surge of a Deployment: a quarter, rounded up.
 fn surge(total: u64) -> u64 {
     total.div_ceil(4)
 }
 
-/// Targets together are asked for more only up to the total and its surge, and for less only down to the total.
+/// Checks that the targets together are scaled up at most to the total and its surge, and scaled down at most to the
+/// total.
 pub(crate) fn keeps_to_the_total(before: &Moment, now: &Moment) -> bool {
     let most = now.total() + surge(now.total());
     now.asked() <= before.asked().max(most) && now.asked() >= before.asked().min(now.total())
 }
 
-/// How many each target is asked for. One that is asked for none has its copy all the same.
+/// Returns the replicas of each target. A target with zero replicas has a mailbox object too.
 async fn asked_of_all(fleet: &Fleet) -> Result<Vec<u64>> {
     until("every target has a copy", async || Ok(shares(fleet).await?.iter().all(Option::is_some))).await?;
     Ok(shares(fleet).await?.into_iter().flatten().collect())
 }
 
-/// kcp gave every target the full number first and divided it later: for that moment there were as many times too many pods
-/// as there were targets.
+/// kcp gave every target the full number first and divided it later: at that moment there were as many times too many
+/// pods as there were targets.
 async fn scaled(names: &[&str]) -> Result<()> {
     scaled_in(&Fleet::of(names).await?).await
 }
@@ -80,7 +81,7 @@ fn placement(spec: serde_json::Value) -> serde_json::Value {
 
 pub(crate) const PLACEMENTS: &str = "/apis/holon.dev/v1alpha1/placements";
 
-/// The vectors of a division 170 to 110 to 60, as users see them.
+/// The expected division by the weights 170, 110 and 60, as users see it.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_divide_every_number_as_they_should() -> Result<()> {
     let rows: [(u64, &[u64]); 8] = [
@@ -96,7 +97,7 @@ async fn weights_divide_every_number_as_they_should() -> Result<()> {
     weighted_in(&Fleet::of(&["a", "b", "c"]).await?, &[("a", 170), ("b", 110), ("c", 60)], &rows).await
 }
 
-/// Each total, and how it is to be divided by these weights.
+/// Checks the division of each total by these weights.
 pub(crate) async fn weighted_in(
     fleet: &Fleet,
     weights: &[(&str, i64)],
@@ -129,7 +130,7 @@ async fn what_is_above_every_maximum_waits_and_is_counted() -> Result<()> {
     capped_in(&Fleet::of(&["a", "b", "c"]).await?, shares_of, &[2, 4, 4]).await
 }
 
-/// These bounds are all used, and three more find no place.
+/// Checks that each target gets its maximum, and three more replicas fit nowhere.
 pub(crate) async fn capped_in(fleet: &Fleet, shares_of: serde_json::Value, most: &[u64]) -> Result<()> {
     let (fits, expected) = (most.iter().sum::<u64>(), most.iter().copied().map(Some).collect::<Vec<_>>());
     let total = fits + 3;
@@ -150,7 +151,7 @@ pub(crate) async fn capped_in(fleet: &Fleet, shares_of: serde_json::Value, most:
     let why = format!("3 of {total} fit on no target{}", bounds.collect::<String>());
     assert_eq!(condition(&record, "Complete")["message"], why, "{record:#}");
     assert_eq!(shares(fleet).await?, expected);
-    // There are as many as fit, and the user is not told that there are more.
+    // As many run as fit, and the user's status does not claim more.
     let web = fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == fits).await?;
     assert_eq!(web["status"]["unavailableReplicas"], 3, "{:#}", web["status"]);
     assert_eq!(condition(&web, "Placed")["message"], why, "{:#}", web["status"]);
@@ -179,8 +180,8 @@ async fn a_cluster_that_joins_takes_its_part_and_nothing_is_missing_meanwhile() 
     Ok(())
 }
 
-/// Each place has all of it, and whoever waits for that is told when each has. Six of three were there, which nobody who
-/// compares numbers takes for an end.
+/// Each target has all replicas, and the workload is available when each target is. The status once reported six
+/// replicas of three, which no tool accepts as finished.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -190,7 +191,7 @@ async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     until("each has three", async || Ok(shares(&fleet).await? == [Some(3), Some(3)])).await?;
     let web = fleet.root.until(WEB, |web| kstatus::verdict(web) == Verdict::Current).await?;
     assert_eq!((&web["status"]["replicas"], &web["status"]["availableReplicas"]), (&json!(3), &json!(3)));
-    // As many as where there are fewest.
+    // The status has the lowest numbers of any target.
     fleet.member("b").standin().freeze();
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 5 } })).await?;
     fleet.member("a").below.until(&there(WEB), |web| web["status"]["availableReplicas"] == 5).await?;
@@ -203,13 +204,13 @@ async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
     until("each has one", async || Ok(shares(&fleet).await? == [Some(1), Some(1)])).await
 }
 
-/// What was only written otherwise was written again and again: a Deployment counts a change of its annotations as one of its
-/// own, so whoever looked saw something under way, and wrote it as that is written.
+/// An object that differed only in form was written again and again: a change of its annotations increases a
+/// Deployment's generation, so each reconcile saw a rollout in progress, and wrote the object in the form for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_as_it_should_be_is_written_once() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
-        // Slow enough to be looked at on the way.
+        // Slow enough for reconciles to happen in between.
         fleet.join(Options { delays: Delays::SHORT, ..Options::new(name) }, &[]).await?;
     }
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
@@ -224,7 +225,7 @@ async fn what_is_as_it_should_be_is_written_once() -> Result<()> {
         }
         anyhow::Ok(seen)
     };
-    // What was heard last is told.
+    // Pending events are still processed.
     let mut before = steady().await?;
     until("nothing is written any more", async || {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! What is different on one cluster, and is the same again when nobody wants it different.
+//! Overrides: an object differs on one cluster, until the Override is removed.
 
 use anyhow::Result;
 use scenarios::eyes::{condition, until};
@@ -9,7 +9,7 @@ use crate::app::*;
 
 const OVERRIDES: &str = "/apis/holon.dev/v1alpha1/overrides";
 
-/// What a copy asks for below, without what its server says.
+/// Returns the spec and the labels of the downstream object.
 async fn spec(fleet: &Fleet, member: &str) -> Result<(Value, Value)> {
     let copy = fleet.member(member).below.until_there(&there(WEB)).await?;
     Ok((copy["spec"].clone(), copy["metadata"]["labels"].clone()))
@@ -46,7 +46,7 @@ async fn what_is_overridden_on_one_cluster_is_restored_when_it_is_not() -> Resul
     assert_eq!((&pod["priorityClassName"], &pod["hostname"]), (&json!("low"), &json!("a-host")), "{pod:#}");
     fleet.root.until_available(WEB, 2).await?;
     assert_eq!(spec(&fleet, "b").await?, before.1, "elsewhere nothing is different");
-    // What the user applied is what the user reads.
+    // The user's object is unchanged.
     let web = fleet.root.until_there(WEB).await?;
     assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["image"], "docker.io/library/web:1");
     fleet.root.delete(&format!("{OVERRIDES}/here")).await?;
@@ -54,7 +54,7 @@ async fn what_is_overridden_on_one_cluster_is_restored_when_it_is_not() -> Resul
     fleet.root.until_available(WEB, 2).await.map(drop)
 }
 
-/// A mistake in what goes along was only logged, and nobody who reads objects knew of it.
+/// An error in an Override for a dependency was only logged, and no object reported it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_that_cannot_be_done_is_told_on_itself() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;
@@ -90,8 +90,8 @@ async fn an_override_that_cannot_be_done_is_told_on_itself() -> Result<()> {
     fleet.member("a").below.until(&there(&map), |copy| copy["data"]["a"] == "2").await.map(drop)
 }
 
-/// What a mailbox refused for one cluster ended the look at the object: the others were left as they were, nothing was summed
-/// up, and only the log said so.
+/// A mailbox object that one cluster's mailbox rejected ended the reconcile: the other targets were not updated, no
+/// status was aggregated, and only the log said so.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_on_one_cluster_is_told_and_stops_no_other() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
@@ -115,7 +115,7 @@ async fn what_is_refused_on_one_cluster_is_told_and_stops_no_other() -> Result<(
         Ok(events.iter().any(|event| event["reason"] == "CannotSend" && event["message"] == *why))
     })
     .await?;
-    // The other goes on.
+    // The other target is still updated.
     fleet.root.merge(WEB, json!({ "spec": { "replicas": 6 } })).await?;
     let b = fleet.member("b").below.until(&there(WEB), |copy| copy["spec"]["replicas"] == 3).await?;
     assert_eq!(b["spec"]["template"]["spec"]["restartPolicy"], "Always");

@@ -1,4 +1,4 @@
-//! What a policy says about itself.
+//! The status of policies.
 
 use anyhow::Result;
 use scenarios::eyes::condition;
@@ -34,7 +34,7 @@ async fn a_placement_counts_what_came_of_it() -> Result<()> {
     assert_eq!(condition(&placement, "Accepted")["status"], "True", "{placement:#}");
     fleet.root.delete(WEB).await?;
     fleet.root.until(&all, counts(2)).await?;
-    // What somebody places otherwise is not its doing.
+    // Objects that another placement determines no longer count.
     fleet.root.place(SHOP, "a").await?;
     fleet.root.until(&all, counts(0)).await.map(drop)
 }
@@ -57,7 +57,7 @@ async fn a_mistaken_expression_is_told_where_it_is_and_does_nothing() -> Result<
     let overriding = fleet.root.until(&format!("{OVERRIDES}/wrong"), is_refused).await?;
     let said = condition(&overriding, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
     assert!(said.starts_with("spec.rules[0].computed[0].expression: 1:"), "{said}");
-    // What is to be sent and cannot be says so too; what is there stays.
+    // An object that cannot be sent reports that too; the running one stays.
     fleet.root.until(WEB_RECORD, |record| condition(record, "Sent")["status"] == "False").await?;
     let copy = fleet.member("a").below.until_available(&there(WEB), 1).await?;
     assert_eq!(copy["metadata"]["labels"]["zone"], Value::Null);
@@ -65,7 +65,7 @@ async fn a_mistaken_expression_is_told_where_it_is_and_does_nothing() -> Result<
     fleet.root.until(WEB_RECORD, |record| condition(record, "Sent").is_null()).await.map(drop)
 }
 
-/// Four clusters, two of each region, one of them with a taint.
+/// Returns four clusters, two in each region, one of them with a taint.
 async fn regions() -> Result<Fleet> {
     let mut fleet = Fleet::alone().await?;
     for (name, region) in [("a", "eu"), ("b", "eu"), ("c", "us"), ("d", "us")] {
@@ -76,14 +76,14 @@ async fn regions() -> Result<Fleet> {
     Ok(fleet)
 }
 
-/// What a Placement can say, once each, as a user would try it: the same app under one policy after the other.
+/// Tries each feature of a Placement once: the same app under one policy after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_chooses_by_number_spread_tolerations_and_expressions() -> Result<()> {
     let fleet = regions().await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
     let tolerated = json!([{ "key": "spot", "operator": "Equal", "value": "true" }]);
     let one_each = json!([{ "label": "region", "minGroups": 2, "maxSkew": 1 }]);
-    // The number of targets, and the names that must be among them.
+    // Spec, number of targets, and names that must be among them.
     let rows: [(Value, usize, &[&str]); 6] = [
         (json!({ "clusterSelector": { "matchLabels": { "region": "us" } } }), 1, &["c"]),
         (json!({ "numberOfClusters": 2, "spread": one_each }), 2, &["c"]),

@@ -1,4 +1,4 @@
-//! A new template over several physical clusters, within the bounds of one Deployment.
+//! Rollouts over several physical clusters, within the bounds of one Deployment.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use standin::{Delays, Options};
 
 use crate::app::*;
 
-/// Slow enough that two pods would be down at the same time if anybody let them.
+/// Slow enough that two pods would be down at the same time without coordination.
 const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
@@ -20,7 +20,7 @@ const DELAYS: Delays = Delays {
     ..Delays::NONE
 };
 
-/// A web of ten with a pod on each of ten, of which one may be down.
+/// Returns a fleet in which `web` has ten replicas, one on each of ten clusters, of which one may be unavailable.
 async fn ten_in_ten_places() -> Result<(Fleet, Witness)> {
     let (mut fleet, witness) = (Fleet::alone().await?, Witness::default());
     for number in 0..10 {
@@ -37,8 +37,8 @@ async fn ten_in_ten_places() -> Result<(Fleet, Witness)> {
     Ok((fleet, witness))
 }
 
-/// The pods themselves, as they were one after the other on all ten: what is reported of them may leave some out. Each of
-/// them was another so many times.
+/// Checks the recorded states of the pods themselves on all ten clusters, because statuses may skip some: at most one
+/// is down at any time, and each was replaced so many times.
 fn never_two_were_down(witness: &Witness, times: usize) {
     let ready = witness.ready();
     let begun = ready.iter().position(|(_, count)| *count == 10).expect("all ten were ready at first");
@@ -53,8 +53,8 @@ fn never_two_were_down(witness: &Witness, times: usize) {
     }
 }
 
-/// Ten targets with a pod each, of which one may be down: every target's own Deployment would take its only pod down at
-/// once, and each for itself would be right.
+/// Ten targets with one pod each, and one may be unavailable in total: each target's own Deployment would take its only
+/// pod down at once, and would be right by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ten_pods_in_ten_places_never_more_than_one_is_down() -> Result<()> {
     let (fleet, witness) = ten_in_ten_places().await?;
@@ -73,7 +73,7 @@ async fn of_ten_pods_in_ten_places_never_more_than_one_is_down() -> Result<()> {
     let moments = history.moments("shop", "web");
     check(&moments, |_, now| now.available() >= 9);
     check(&moments, |_, now| now.asked() == 10 && now.sum("/status/replicas") <= 10);
-    // The user is never told that the update is done before it is.
+    // The user's status must not report the update as finished before it is.
     check(&moments, |_, now| {
         let done = now.whole["status"]["observedGeneration"] == now.whole["metadata"]["generation"]
             && now.whole["status"]["updatedReplicas"] == 10;
@@ -86,8 +86,8 @@ async fn of_ten_pods_in_ten_places_never_more_than_one_is_down() -> Result<()> {
     Ok(())
 }
 
-/// An Override was written to all ten at once: the user's own template is the same before and after, so nobody was thought
-/// to have an old one.
+/// An Override was written to all ten targets at once: the user's template was unchanged, so no target counted as
+/// outdated.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_of_ten_takes_turns_too() -> Result<()> {
     let (fleet, witness) = ten_in_ten_places().await?;
@@ -111,7 +111,7 @@ async fn an_override_of_ten_takes_turns_too() -> Result<()> {
     Ok(())
 }
 
-/// Waits until the pods of every target have this as the variable of an Override, and are ready.
+/// Waits until the pods of every target are ready with this value in the variable of an Override.
 async fn until_all_run_with(fleet: &Fleet, zone: Value) -> Result<()> {
     until("all of them run with it", async || {
         let mut running = 0;
@@ -128,7 +128,8 @@ async fn until_all_run_with(fleet: &Fleet, zone: Value) -> Result<()> {
     .await
 }
 
-/// The same of what has numbers: as in one StatefulSet, from the highest down, each ready before the next is touched.
+/// The same for a StatefulSet: as in a single one, from the highest ordinal down, each ready before the next is
+/// replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_of_ordinals_goes_from_the_highest_down() -> Result<()> {
     let (mut fleet, witness) = (Fleet::alone().await?, Witness::default());
@@ -166,14 +167,15 @@ async fn an_override_of_ordinals_goes_from_the_highest_down() -> Result<()> {
     Ok(())
 }
 
-/// A template and a number changed in one edit: numbers go as numbers go, templates take their turns. What grew was taken for
-/// what was down: each target was allowed to take one down, and did when it had grown. Then one was allowed to before any had
-/// grown, and did when the others had not.
+/// A template and the replicas change in one edit: replicas are scaled at once, templates are updated one target after
+/// the other. New pods that were not ready yet were counted as unavailable old ones: each target was allowed to take
+/// one down, and did so after it had been scaled. In a later version one was allowed before any target had been scaled,
+/// and did so while the others had not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
     for (surge, unavailable) in [(1, 0), (0, 1)] {
         let mut fleet = Fleet::alone().await?;
-        // Some have grown while others still do.
+        // Some targets have finished scaling while others have not.
         for (name, ready) in [("a", 20), ("b", 200), ("c", 600)] {
             let delays = Delays { ready: Duration::from_millis(ready), ..DELAYS };
             fleet.join(Options { delays, ..Options::new(name) }, &[]).await?;
@@ -191,7 +193,7 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
         fleet.root.merge(WEB, change).await?;
         let web = fleet.root.until_available(WEB, 12).await?;
         history.hears(&web).await?;
-        // As in one Deployment: nothing is taken down while more are missing than may be.
+        // As in a single Deployment: no pod is taken down while more than allowed are missing.
         check(&history.moments("shop", "web"), |before, now| {
             now.serving() >= before.serving().min(12 - unavailable) && now.asked() <= 12 + surge
         });
@@ -199,8 +201,8 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
     Ok(())
 }
 
-/// A pod was broken in each of two places, and one may be down. Each waited for the other to be well, and the template that
-/// would have mended both came to neither.
+/// One pod was broken on each of two targets, and one may be unavailable. Each target waited for the other to become
+/// healthy, so neither got the template that would have repaired both.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_broken_in_several_places_is_mended_in_one_after_the_other() -> Result<()> {
     let mut fleet = Fleet::of(&["a", "b"]).await?;

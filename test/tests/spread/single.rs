@@ -1,4 +1,4 @@
-//! What is in one place however many there are to choose from, and while it goes from one to another.
+//! Workloads that run in one place although several are allowed, also while they move.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const NIGHTLY: &str = "/apis/batch/v1/namespaces/shop/cronjobs/nightly";
 const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A claim is in one place. Replicas were divided all the same, and those elsewhere waited for ever for a volume that was
-/// not there.
+/// A claim is in one place. Replicas of a Deployment that mounts it were divided anyway, and those on other clusters
+/// waited forever for a volume.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_mounts_a_claim_is_whole_where_the_claim_is() -> Result<()> {
     let fleet = Fleet::of(&["a", "b", "c"]).await?;
@@ -44,7 +44,7 @@ async fn who_mounts_a_claim_is_whole_where_the_claim_is() -> Result<()> {
             assert_eq!(member.below.get(&there(&format!("{CLAIMS}/data"))).await?, None, "{name}");
         }
     }
-    // The others would have done; now the data is here.
+    // Before, the other clusters would have been suitable; now the data is here.
     let apart = |record: &Value| {
         let rows = record["status"]["verdicts"].as_array().into_iter().flatten();
         rows.filter(|row| row["rule"] == "DataElsewhere").count() == 2
@@ -52,7 +52,7 @@ async fn who_mounts_a_claim_is_whole_where_the_claim_is() -> Result<()> {
     fleet.root.until(WEB_RECORD, apart).await.map(drop)
 }
 
-/// While a namespace moves, both places have what is in it. What fires at a time fired in both.
+/// While a namespace moves, both clusters have its objects. A CronJob once fired on both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cron_job_that_moves_fires_once_at_a_time() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -67,7 +67,7 @@ async fn a_cron_job_that_moves_fires_once_at_a_time() -> Result<()> {
         "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": { "template": ends } } },
     });
     fleet.root.make(CRON_JOBS, cron).await?;
-    // The move takes as long as this does.
+    // The move takes as long as the start of this Deployment's pod.
     fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
     fleet.root.until_available(WEB, 1).await?;
     let (east, west) = (&fleet.member("east").below, &fleet.member("west").below);

@@ -1,5 +1,5 @@
-//! What tools that wait are told, at every revision: `kubectl rollout status`, `helm --wait` and Argo read one status, and
-//! whoever reads it at the wrong moment must not be told too much.
+//! The status at every revision, for tools that wait: `kubectl rollout status`, `helm --wait` and Argo read one status,
+//! and must not see success too early, whenever they read it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use standin::{Delays, Options};
 
 use crate::app::*;
 
-/// Slow enough that there is something to be told in between.
+/// Slow enough for intermediate states to be visible.
 const DELAYS: Delays = Delays {
     start: Duration::from_millis(20),
     ready: Duration::from_millis(20),
@@ -28,10 +28,10 @@ fn image(object: &Value) -> &str {
     object["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
 }
 
-/// How many of what the user wants now are available, as all targets together have reported.
+/// Computes how many pods of the wanted template are available, according to the statuses of all targets.
 #[derive(Default)]
 struct Served {
-    /// What each target was last known to run, which is not yet what it was just sent.
+    /// The image that each target last reported, which may be older than the one it was sent.
     runs: BTreeMap<Id, String>,
 }
 
@@ -53,7 +53,8 @@ impl Served {
     }
 }
 
-/// Nobody is told that it is done while something is missing or old. Of which generations somebody was told that.
+/// Checks that no status reports success while pods are missing or outdated. Returns for each generation whether
+/// success was reported.
 fn judge(moments: &[Moment]) -> BTreeMap<i64, bool> {
     let mut served = Served::default();
     let mut generations: BTreeMap<i64, bool> = BTreeMap::new();
@@ -83,7 +84,7 @@ fn judge(moments: &[Moment]) -> BTreeMap<i64, bool> {
     generations
 }
 
-/// Made, scaled, updated and moved on to one more target and off the first.
+/// Creates a workload, scales it, updates it, and moves it off the first target and to another one.
 async fn told(targets: usize) -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     let names = &NAMES[..=targets];
@@ -139,8 +140,8 @@ async fn of_five_targets_nobody_is_told_too_much() -> Result<()> {
     told(5).await
 }
 
-/// One of two is silent while the template changes, and while it is scaled. Nobody is told that it is done, by numbers from
-/// before, until it has been heard again.
+/// One of two targets is silent while the template changes, and while it is scaled. Its old numbers must not make the
+/// status report success until it reports again.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_silent_target_nobody_is_told_too_much() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
@@ -158,7 +159,7 @@ async fn of_a_silent_target_nobody_is_told_too_much() -> Result<()> {
     for change in [newer, json!({ "spec": { "replicas": 8 } })] {
         fleet.root.merge(WEB, change).await?;
         let web = fleet.root.until_there(WEB).await?;
-        // The other one has done its part, and it is known that this one has not.
+        // The other target has finished, and the silent one is known not to have.
         let is_half_done = |record: &Value| {
             let status = &record["status"];
             status["observedGeneration"] == web["metadata"]["generation"] && status["counts"]["updated"] == 1

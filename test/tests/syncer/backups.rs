@@ -1,4 +1,4 @@
-//! Holon is restored from an older backup: what happened since is not known any more, above.
+//! Holon is restored from an older backup: the mailbox lacks the changes made since.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ async fn of_a_server_that_is_dialled() -> Result<()> {
     restore(Ground::new(Physical::standin().await?, Way::Pull).await?).await
 }
 
-/// What is below and is not known any more stays and is said; what is known again is below again; and nothing is deleted but
-/// what was, by somebody, before or after.
+/// Downstream objects that the mailbox no longer has stay and are reported; objects that it has are applied in their
+/// older state; and nothing is deleted except what users deleted, before or after.
 async fn restore(mut ground: Ground) -> Result<()> {
     let path = |name: &str| format!("{MAPS}/{name}");
     ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
@@ -38,7 +38,7 @@ async fn restore(mut ground: Ground) -> Result<()> {
     let asked = BTreeMap::from([("configmaps".to_owned(), 1)]);
     assert_eq!(ground.physical.deletes(&[])?, asked);
     ground.holon.stopped(End::Killed, |holon| {
-        // Out of the way, as whoever restores has it.
+        // Moves the store away, as an administrator who restores does.
         std::fs::rename(holon.file("store"), holon.file("lost"))?;
         store(holon, "import")
     })?;
@@ -63,7 +63,7 @@ async fn restore(mut ground: Ground) -> Result<()> {
     from_now_on(&ground).await
 }
 
-/// What the backup does not know.
+/// Makes the changes that are not in the backup.
 async fn since_then(ground: &Ground) -> Result<()> {
     let Ground { mailbox, below, .. } = ground;
     mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
@@ -77,7 +77,7 @@ async fn since_then(ground: &Ground) -> Result<()> {
     ready(ground, 3).await
 }
 
-/// It goes on by what is known: what is asked for again is taken over, and what is deleted goes.
+/// The syncer continues with the restored state: objects that are created again are taken over, and deletions work.
 async fn from_now_on(ground: &Ground) -> Result<()> {
     let Ground { mailbox, below, .. } = ground;
     mailbox.make(MAPS, placed(map("new", "three"))).await?;
@@ -96,7 +96,7 @@ async fn from_now_on(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-/// The deployment has so many pods on both sides.
+/// Waits until the Deployment has so many ready pods on both sides.
 async fn ready(ground: &Ground, replicas: u64) -> Result<()> {
     for eyes in [&ground.mailbox, &ground.below] {
         let path = format!("{DEPLOYMENTS}/web");
@@ -108,7 +108,7 @@ async fn ready(ground: &Ground, replicas: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes the backup, or makes a store of it.
+/// Exports or imports the store.
 fn store(holon: &Server, verb: &str) -> Result<()> {
     let mut command = holon.other(&["store", verb]);
     command.arg("--data-dir").arg(holon.file("")).arg(holon.file("backup"));

@@ -1,4 +1,4 @@
-//! What a physical cluster costs in connections: one for calls, one for watches, and one for what is led there.
+//! The connections to a physical cluster: one for calls, one for watches, and one for forwarded streams.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::grounds::{Ground, Physical, Way, Wire, client};
 use crate::world::*;
 
-/// Several kinds are followed, and pods with their events.
+/// Creates objects of several kinds, so that the syncer watches those, pods and events.
 pub(crate) async fn busy(ground: &Ground) -> Result<()> {
     ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     ground.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
@@ -25,15 +25,15 @@ pub(crate) async fn busy(ground: &Ground) -> Result<()> {
     .await
 }
 
-/// For calls and for watches, and with them the one that logs and commands take, or the line they come by.
+/// One for calls, one for watches, and one for logs and commands, or the tunnel for them.
 pub(crate) const LED: usize = 3;
 
-/// How many connections a process has to a port, of this machine.
+/// Returns how many connections a process has to a port of this machine.
 pub(crate) fn connections(pid: u32, port: u16) -> Result<usize> {
     let process = Path::new("/proc").join(pid.to_string());
     let mut sockets = BTreeSet::new();
     for file in std::fs::read_dir(process.join("fd"))? {
-        // Some are closed while we look.
+        // Some are closed while we read.
         let Ok(target) = std::fs::read_link(file?.path()) else { continue };
         let target = target.to_string_lossy();
         sockets.extend(
@@ -44,7 +44,7 @@ pub(crate) fn connections(pid: u32, port: u16) -> Result<usize> {
     let remote = format!(":{port:04X}");
     let is_one = |line: &&str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
-        // Where to, in which state (01: established), and as what.
+        // Columns of /proc/net/tcp: remote address, state (01: established), and inode.
         matches!(columns[..], [_, _, to, "01", _, _, _, _, _, socket, ..] if to.ends_with(&remote) && sockets.contains(socket))
     };
     Ok(table.lines().filter(is_one).count())
@@ -74,8 +74,8 @@ async fn a_syncer_that_dials_in_has_few_connections_to_each_side() -> Result<()>
     Ok(())
 }
 
-/// Requests share a connection, and so its fate. A firewall that forgets it tells nobody: every request would be sent into
-/// the void until the kernel gives up, which takes it a quarter of an hour.
+/// Requests share a connection, and so its failure. A firewall that forgets a connection notifies neither end: requests
+/// would get no response until the kernel gives up, after a quarter of an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
     let physical = Physical::standin().await?;
@@ -92,8 +92,8 @@ async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
     Ok(())
 }
 
-/// The same between a syncer that dials in and the server, where there is also the line by which others reach what runs. The
-/// server answers nobody about it until another was dialled.
+/// The same between a pull syncer and the server, where there is also the tunnel for streams. Forwarded requests fail
+/// until another tunnel was dialled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_that_is_dead_is_noticed_and_dialled_again() -> Result<()> {
     let (ground, wire) = Ground::dialled_by_wire(Physical::standin().await?).await?;

@@ -1,4 +1,4 @@
-//! The account below expires and is replaced.
+//! The downstream credentials of a syncer are revoked and replaced.
 
 use anyhow::Result;
 use serde_json::json;
@@ -6,8 +6,8 @@ use serde_json::json;
 use crate::grounds::{Ground, Physical, Way};
 use crate::world::*;
 
-/// The account of the syncer is deleted, so its token is worth nothing: it is said, nothing is deleted, and what is asked for
-/// meanwhile waits. With another account, given as the first one was, it goes on by itself.
+/// The syncer's account is deleted, so its token is invalid: this is reported, nothing is deleted, and changes wait.
+/// With the token of a new account in the Secret, the syncer continues by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_another_kubeconfig_a_syncer_goes_on_where_the_old_one_was_refused() -> Result<()> {
     let ground = Ground::new(Physical::logical().await?, Way::Push).await?;

@@ -1,4 +1,4 @@
-//! What is placed is there; nothing else is; nothing is written twice.
+//! Placed objects are applied; nothing else is; nothing is written twice.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::*;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GARDENS: &str = "/apis/example.com/v1/gardens";
 
-/// Of gardens, where a plant has to be like this.
+/// Returns the definition of gardens with this schema of `plant`.
 fn definition(plant: &Value) -> Value {
     let mut plant = plant.clone();
     plant["type"] = json!("string");
@@ -44,7 +44,7 @@ fn has_finalizer(object: &Value) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_placed_goes_down_once_and_then_nothing_is_written() -> Result<()> {
     let world = World::new().await?;
-    // A namespace and what is in it come in any order.
+    // The order in which a namespace and its objects arrive does not matter.
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let here = world.place(MAPS, map("settings", "one")).await?;
     world.mailbox.make(MAPS, map("private", "stays")).await?;
@@ -70,7 +70,7 @@ async fn what_is_placed_goes_down_once_and_then_nothing_is_written() -> Result<(
     until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
         .await?;
 
-    // Another syncer, which remembers nothing, finds nothing to do.
+    // A new syncer without any state finds nothing to do.
     running.stop().await;
     world.below_link.written();
     let running = world.start();
@@ -96,11 +96,11 @@ async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> 
     world.below.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
     let found = world.below.until(&path, |found| found["data"]["key"] == "one").await?;
     assert_eq!(found["data"]["theirs"], "yes");
-    // A key that is no longer wanted goes; theirs stays.
+    // A key that is no longer desired is removed; keys of others stay.
     world.mailbox.merge(&path, json!({ "data": { "other": null } })).await?;
     let found = world.below.until(&path, |found| found["data"]["other"].is_null()).await?;
     assert_eq!(found["data"], json!({ "key": "one", "theirs": "yes" }));
-    // Deleted behind our back, even without its label in between, it comes back.
+    // A downstream object that someone deletes or unlabels is applied again.
     world.below.delete(&path).await?;
     world.below.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
     world.below.merge(&path, json!({ "metadata": { "labels": null } })).await?;
@@ -108,8 +108,8 @@ async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> 
     world.rests().await
 }
 
-/// While no syncer ran somebody let others in, by one more rule of a policy. It was taken for something that is theirs, and
-/// stayed for good. That nothing is written where nobody did such a thing is in `up`.
+/// While no syncer ran, someone added a rule to a NetworkPolicy, which admitted more traffic. The syncer took the rule
+/// for another manager's and kept it. `up` checks that nothing is written if there was no such change.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_added_to_a_list_while_no_syncer_ran_is_taken_away() -> Result<()> {
     const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
@@ -134,7 +134,7 @@ async fn what_was_added_to_a_list_while_no_syncer_ran_is_taken_away() -> Result<
     world.below.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
     let mut louder = found.pointer(container).cloned().unwrap_or_default();
     louder["args"] = json!(["--quiet", "--loud"]);
-    // A container that is injected is theirs.
+    // An injected container belongs to the other manager.
     let template = json!({ "spec": { "containers": [louder, { "name": "injected", "image": "theirs" }] } });
     world.below.merge(&web, json!({ "spec": { "template": template } })).await?;
     let _running = world.start();
@@ -159,7 +159,7 @@ async fn what_is_deleted_in_the_mailbox_goes_and_what_is_only_missing_stays() ->
     world.mailbox.delete(&format!("{MAPS}/deleted")).await?;
     world.below.until_gone(&format!("{MAPS}/deleted")).await?;
     world.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
-    // Somebody takes our finalizer off while nobody looks, and deletes: there is no tombstone.
+    // Someone removes our finalizer while no syncer runs, and deletes the mailbox object: there is no tombstone.
     running.stop().await;
     let missing = format!("{MAPS}/missing");
     world.mailbox.merge(&missing, json!({ "metadata": { "finalizers": null } })).await?;
@@ -239,7 +239,7 @@ async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> R
     world.rests().await
 }
 
-/// Somebody down there has defined the kind more narrowly, so that what is asked for is refused by that side alone.
+/// The definition downstream is stricter, so only the physical cluster rejects the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Result<()> {
     let world = World::new().await?;
@@ -252,7 +252,7 @@ async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Re
     let _running = world.start();
     let path = format!("{GARDENS}/front");
 
-    // Each time it waits twice as long as the time before: 10 ms, 20 ms, … 640 ms. A busy machine only adds to that.
+    // Each retry waits twice as long as the previous one: 10 ms, 20 ms, … 640 ms. A busy machine only adds to that.
     let tries = tries(&world, &path, 8).await?;
     let gaps: Vec<_> = tries.windows(2).map(|two| two[1] - two[0]).collect();
     let least = |nth: usize| Duration::from_millis(10 << nth);
@@ -273,7 +273,7 @@ async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Re
     );
     assert_eq!(world.below.get(&path).await?, None);
 
-    // They widen it, and nobody has to do anything up here.
+    // The downstream definition is relaxed, and the syncer recovers by itself.
     let wider = definition(&json!({ "enum": ["tulip", "rose"] }));
     world.below.merge(&format!("{DEFINITIONS}/gardens.example.com"), wider).await?;
     assert_eq!(world.below.until_there(&path).await?["spec"]["plant"], "rose");
@@ -282,7 +282,7 @@ async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Re
     world.rests().await
 }
 
-/// When something was tried below, so many times.
+/// Returns the times of so many attempts to write an object downstream.
 async fn tries(world: &World, path: &str, count: usize) -> Result<Vec<Instant>> {
     let (mut tries, wanted) = (Vec::new(), format!("PATCH {path}"));
     until("it is tried", async || {

@@ -1,4 +1,4 @@
-//! Cut off, replaced, swapped: nothing is deleted, and afterwards all is well.
+//! Disconnected, replaced and swapped servers: nothing is deleted, and afterwards everything is in sync.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn cut_off_from_holon_it_enforces_what_was_asked_for_last_also_after_a_res
     world.rests().await?;
     world.mailbox_link.cut(true);
     drop(running);
-    // While nobody looks, Holon changes its mind and somebody breaks things.
+    // While no syncer runs, the mailbox changes and someone deletes a downstream object.
     world.mailbox.merge(&path, json!({ "data": { "key": "two" } })).await?;
     world.below.delete(&path).await?;
     let _running = world.start();
@@ -64,15 +64,15 @@ async fn a_kubeconfig_that_leads_to_another_cluster_writes_nothing_there() -> Re
         "what is owed is not forgotten: {waiting:#}"
     );
     running.stop().await;
-    // Back at the right one the debt is paid.
+    // When the syncer reaches the right cluster again, the deletion is made.
     let _running = world.start();
     world.below.until_gone(&format!("{MAPS}/settings")).await?;
     world.mailbox.until_gone(&format!("{MAPS}/settings")).await
 }
 
-/// Behind an address there is another cluster from one moment to the next: a load balancer was pointed elsewhere. Which
-/// cluster it is was asked every ten seconds only. Until then what the mailbox wants was made in the wrong one, and what it
-/// wanted deleted was not found there and taken for gone.
+/// An address suddenly leads to another cluster, for example because a load balancer was reconfigured. The identity of
+/// the cluster was checked only every ten seconds. Until then the objects of the mailbox were created in the wrong
+/// cluster, and objects to delete were not found there and counted as deleted.
 #[tokio::test(start_paused = true)]
 async fn an_address_behind_which_there_is_another_cluster_loses_nothing() -> Result<()> {
     for (watches, begun_after) in [("break", 1), ("stay", 1), ("break", 9)] {
@@ -88,7 +88,7 @@ async fn an_address_behind_which_there_is_another_cluster_loses_nothing() -> Res
             .await?;
         sleep(Duration::from_secs(60 + begun_after)).await;
 
-        // It has a longer history than the first, and does not remember it.
+        // It has a longer history than the first cluster, and has compacted it.
         let eyes = Eyes(controller::remote::Remote::new(other.client()));
         eyes.make(NAMESPACES, namespace("shop")).await?;
         for number in 0..200 {
@@ -107,7 +107,7 @@ async fn an_address_behind_which_there_is_another_cluster_loses_nothing() -> Res
         let waiting = world.mailbox.get(&format!("{MAPS}/settings")).await?.unwrap_or_default();
         assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "it is still owed: {waiting:#}");
 
-        // And back again.
+        // The address leads to the first cluster again.
         world.below_link.mend();
         elsewhere.store(false, Ordering::Relaxed);
         link.cut(true);
@@ -118,7 +118,7 @@ async fn an_address_behind_which_there_is_another_cluster_loses_nothing() -> Res
     Ok(())
 }
 
-/// One of two servers, by which is meant now.
+/// Returns a client of one of two servers, which the flag switches.
 fn either(one: Client, other: Client, is_other: &Arc<AtomicBool>) -> Client {
     let is_other = is_other.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -141,7 +141,7 @@ async fn of_two_syncers_one_writes() -> Result<()> {
     world.below.until_there(&format!("{MAPS}/settings")).await?;
     sleep(STEADY).await;
     assert_eq!(link.written(), Vec::<String>::new());
-    // The first goes in good order, and the second need not wait.
+    // The first syncer stops gracefully, so the second does not have to wait.
     first.stop().await;
     world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
     world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
@@ -150,9 +150,9 @@ async fn of_two_syncers_one_writes() -> Result<()> {
     Ok(())
 }
 
-/// Of two syncers the one that led is cut off from Holon, and from Holon alone. It went on by what it knew while the other
-/// led by what was asked for since: each undid what the other did, and what was deleted came back, with nobody left to
-/// delete it.
+/// Of two syncers, the leader is disconnected from Holon only. It continued with its old state while the other one led
+/// with the current state: each undid the writes of the other, and deleted objects came back, without a tombstone to
+/// delete them.
 #[tokio::test(start_paused = true)]
 async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
     const LATER: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
     world.mailbox_link.cut(true);
     world.below.merge(&path("kept"), json!({ "data": { "key": "meddled" } })).await?;
     world.below.until(&path("kept"), |found| found["data"]["key"] == "one").await?;
-    // It is deleted before the other leads, and some things after that.
+    // This object is deleted before the other syncer leads; some others are deleted after that.
     world.mailbox.delete(&format!("{NAMESPACES}/closed")).await?;
     world.below_link.written();
     sleep(LATER).await;
@@ -194,12 +194,12 @@ async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
         Ok(())
     };
     so(&world).await?;
-    // Nor does it begin again when it is started again.
+    // It does not lead after a restart either.
     drop(running);
     let running = world.start();
     sleep(LATER).await;
     so(&world).await?;
-    // Back again, and with the other gone, it leads by what is asked for now.
+    // Reconnected, and after the other syncer has ended, it leads with the current state.
     world.mailbox_link.mend();
     drop(other);
     sleep(LATER).await;
@@ -207,7 +207,7 @@ async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
     world.below.until(&path("changed"), |found| found["data"]["key"] == "three").await?;
     world.rests().await?;
     running.stop().await;
-    // Whoever begins after another went in good order tells so, and whoever begins again has nothing to tell.
+    // A syncer that takes over from another writes its identity into the namespaces; one that continues writes nothing.
     let others = [(second.clone(), 2), (second, 0)];
     for (directory, expected) in others {
         link.written();
@@ -221,7 +221,7 @@ async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
     Ok(())
 }
 
-/// The physical cluster is away for a while, in which things are asked for, changed and deleted.
+/// The physical cluster is unreachable for a while, in which objects are created, changed and deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back() -> Result<()> {
     let world = World::new().await?;
@@ -250,7 +250,7 @@ async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back()
     Ok(())
 }
 
-/// Whatever a server says instead of what is asked, nothing is taken from it that was not said.
+/// Whatever a failing server answers, the syncer must not conclude anything from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_fails_refuses_or_talks_nonsense_makes_nothing_happen() -> Result<()> {
     let world = World::new().await?;
@@ -283,7 +283,8 @@ async fn a_server_that_fails_refuses_or_talks_nonsense_makes_nothing_happen() ->
     Ok(())
 }
 
-/// A mailbox as it was some time ago: some objects are missing, others have uids nobody knows below.
+/// The mailbox is restored from an older backup: some objects are missing, others have uids that the downstream objects
+/// do not name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mailbox_restored_from_an_older_backup_deletes_nothing() -> Result<()> {
     let world = World::new().await?;
@@ -310,7 +311,7 @@ async fn a_mailbox_restored_from_an_older_backup_deletes_nothing() -> Result<()>
     .await?;
     assert!(world.below.get(&format!("{MAPS}/newer")).await?.is_some());
     assert!(!link.written().iter().any(|call| call.starts_with("DELETE")));
-    // What is deleted in the mailbox as it is now goes all the same.
+    // Deletions in the restored mailbox work.
     mailbox.delete(&format!("{MAPS}/old")).await?;
     world.below.until_gone(&format!("{MAPS}/old")).await?;
     mailbox.until_gone(&format!("{MAPS}/old")).await

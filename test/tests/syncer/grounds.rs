@@ -1,4 +1,4 @@
-//! Holon as it is run, a process, and a physical cluster that was joined to it.
+//! A Holon server in a process of its own, and a physical cluster that is joined to it.
 //!
 //! ```text
 //!   holon start                     push: the server dials            a stand-in │
@@ -6,8 +6,8 @@
 //!                                                                     a logical cluster of another Holon
 //! ```
 //!
-//! The test looks at the mailbox and at the physical cluster as their administrator. The syncer is somebody else below, an
-//! account made for it, so that what it did there can be told from what the test did.
+//! The test reads the mailbox and the physical cluster as their administrator. The syncer has an account of its own
+//! downstream, so that its requests can be told from those of the test.
 
 mod account;
 mod front;
@@ -34,28 +34,28 @@ pub(crate) use self::proxy::Proxy;
 pub(crate) use self::wire::Wire;
 use crate::world::Eyes;
 
-/// Who opens the connections.
+/// How the syncer connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// The server.
+    /// The server connects to the physical cluster.
     Push,
-    /// A syncer beside the physical cluster.
+    /// A syncer beside the physical cluster connects to the server.
     Pull,
 }
 
-/// Variables, and what they are set to.
+/// Environment variables and their values.
 pub(crate) type Environment = Vec<(&'static str, String)>;
 
 pub(crate) struct Ground {
     pub(crate) mailbox: Eyes,
     pub(crate) below: Eyes,
     pub(crate) physical: Physical,
-    /// Where the syncer finds it.
+    /// The address at which the syncer reaches it.
     pub(crate) address: Address,
     pub(crate) holon: Server,
     /// Killed when dropped.
     seat: Option<Child>,
-    /// What the seat finds in its environment.
+    /// The environment of the pull syncer.
     environment: Environment,
     way: Way,
 }
@@ -65,20 +65,20 @@ impl Ground {
         Ground::with_rights(physical, way, &Rights::everything()).await
     }
 
-    /// The same, where the syncer may do no more than this below.
+    /// The same with these rights of the syncer downstream.
     pub(crate) async fn with_rights(physical: Physical, way: Way, rights: &Rights) -> Result<Ground> {
         let address = physical.address().await?;
         Ground::at(address, physical, way, rights, Environment::new()).await
     }
 
-    /// The same, where the syncer finds the physical cluster behind a wire.
+    /// The same with a wire between the syncer and the physical cluster.
     pub(crate) async fn behind(wire: &Wire, physical: Physical, way: Way) -> Result<Ground> {
         let mut address = physical.address().await?;
         address.server = format!("https://127.0.0.1:{}", wire.port);
         Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
     }
 
-    /// The same, where a syncer beside it finds this in its environment.
+    /// The same with a pull syncer that has these environment variables.
     pub(crate) async fn within(
         environment: Environment,
         address: Address,
@@ -87,24 +87,24 @@ impl Ground {
         Ground::at(address, physical, Way::Pull, &Rights::everything(), environment).await
     }
 
-    /// The same, where a kubeconfig names a proxy.
+    /// The same with a kubeconfig that names a proxy.
     pub(crate) async fn behind_proxy(proxy: &Proxy, physical: Physical, way: Way) -> Result<Ground> {
         let mut address = physical.address().await?;
         address.proxy = Some(proxy.url("127.0.0.1"));
         Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
     }
 
-    /// The same, where a syncer beside it finds the server behind a wire.
+    /// The same with a wire between the pull syncer and the server.
     pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(Ground, Wire)> {
         let mut ground = Ground::new(physical, Way::Pull).await?;
         let wire = Wire::to(ground.holon.address.parse()?).await?;
-        // Another ticket that says so, and a syncer that knows nothing of the first.
+        // Another ticket with that address, and a syncer without the state of the first.
         ground.forget().await?;
         ground.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
         Ok((ground, wire))
     }
 
-    /// The same, where a syncer beside it finds the server behind something that ends TLS.
+    /// The same with a TLS terminator between the pull syncer and the server.
     pub(crate) async fn dialled_through(
         authority: &Authority,
         physical: Physical,
@@ -142,7 +142,7 @@ impl Ground {
         Ok(ground)
     }
 
-    /// Makes the account of the syncer anew, and tells the server.
+    /// Creates the account of the syncer again, and updates the Secret.
     pub(crate) async fn renew(&self) -> Result<()> {
         self.account().await?;
         self.join().await
@@ -153,20 +153,20 @@ impl Ground {
         Ok(std::fs::write(self.holon.file("below.kubeconfig"), kubeconfig.to_string())?)
     }
 
-    /// Finds the mailbox, anew after the server has another port.
+    /// Creates the client of the mailbox, again after the server has moved to another port.
     pub(crate) async fn look(&mut self) -> Result<()> {
         self.mailbox = Eyes(Remote::new(client(&self.holon.kubeconfig("root:mailbox-east")?).await?));
         Ok(())
     }
 
-    /// What administrators say to let the server dial.
+    /// Joins the physical cluster with push.
     async fn join(&self) -> Result<()> {
         let file = self.holon.file("below.kubeconfig");
         let file = file.to_str().context("a path of ours")?;
         said(Command::from(self.holon.command(&["join", "east", "--kubeconfig", file]))).await.map(drop)
     }
 
-    /// What they say to be dialled: the ticket is taken out of what would be applied there, and used as it would be.
+    /// Joins the physical cluster with pull: extracts the ticket from the printed manifest.
     async fn print(&mut self, options: &[&str]) -> Result<()> {
         let mut command = Command::from(self.holon.command(&["join", "east", "--print"]));
         command.args(options);
@@ -179,7 +179,7 @@ impl Ground {
         self.sit()
     }
 
-    /// Starts the syncer that dials in, in the place of the one before it.
+    /// Starts the pull syncer in place of the previous one.
     pub(crate) fn sit(&mut self) -> Result<()> {
         let mut command = Command::from(self.holon.other(&["syncer"]));
         for (option, file) in
@@ -192,7 +192,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Ends the syncer that dials in, with all that it keeps, which may be nothing yet.
+    /// Ends the pull syncer and deletes its state, if it has any.
     async fn forget(&mut self) -> Result<()> {
         if let Some(mut seat) = self.seat.take() {
             seat.kill().await?;
@@ -203,7 +203,7 @@ impl Ground {
         }
     }
 
-    /// The process that has the connections below.
+    /// Returns the process that has the connections to the physical cluster.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self.way {
             Way::Push => Some(self.holon.pid()),
@@ -211,13 +211,13 @@ impl Ground {
         }
     }
 
-    /// The report about the physical cluster, as the syncer writes it.
+    /// Returns the PhysicalCluster in the mailbox, which has the syncer's report.
     pub(crate) async fn report(&self) -> Result<Value> {
         let path = "/apis/holon.dev/v1alpha1/physicalclusters/east";
         Ok(self.mailbox.get(path).await?.unwrap_or_default())
     }
 
-    /// Its condition of this type.
+    /// Returns its condition of this type.
     pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
         let conditions = self.report().await?["status"]["conditions"].take();
         let found = conditions.as_array().into_iter().flatten().find(|said| said["type"] == name);
@@ -231,14 +231,14 @@ impl std::fmt::Display for Ground {
     }
 }
 
-/// A client of whatever a kubeconfig leads to.
+/// Returns a client of the cluster of a kubeconfig.
 pub(crate) async fn client(kubeconfig: &std::path::Path) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
-/// Runs a command that must work. Returns what it printed.
+/// Runs a command, which must succeed, and returns its output.
 pub(crate) async fn said(mut command: Command) -> Result<String> {
     let output = command.kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,5 @@
-//! Whether a physical cluster is there, by the heartbeat of its syncer. Time is simulated, as in `hours`.
+//! The condition Ready of a physical cluster, according to the heartbeat of its syncer. Time is simulated, as in
+//! `hours`.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::world::*;
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is said about whether it is there: the status of the condition, and its reason.
+/// Returns the status and the reason of the condition.
 async fn ready(root: &Eyes) -> Result<(String, String)> {
     let found = root.get(&format!("{PHYSICAL}/east")).await?.unwrap_or_default();
     let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -30,7 +31,7 @@ async fn until_said(root: &Eyes, status: &str, reason: &str) -> Result<()> {
     until(&format!("{status}, {reason}"), async || Ok(ready(root).await? == expected)).await
 }
 
-/// What goes on until this is dropped.
+/// A task that is aborted when this value is dropped.
 struct Aborted(JoinHandle<()>);
 
 impl Drop for Aborted {
@@ -54,13 +55,13 @@ async fn a_syncer_that_falls_silent_is_unknown_after_forty_seconds_and_back_afte
     let known = root.until_there(&format!("{PHYSICAL}/east")).await?;
     let mailbox = known["status"]["mailbox"].as_str().context("it has a mailbox")?.parse()?;
 
-    // The first beat is enough for one that is new.
+    // For a new physical cluster one heartbeat is enough.
     let link = Link::new();
     let _running = Running::start(link.over(server.reach(&Cluster::Id(mailbox))), below.client(), None);
     until_said(&root, "True", "Reachable").await?;
     assert_eq!(link.renewed(), 1);
 
-    // Whoever misses a beat or two is there.
+    // After a missed heartbeat or two it is still Ready.
     sleep(60 * SECOND).await;
     link.cut(true);
     for _ in 0..25 {
@@ -71,7 +72,7 @@ async fn a_syncer_that_falls_silent_is_unknown_after_forty_seconds_and_back_afte
     sleep(60 * SECOND).await;
     assert_eq!(ready(&root).await?.0, "True");
 
-    // The last beat was up to ten seconds before the line was cut.
+    // The last heartbeat was up to ten seconds before the cut.
     link.cut(true);
     let cut = Instant::now();
     until_said(&root, "Unknown", "Silent").await?;

@@ -1,8 +1,7 @@
-//! Hours away, in moments: time is simulated here.
+//! Hours of disconnection, in simulated time.
 //!
-//! Everything is in one process and nothing waits for a socket, so tokio's clock jumps to the next thing anybody waits for:
-//! the renewal of a lease, the next try, the end of patience. What is not simulated is the time of day, which nobody
-//! decides by.
+//! Everything runs in one process without sockets, so tokio's clock jumps to the next timer: the renewal of a lease, a
+//! retry, a timeout. The time of day is not simulated, but no decision depends on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,18 +15,18 @@ use crate::server::Link;
 use crate::world::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Whoever waits for a long list of a server that says nothing does so for a minute.
+/// Longer than a call waits for a server that does not answer, which is a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-/// How a server is away.
+/// How a server is unreachable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Away {
-    /// There is no way to it.
+    /// The connection is cut.
     Cut,
-    /// It takes requests and says nothing.
+    /// It accepts requests and does not answer.
     Mute,
-    /// It does not know us: our credentials have expired.
+    /// Our credentials have expired.
     Expired,
     Failing,
 }
@@ -49,7 +48,7 @@ fn says(value: &str) -> impl Fn(&Value) -> bool {
     move |found| found["data"]["key"] == value
 }
 
-/// Three objects that are where they should be, and a syncer.
+/// Returns a world with a running syncer and three objects in sync.
 async fn at_rest() -> Result<(World, Running)> {
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
@@ -64,14 +63,14 @@ async fn at_rest() -> Result<(World, Running)> {
     Ok((world, running))
 }
 
-/// What is asked for while somebody is away.
+/// Makes changes while a server is unreachable.
 async fn ask(world: &World) -> Result<()> {
     world.place(MAPS, map("new", "one")).await?;
     world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
     world.mailbox.delete(&format!("{MAPS}/deleted")).await
 }
 
-/// All that was asked for is so, and no more was deleted than was asked for.
+/// Checks that all changes were applied, and nothing else was deleted.
 async fn made_good(world: &World) -> Result<()> {
     sleep(PATIENCE).await;
     let path = |name: &str| format!("{MAPS}/{name}");
@@ -117,7 +116,7 @@ async fn for_an_hour_without_holon_what_it_asked_for_last_is_enforced() -> Resul
             world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
             world.below.until(&format!("{MAPS}/kept"), says("one")).await?;
         }
-        // Nothing that was asked for since then is known, and least of all a deletion.
+        // The syncer cannot know the changes made since then, and must not delete anything.
         for name in ["changed", "deleted"] {
             world.below.until(&format!("{MAPS}/{name}"), says("one")).await?;
         }
@@ -128,8 +127,8 @@ async fn for_an_hour_without_holon_what_it_asked_for_last_is_enforced() -> Resul
     Ok(())
 }
 
-/// At rest there is the lease, renewed every ten seconds so that others know that we are there, and nothing else: neither here
-/// nor below, from one hour to the next.
+/// At rest, the syncer renews its lease every ten seconds as its heartbeat, and writes nothing else, neither in the
+/// mailbox nor downstream.
 #[tokio::test(start_paused = true)]
 async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
     let (world, _running) = at_rest().await?;
@@ -148,8 +147,8 @@ async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
     Ok(())
 }
 
-/// Two hundred changes of status and fifty events, of which one side hears only when the link is back. Of ten changes of one
-/// status the last is written, once; and so is each event.
+/// Two hundred status changes and fifty events happen while a link is cut. Of ten changes of one status only the last
+/// is written, once, and each event is written once.
 #[tokio::test(start_paused = true)]
 async fn what_piled_up_behind_a_cut_link_is_made_good_once() -> Result<()> {
     for which in [|world: &World| world.mailbox_link.clone(), |world: &World| world.below_link.clone()] {
@@ -179,7 +178,7 @@ async fn what_piled_up_behind_a_cut_link_is_made_good_once() -> Result<()> {
         assert_eq!(statuses, APPS, "{times:#?}");
         let often: Vec<_> =
             times.iter().filter(|(call, times)| !call.ends_with("/events") && **times > 1).collect();
-        // That there is trouble, and that it is over, is two reports.
+        // The start and the end of the failure are two reports.
         let often: Vec<_> =
             often.into_iter().filter(|(call, _)| !call.contains("/physicalclusters/")).collect();
         assert!(often.is_empty(), "{often:#?}");
@@ -198,7 +197,7 @@ fn apps() -> impl Iterator<Item = String> + Clone {
     (0..APPS).map(|number| format!("app-{number}"))
 }
 
-/// Apps that say how they are.
+/// Creates Deployments with a status.
 async fn busy(world: &World) -> Result<()> {
     for name in apps() {
         world.place(DEPLOYMENTS, deployment(&name)).await?;
@@ -213,7 +212,7 @@ async fn busy(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// One change after the other of each, over a quarter of an hour, and events about them.
+/// Changes each status repeatedly over a quarter of an hour, and creates events.
 async fn pile_up(world: &World) -> Result<()> {
     for change in 1..=CHANGES {
         for name in apps() {
@@ -236,8 +235,8 @@ async fn pile_up(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Somebody meddles, and within a second it is as it was. Of the simulated clock, which stands still while anything is done:
-/// so it is waiting that is counted, and not how fast this machine is.
+/// Drift is corrected within a second. That is a second of the simulated clock, which stands still during work: the
+/// test measures waiting, not the speed of the machine.
 #[tokio::test(start_paused = true)]
 async fn what_drifts_is_corrected_within_a_second() -> Result<()> {
     let (world, _running) = at_rest().await?;
@@ -255,7 +254,7 @@ async fn what_drifts_is_corrected_within_a_second() -> Result<()> {
     Ok(())
 }
 
-/// Every answer takes five seconds, which is long, and less than anybody's patience.
+/// Every response takes five seconds: long, but less than any timeout.
 #[tokio::test(start_paused = true)]
 async fn from_servers_that_take_their_time_everything_comes_in_the_end() -> Result<()> {
     let (world, _running) = at_rest().await?;
@@ -268,8 +267,8 @@ async fn from_servers_that_take_their_time_everything_comes_in_the_end() -> Resu
     made_good(&world).await
 }
 
-/// Whoever holds the lease has a clock that is five hours off. While they renew it nothing is written, however old it seems to
-/// be; when they stop it is taken soon, however new it seems to be.
+/// The holder of the lease has a clock that is five hours off. While it renews the lease, nothing is written, however
+/// old the lease looks; when it stops, the lease is soon taken, however new it looks.
 #[tokio::test(start_paused = true)]
 async fn whose_clock_is_wrong_neither_loses_the_lease_nor_keeps_it() -> Result<()> {
     let world = World::new().await?;
@@ -295,7 +294,7 @@ async fn whose_clock_is_wrong_neither_loses_the_lease_nor_keeps_it() -> Result<(
     let begun = Instant::now();
     world.below.until_there(&format!("{NAMESPACES}/shop")).await?;
     let waited = begun.elapsed().as_secs();
-    // Thirty seconds by our own clock, and a look every two.
+    // Thirty seconds on the syncer's own clock, and a check every two.
     assert!((28..40).contains(&waited), "{waited} s");
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Killed at every write it makes, on either side, before it is done and after.
+//! The syncer is killed at every write it makes, on either side, before and after the write is executed.
 //!
-//! A stand-in makes pods of what is sent there, so the writes are all there are: marks, applies and deletes, statuses,
-//! what is projected and what no longer is, the report and the lease. Each time it is killed one write later, until it gets
-//! through with all it has to do and there was nothing left to be killed at.
+//! A stand-in creates the pods, so the test covers all writes of a syncer: finalizers, applies and deletes, statuses,
+//! projections and their removal, the report and the lease. Each turn kills it one write later, until it finishes its
+//! work without being killed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::server::{Link, Moment, Server};
 use crate::world::*;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-syncer";
-/// Nothing takes so many writes.
+/// More writes than any turn needs.
 const TURNS_MAX: usize = 150;
-/// A syncer that is not killed is done within moments; a machine that is busy takes longer.
+/// How long a syncer that is not killed may take. It takes moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,11 +86,11 @@ impl Stage {
             let is_killed = link.is_cut();
             ensure!(got_through || is_killed, "write {writes}: neither killed nor through");
             link.mend();
-            // Whoever is dead need not be waited for.
+            // The lease of a killed syncer is deleted, so that the next one does not wait for its end.
             self.mailbox.delete(LEASE).await?;
             self.settles(turn).await.with_context(|| format!("killed at write {writes}, {moment:?}"))?;
             if !is_killed {
-                // Below it applies two things and deletes one: to be through with less is to have done nothing.
+                // Downstream there are at least two applies and one delete; with fewer writes the syncer did nothing.
                 ensure!(writes >= 3, "only {writes} writes");
                 println!("{moment:?}: killed at {writes} writes");
                 break;
@@ -99,7 +99,7 @@ impl Stage {
         self.nothing_else_was_deleted()
     }
 
-    /// Something to change, to make and to delete.
+    /// Changes, creates and deletes objects.
     async fn ask(&self, turn: usize) -> Result<()> {
         let container = json!({ "name": "web", "image": format!("web:{turn}") });
         let change = json!({ "spec": { "replicas": 1 + turn % 2, "template": { "spec": { "containers": [container] } } } });
@@ -108,7 +108,7 @@ impl Stage {
         self.mailbox.delete(&format!("{MAPS}/m{}", turn - 1)).await
     }
 
-    /// Whether it did all that was asked for, and not died of the link before.
+    /// Waits and returns whether the syncer finished its work before the link was cut.
     async fn got_through(&self, turn: usize, link: &Link) -> Result<bool> {
         let begun = Instant::now();
         loop {
@@ -116,7 +116,7 @@ impl Stage {
                 return Ok(false);
             }
             if self.differs(turn).await?.is_none() {
-                // What is reported about it comes a little later, and is a write as well.
+                // The report follows a little later, and is a write as well.
                 sleep(STEADY).await;
                 return Ok(true);
             }
@@ -125,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// With a syncer that nobody disturbs all is as it was asked for.
+    /// Waits until an undisturbed syncer has brought everything in sync.
     async fn settles(&self, turn: usize) -> Result<()> {
         let running = self.start();
         let mut differs = None;
@@ -138,7 +138,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The first thing that is not as it was asked for, or not shown as it is.
+    /// Returns the first object that is not in sync.
     async fn differs(&self, turn: usize) -> Result<Option<String>> {
         let path = format!("{DEPLOYMENTS}/web");
         let read = async |eyes: &Eyes| Ok::<_, anyhow::Error>(eyes.get(&path).await?.unwrap_or_default());
@@ -174,7 +174,7 @@ impl Stage {
         let unasked: Vec<_> =
             calls.iter().filter(|call| call.starts_with("DELETE") && !is_asked(call)).collect();
         ensure!(unasked.is_empty(), "deletes that nobody asked for: {unasked:?}");
-        // Counted once more by the physical cluster itself.
+        // Checked once more with the counters of the physical cluster.
         let deleted: Vec<_> =
             self.standin.requests().0.into_keys().filter(|(verb, _)| verb.starts_with("delete")).collect();
         ensure!(

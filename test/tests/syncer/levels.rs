@@ -5,7 +5,7 @@
 //!     pods, status, capacity ◄───────── the same ◄──── the same ◄── real
 //! ```
 //!
-//! What comes back, and what is led there, goes by the same rules at both.
+//! Projections and streams follow the same rules on both levels.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn counted_and_reached(ground: Ground) -> Result<()> {
     let path = format!("{DEPLOYMENTS}/web");
     ground.mailbox.until(&path, |found| found["status"]["readyReplicas"] == 2).await?;
 
-    // The pods are the same ones everywhere, and so is what becomes of them.
+    // All levels show the same pods, with the same addresses.
     let mut seen = [Vec::new(), Vec::new(), Vec::new()];
     let all = [&ground.mailbox, &ground.below, &bottom];
     let same = until("the same pods are shown", async || {
@@ -46,12 +46,13 @@ async fn counted_and_reached(ground: Ground) -> Result<()> {
     });
     same.await.with_context(|| format!("{seen:#?}"))?;
 
-    // A node of the stand-in is the capacity of the logical cluster, which is that of the physical cluster above it.
+    // The node capacity of the stand-in is the capacity of the logical cluster, which is the capacity that the upper
+    // physical cluster reports.
     let real =
         bottom.get("/api/v1/nodes").await?.unwrap_or_default()["items"][0]["status"]["allocatable"].take();
     ensure!(real["cpu"].is_string(), "{real:#}");
     let (mut report, begun) = (Value::Null, Instant::now());
-    // It is counted once a minute, and a logical cluster has nodes when it uses them.
+    // The inventory is counted once a minute, and a logical cluster has nodes once it uses them.
     while ["cpu", "memory", "pods"].iter().any(|name| report["allocatable"][*name] != real[*name]) {
         ensure!(begun.elapsed() < PATIENCE, "{report:#}, not {real:#}");
         sleep(Duration::from_millis(200)).await;
@@ -59,7 +60,7 @@ async fn counted_and_reached(ground: Ground) -> Result<()> {
     }
     ensure!(report["requested"]["pods"] == "2" && report["nodes"]["ready"] == 1, "{report:#}");
 
-    // What a pod says is read through both.
+    // The log of a pod is read through both levels.
     let log = format!("{PODS}/{}/log", seen[0][0].0);
     let expected = bottom_log(&bottom, &log).await?;
     let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
@@ -81,7 +82,7 @@ async fn bottom_log(bottom: &Eyes, path: &str) -> Result<String> {
     Ok(said)
 }
 
-/// Their names, and the addresses that only their status has.
+/// Returns the names and IP addresses of the pods; the addresses are only in their status.
 async fn pods(eyes: &Eyes) -> Result<Vec<(String, String)>> {
     let list = eyes.get(PODS).await?.unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

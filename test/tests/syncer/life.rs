@@ -1,8 +1,8 @@
-//! The life of an object of every kind, on every ground: placed, changed, scaled, meddled with, deleted behind our back,
-//! removed.
+//! The life of an object of every kind, on every kind of physical cluster: placed, changed, scaled, drifted, deleted
+//! downstream, removed.
 //!
-//! One story, a [table](rows) of kinds, seven grounds. Whoever makes statuses where a kind's controller runs is that
-//! controller; elsewhere the test writes them by hand, as an operator's program would.
+//! One story, a [table](rows) of kinds, seven environments. Where the controller of a kind runs, it writes the
+//! statuses; elsewhere the test writes them, as an operator's program would.
 
 mod rows;
 
@@ -75,11 +75,11 @@ async fn all_lives(ground: &Ground) -> Result<()> {
         Ok(ground.mailbox.get(rows::GARDENS).await?.is_some())
     })
     .await?;
-    // Without somebody who needs them some kinds go nowhere, two levels down.
+    // Two levels down, some kinds are only placed if a workload needs them.
     ground.mailbox.make(rows::DEPLOYMENTS, placed(rows::user())).await?;
     let rows = rows::all();
-    // What one of them needs of another is there until all have been through everything: an Ingress goes nowhere without the
-    // Service it names.
+    // Objects stay until all rows are done, because some depend on others: an Ingress is only placed with the Service
+    // it names.
     let end = Barrier::new(rows.len());
     let end = &end;
     let lives =
@@ -91,10 +91,10 @@ async fn all_lives(ground: &Ground) -> Result<()> {
         ground.mailbox.until_gone(&path).await?;
         ground.below.until_gone(&path).await?;
     }
-    // What went below because of us is what somebody removed above, and that once.
+    // Downstream, exactly the objects that were removed in the mailbox were deleted, once each.
     let asked = rows.iter().map(Row::resource).chain(["customresourcedefinitions", "namespaces"]);
     let mut asked: BTreeMap<String, u64> = asked.map(|resource| (resource.to_owned(), 1)).collect();
-    // That of the table, and the one who needs others.
+    // The Deployment of the table, and the one that needs the others.
     asked.insert("deployments".to_owned(), 2);
     let meddled: Vec<&str> = rows.iter().map(Row::resource).collect();
     assert_eq!(ground.physical.deletes(&meddled)?, asked);
@@ -115,7 +115,7 @@ impl Life<'_> {
         if let Some((scale, scaled)) = &self.row.scale {
             self.changed(scale).await.context("scaled")?;
             self.shows(scaled).await.context("scaled")?;
-            // What is written by hand is another status again, so that it is not only left over.
+            // Where the test writes the status, it switches to another one, so that a stale status would be noticed.
             shown = if self.is_by_hand() { &self.row.shows } else { scaled };
         }
         self.drifted().await.context("drifted")?;
@@ -132,7 +132,7 @@ impl Life<'_> {
         self.shows(&self.row.shows).await
     }
 
-    /// Changed above, it changes below.
+    /// A change in the mailbox is applied downstream.
     async fn changed(&self, change: &Value) -> Result<()> {
         let before = self.ground.below.until_there(&self.path()).await?;
         ensure!(!covers(&before, change), "nothing would change: {before:#}");
@@ -141,7 +141,7 @@ impl Life<'_> {
         self.at_the_bottom(change).await
     }
 
-    /// Where there is something still further below, it is so there as well.
+    /// If there is another level below, the change is applied there too.
     async fn at_the_bottom(&self, wanted: &Value) -> Result<()> {
         match self.bottom() {
             Some(bottom) => {
@@ -152,7 +152,7 @@ impl Life<'_> {
         }
     }
 
-    /// Changed below, it changes back.
+    /// Drift downstream is corrected.
     async fn drifted(&self) -> Result<()> {
         let (path, drift) = (self.path(), &self.row.drift);
         let right = self.ground.mailbox.until_there(&path).await?;
@@ -161,7 +161,7 @@ impl Life<'_> {
         self.ground.below.until(&path, |found| agree(found, &right, drift)).await.map(drop)
     }
 
-    /// Deleted below, it is made again, and does what it did before.
+    /// An object that is deleted downstream is applied again, and works as before.
     async fn deleted_below(&self, shown: &Shown) -> Result<()> {
         let (path, wanted) = (self.path(), &self.row.change);
         let before = self.ground.below.until_there(&path).await?;
@@ -172,7 +172,7 @@ impl Life<'_> {
         self.shows(shown).await
     }
 
-    /// Removed above, it goes below, with all that came of it.
+    /// An object that is removed in the mailbox is deleted downstream, with its dependents.
     async fn removed(&self) -> Result<()> {
         let path = self.path();
         self.ground.mailbox.delete(&path).await?;
@@ -188,7 +188,7 @@ impl Life<'_> {
         .await
     }
 
-    /// The mailbox shows what became of it: the status to the letter, and its pods.
+    /// The mailbox shows the downstream status unchanged, and the pods.
     async fn shows(&self, shown: &Shown) -> Result<()> {
         let Some(expected) = self.expected(shown).await? else { return Ok(()) };
         tokio::select! {
@@ -209,7 +209,7 @@ impl Life<'_> {
         let same = until("the status is the same on both sides", async || {
             let here = mailbox.get(&path).await?.unwrap_or_default();
             let mut exact = below.get(&path).await?.unwrap_or_default()["status"].take();
-            // Each server counts generations for itself.
+            // Each server counts its own generations.
             if !exact["observedGeneration"].is_null() {
                 exact["observedGeneration"] = here["metadata"]["generation"].clone();
             }
@@ -227,7 +227,8 @@ impl Life<'_> {
         .await
     }
 
-    /// What its status comes to, after having written it where nobody else does, or will. None for what has no status.
+    /// Returns the expected status, and writes it if no controller and no lower level does. `None` for kinds without a
+    /// status.
     async fn expected(&self, shown: &Shown) -> Result<Option<Value>> {
         if shown.by_hand.is_null() {
             return Ok(None);
@@ -245,7 +246,7 @@ impl Life<'_> {
         Ok(Some(status))
     }
 
-    /// Writes the status as a program of the user's does.
+    /// Writes the status as a user's program would.
     async fn write_by_hand(&self, place: &Eyes, shown: &Shown) -> Result<()> {
         let (path, mut status) = (self.path(), shown.by_hand.clone());
         let found = place.until_there(&path).await?;
@@ -258,13 +259,14 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// The same where it runs in the end, for as long as it is polled: there it may be changed, or another, a little later.
+    /// Keeps writing the status on the lowest level, while it is polled: the object there may change or be replaced
+    /// later.
     async fn keep_by_hand(&self, shown: &Shown) -> Result<Infallible> {
         let Some(bottom) = self.bottom().filter(|_| self.is_by_hand()) else {
             return std::future::pending().await;
         };
         loop {
-            // It may go in the middle of that.
+            // The object may be deleted meanwhile.
             if let Err(error) = self.write_by_hand(&bottom, shown).await {
                 println!("{}: {error:#}", self.path());
             }
@@ -272,7 +274,7 @@ impl Life<'_> {
         }
     }
 
-    /// Where it runs in the end, if that is not below.
+    /// Returns the client of the lowest level, if that is not the physical cluster itself.
     fn bottom(&self) -> Option<Eyes> {
         self.ground.physical.bottom()
     }
@@ -281,7 +283,7 @@ impl Life<'_> {
         self.row.maker != Maker::Controllers || !self.ground.physical.has_controllers()
     }
 
-    /// The names of its pods, here and below.
+    /// Returns the names of its pods, in the mailbox and downstream.
     async fn pods(&self) -> Result<(Vec<String>, Vec<String>)> {
         let path = format!("{PODS}?labelSelector=app%3D{}", self.row.name());
         let names = |list: Option<Value>| {
@@ -299,7 +301,7 @@ impl Life<'_> {
     }
 }
 
-/// Whether every value of `wanted` is in `found`, lists item by item.
+/// Returns whether `found` has every value of `wanted`, comparing lists item by item.
 fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -313,7 +315,7 @@ fn covers(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether two objects say the same wherever `shape` says something.
+/// Returns whether two objects agree in all fields of `shape`.
 fn agree(one: &Value, other: &Value, shape: &Value) -> bool {
     match shape {
         Value::Object(fields) => fields.iter().all(|(name, shape)| agree(&one[name], &other[name], shape)),

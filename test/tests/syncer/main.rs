@@ -1,8 +1,8 @@
-//! A mailbox and a physical cluster, with a syncer between them.
+//! A mailbox, a physical cluster, and a syncer between them.
 //!
-//! Both are whole servers in this process. Between each and the syncer is a [`server::Link`] that counts what is written
-//! and can be cut. What controllers and kubelets would do below is done by the tests, by hand; in `standins` a stand-in does
-//! it, and in `real` a real Kubernetes.
+//! Both are complete servers in this process. Between each and the syncer is a [`server::Link`] that counts writes and
+//! can be cut. The tests themselves act as the controllers and kubelets downstream; in `standins` a stand-in does, and
+//! in `real` a real Kubernetes.
 
 mod backups;
 mod connections;

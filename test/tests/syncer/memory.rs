@@ -1,4 +1,4 @@
-//! What a physical cluster costs in memory: as much as is placed there, however much else there is.
+//! The memory of a syncer depends on what is placed, not on what else a physical cluster runs.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::connections::busy;
 use crate::grounds::{Ground, Physical, Way};
 use crate::world::*;
 
-/// Of others, in a namespace where nothing of ours is.
+/// Foreign pods, in a namespace without placed objects.
 const FOREIGN: usize = 5_000;
 const FOREIGN_BYTES: usize = 16 << 10;
-/// Whoever kept what is foreign would have 80 MiB of text, and some times that as trees.
+/// If the syncer kept foreign pods, they would take 80 MiB as text, and several times that as trees.
 const GROWTH_MAX_KIB: u64 = 40 << 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// An app is placed, so all pods there are followed, and counted too. Those of others pass by.
+/// An app is placed, so the syncer watches pods, and counts all pods for the inventory. It must not keep foreign ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_run_there_takes_no_memory() -> Result<()> {
     let mut ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
     busy(&ground).await?;
     let before = begun_anew(&mut ground, 2).await?;
     if let Physical::Standin(standin) = &ground.physical {
-        // Nobody there needs to do anything about them.
+        // The stand-in's controllers need not handle them.
         standin.freeze();
     }
     fill(&ground.below).await?;
@@ -35,7 +35,7 @@ async fn what_others_run_there_takes_no_memory() -> Result<()> {
     Ok(())
 }
 
-/// Starts another syncer, and says what it takes once it has seen so many pods and everything works.
+/// Starts another syncer, and returns its memory once it has counted so many pods and is in sync.
 async fn begun_anew(ground: &mut Ground, pods: usize) -> Result<u64> {
     ground.sit()?;
     let (begun, counted) = (Instant::now(), pods.to_string());

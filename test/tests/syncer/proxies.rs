@@ -1,4 +1,4 @@
-//! Through the proxies of others, and past them where they say so.
+//! Proxies, and their exceptions.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::connections::{LED, busy, connections, port};
 use crate::grounds::{Authority, Ground, Physical, Proxy, Way, client};
 use crate::world::*;
 
-/// A syncer that may reach nothing but a proxy reaches both sides through it, by as few connections as without one; and so do
-/// those who look at what runs.
+/// A syncer that can reach only a proxy reaches both sides through it, with as few connections as without one; streams
+/// to pods work too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_syncer_that_dials_through_a_proxy_has_no_other_way() -> Result<()> {
     let (proxy, physical) = (Proxy::start().await?, Physical::standin().await?);
     let address = physical.address().await?;
-    // Said as some say it, and with an exception that is for nobody here.
+    // The proxy without a scheme, as some tools write it, and exceptions that match no server here.
     let environment = vec![
         ("HTTPS_PROXY", format!("127.0.0.1:{}", proxy.port)),
         ("NO_PROXY", "example.com,10.0.0.0/8".to_owned()),
@@ -28,14 +28,15 @@ async fn a_syncer_that_dials_through_a_proxy_has_no_other_way() -> Result<()> {
         let port = port(server)?;
         assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
         assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
-        // Whoever came while the first was being opened may have opened another, which goes when nobody uses it.
+        // Requests that started while the first connection was being opened may have opened another, which is closed
+        // when idle.
         let few = async || Ok((1..=LED).contains(&proxy.to(port).open));
         until("there are as few connections as without a proxy", few).await?;
     }
     Ok(())
 }
 
-/// Neither the server's authority nor the physical cluster's has anything to do with the proxy's.
+/// The proxy has a certificate authority of its own, other than those of the server and of the physical cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> Result<()> {
     let (authority, physical) = (Authority::new()?, Physical::standin().await?);
@@ -55,15 +56,15 @@ async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> 
     Ok(())
 }
 
-/// A load balancer shows a certificate of its own. Who was told of its authority when the ticket was made goes on to trust it,
-/// also after having heard from the server which authority that has.
+/// A load balancer has a certificate of another authority. A syncer whose ticket includes that authority trusts it,
+/// also after it has updated the server's authority.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ends_tls_in_front_of_the_server_is_trusted_by_who_was_told_to() -> Result<()> {
     let (authority, physical) = (Authority::new()?, Physical::standin().await?);
     let (mut ground, front) = Ground::dialled_through(&authority, physical).await?;
     busy(&ground).await?;
     follow_a_log(&ground).await?;
-    // Longer than it takes to look again who the server is.
+    // Longer than the interval at which the syncer checks the authority.
     tokio::time::sleep(Duration::from_secs(12)).await;
     ground.sit()?;
     ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
@@ -74,8 +75,8 @@ async fn what_ends_tls_in_front_of_the_server_is_trusted_by_who_was_told_to() ->
     Ok(())
 }
 
-/// Between the syncer and its physical cluster there is none. That the proxy itself is at a place for which there is to be none
-/// changes nothing for others.
+/// NO_PROXY matches the physical cluster, so the syncer connects to it directly. It also matches the proxy itself,
+/// which must not matter for other servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
     let (proxy, physical) = (Proxy::start().await?, Physical::standin().await?);
@@ -95,7 +96,7 @@ async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
     Ok(())
 }
 
-/// Whoever joins a physical cluster by a kubeconfig that names a proxy has the server go through it.
+/// A kubeconfig can name a proxy, which the server then uses.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_goes_through_the_proxy_that_a_kubeconfig_names() -> Result<()> {
     let proxy = Proxy::start().await?;
@@ -109,7 +110,7 @@ async fn a_server_goes_through_the_proxy_that_a_kubeconfig_names() -> Result<()>
     Ok(())
 }
 
-/// As `kubectl logs -f` does, until the first of it has come.
+/// Follows a log as `kubectl logs -f` does, until its first bytes arrive.
 async fn follow_a_log(ground: &Ground) -> Result<()> {
     let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();

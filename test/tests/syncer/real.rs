@@ -1,5 +1,5 @@
-//! The same with a real Kubernetes below: its API server, its controllers, its scheduler, and nodes on which pods seem to
-//! run.
+//! The same with a real Kubernetes downstream: its API server, controllers and scheduler, and nodes on which pods only
+//! seem to run.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -18,11 +18,11 @@ use tower::util::MapRequestLayer;
 use crate::server::Server;
 use crate::world::*;
 
-/// What a client has written.
+/// A record of a client's writes.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<String>>>);
 
-/// A client that notes what it writes.
+/// Returns a client that records its writes.
 async fn client(cluster: &Cluster, written: &Written) -> Result<Client> {
     let config = Kubeconfig::read_from(cluster.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -45,10 +45,10 @@ fn pod_template(name: &str) -> Value {
     json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "main", "image": "busybox" }] } })
 }
 
-/// Its collection, itself, and when it is as it should be.
+/// A collection, an object, and whether the object has reached the expected state.
 type Animal = (&'static str, Value, fn(&Value) -> bool);
 
-/// One of each, with what about its status or its doings is to be seen in the mailbox.
+/// Returns one object of each kind, with a check of its status in the mailbox.
 fn zoo() -> Vec<Animal> {
     let selector = |name: &str| json!({ "matchLabels": { "app": name } });
     let mut once = pod_template("once");
@@ -97,7 +97,7 @@ fn zoo() -> Vec<Animal> {
     ]
 }
 
-/// Names of what is in a collection.
+/// Returns the names of the objects in a collection.
 async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
     let list = eyes.get(path).await?.context(path.to_owned())?;
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -134,7 +134,7 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
             mailbox.until(&path, |found| found["status"] == exact).await?;
         }
     }
-    // What came of it is all there.
+    // All dependents are projected.
     for path in [
         PODS,
         SETS,
@@ -165,17 +165,17 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     rests(&written).await?;
     latencies(&mailbox, &below, &web).await?;
 
-    // Deleting a pod here deletes it there, and another comes.
+    // Deleting a projected pod deletes the real one, and its controller creates another.
     mailbox.delete(&format!("{PODS}/{web}")).await?;
     below.until_gone(&format!("{PODS}/{web}")).await?;
     mailbox.until_gone(&format!("{PODS}/{web}")).await?;
     mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2).await?;
-    // Scaled here, scaled there; scaled there, scaled back.
+    // Scaling in the mailbox scales downstream; scaling downstream is reverted.
     mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
     mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3).await?;
     below.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
     below.until(&format!("{DEPLOYMENTS}/web"), |found| found["spec"]["replicas"] == 3).await?;
-    // The report says what the cluster has.
+    // The report has the capacity of the cluster.
     let report = mailbox.until("/apis/holon.dev/v1alpha1/physicalclusters/east", |found| {
         found["status"]["nodes"]["ready"] == 1
     });
@@ -198,7 +198,7 @@ async fn a_real_kubernetes_runs_what_the_mailbox_says_and_the_mailbox_shows_it()
     Ok(())
 }
 
-/// A CronJob is due within a minute; its Job and that Job's pod are shown, and go with it.
+/// A CronJob fires within a minute; its Job and that Job's pod are projected, and are deleted with it.
 async fn done_within_a_minute(mailbox: &Eyes, below: &Eyes) -> Result<()> {
     mailbox.make(CRON_JOBS, placed(minutely())).await?;
     let begun = Instant::now();
@@ -215,7 +215,7 @@ async fn done_within_a_minute(mailbox: &Eyes, below: &Eyes) -> Result<()> {
     .await
 }
 
-/// What pods ask for, what quotas allow and which kinds there are is in the report, as the cluster itself says it.
+/// The report has the requests of pods, the quotas and the served kinds.
 async fn reports_what_is_used(mailbox: &Eyes, below: &Eyes) -> Result<()> {
     let mut hungry = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "hungry", "namespace": "shop" },
@@ -228,7 +228,7 @@ async fn reports_what_is_used(mailbox: &Eyes, below: &Eyes) -> Result<()> {
         "spec": { "hard": { "requests.cpu": "8", "pods": "40" } },
     });
     below.make("/api/v1/namespaces/shop/resourcequotas", quota).await?;
-    // Everything is counted once a minute.
+    // The inventory is counted once a minute.
     let path = "/apis/holon.dev/v1alpha1/physicalclusters/east";
     let begun = Instant::now();
     loop {
@@ -251,7 +251,7 @@ async fn reports_what_is_used(mailbox: &Eyes, below: &Eyes) -> Result<()> {
                 found.map(|found| found["versions"].clone()).unwrap_or_default()
             };
             assert_eq!(versions("apps", "deployments"), json!(["v1"]));
-            // The one the cluster prefers comes first.
+            // The cluster's preferred version comes first.
             assert_eq!(versions("autoscaling", "horizontalpodautoscalers"), json!(["v2", "v1"]));
             break;
         }
@@ -263,7 +263,7 @@ async fn reports_what_is_used(mailbox: &Eyes, below: &Eyes) -> Result<()> {
     below.until_gone(&format!("{PODS}/hungry")).await
 }
 
-/// Nothing is written below for a while.
+/// Waits until nothing is written downstream for a while.
 async fn rests(written: &Written) -> Result<()> {
     until("nothing is written", async || {
         written.0.lock().unwrap().clear();
@@ -273,7 +273,7 @@ async fn rests(written: &Written) -> Result<()> {
     .await
 }
 
-/// How long a change takes each way, for whoever reads the log.
+/// Measures how long a change takes each way, for the log.
 async fn latencies(mailbox: &Eyes, below: &Eyes, pod: &str) -> Result<()> {
     mailbox.make(MAPS, placed(map("clock", "0"))).await?;
     let (clock, pod) = (format!("{MAPS}/clock"), format!("{PODS}/{pod}"));

@@ -1,4 +1,4 @@
-//! Holon goes down and comes back while it is written to.
+//! Holon restarts and is killed while clients write.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ async fn of_a_server_that_is_dialled() -> Result<()> {
     survive(Ground::new(Physical::standin().await?, Way::Pull).await?).await
 }
 
-/// What the mailbox says in the end is below, what nobody touched is the same it was, and no more was deleted than was asked
-/// for.
+/// In the end the physical cluster equals the mailbox, untouched objects were not replaced, and nothing was deleted
+/// except what the writers deleted.
 async fn survive(mut ground: Ground) -> Result<()> {
     ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     ground.mailbox.make(MAPS, placed(map("kept", "one"))).await?;
@@ -48,7 +48,8 @@ async fn survive(mut ground: Ground) -> Result<()> {
     while let Some(deletes) = writers.join_next().await {
         asked += deletes??;
     }
-    // What leaves the mailbox does so once the syncer has been there, so both sides are read until they agree.
+    // An object leaves the mailbox only after the syncer has deleted it downstream, so both sides are read until they
+    // agree.
     let mut differ = Vec::new();
     let same = until("the physical cluster has what the mailbox says", async || {
         let (here, below) = (values(&ground.mailbox).await?, values(&ground.below).await?);
@@ -66,7 +67,7 @@ async fn survive(mut ground: Ground) -> Result<()> {
     Ok(())
 }
 
-/// Makes, changes and deletes until it is over; what fails is left as it is. Returns how many deletions it may have asked for.
+/// Creates, changes and deletes until `over`, and ignores failures. Returns how many deletions it may have requested.
 async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u64> {
     let mut deletes = 0;
     for turn in 0.. {
@@ -77,10 +78,10 @@ async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u6
         let made = mailbox.make(MAPS, placed(map(&format!("w{writer}-{turn}"), "one"))).await;
         let changed = mailbox.merge(&path(turn), json!({ "data": { "key": turn.to_string() } })).await;
         if made.is_err() || changed.is_err() {
-            // It is down for a moment.
+            // The server is down for a moment.
             sleep(Duration::from_millis(50)).await;
         }
-        // Of every three one goes; it may have been deleted though we were not told.
+        // One of three objects is deleted; a deletion may have happened even if the request failed.
         if turn % 3 == 2 {
             deletes += 1;
             let _ = mailbox.delete(&path(turn - 1)).await;
@@ -90,7 +91,7 @@ async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u6
     Ok(deletes)
 }
 
-/// What is placed, and what is in it.
+/// Returns the placed ConfigMaps and their values.
 async fn values(eyes: &Eyes) -> Result<BTreeSet<(String, String)>> {
     let list = eyes.get(&format!("{MAPS}?labelSelector=holon.dev/placed")).await?.unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

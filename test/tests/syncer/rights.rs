@@ -1,4 +1,4 @@
-//! An administrator gives the syncer Roles in some namespaces, and no ClusterRole.
+//! A syncer with Roles in some namespaces and without a ClusterRole.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::world::*;
 
 const CLOSED: &str = "/api/v1/namespaces/closed/configmaps";
 
-/// Enough to know the cluster again, and everything in one namespace.
+/// The rights to identify the cluster, and all rights in one namespace.
 fn in_shop() -> Rights {
     Rights::none()
         .and(Some("kube-system"), rule("", "namespaces", "get"))
@@ -26,9 +26,10 @@ async fn in_a_real_kubernetes() -> Result<()> {
     within_its_rights(real).await
 }
 
-/// In its namespace it does all it ever does; elsewhere it says that it may not, and begins when it may.
+/// In its namespace the syncer works fully; elsewhere it reports the missing rights, and starts to work when they are
+/// granted.
 async fn within_its_rights(physical: Physical) -> Result<()> {
-    // What it may do is bound in namespaces that are there.
+    // The Roles are bound in namespaces, which must exist.
     let below = physical.eyes().await?;
     for name in ["shop", "closed"] {
         below.make(NAMESPACES, namespace(name)).await?;
@@ -53,7 +54,7 @@ async fn tell(ground: &Ground) -> Result<()> {
     below.until_there(&format!("{MAPS}/settings")).await?;
     below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
     shown(ground).await.context("what runs is shown")?;
-    // Put right, and made again.
+    // Drift is corrected, and deleted objects are applied again.
     below.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "meddled" } })).await?;
     below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "one").await?;
     below.delete(&format!("{MAPS}/settings")).await?;
@@ -72,7 +73,7 @@ async fn tell(ground: &Ground) -> Result<()> {
     let events = mailbox.get("/api/v1/namespaces/closed/events").await?.unwrap_or_default();
     assert_eq!(events["items"][0]["reason"], "Forbidden", "{events:#}");
 
-    // With more rights it goes on by itself: in the other namespace, and then everywhere.
+    // With more rights it continues by itself: in the other namespace, and then everywhere.
     grant(below, "more", &Rights::none().and(Some("closed"), rule("*", "*", "*"))).await?;
     below.until_there(&format!("{CLOSED}/settings")).await?;
     grant(below, "all", &Rights::everything()).await?;
@@ -92,7 +93,7 @@ fn elsewhere(mut object: Value) -> Value {
     placed(object)
 }
 
-/// The status, and pods where somebody makes them.
+/// Checks that the status is written up, and pods are projected if controllers create them.
 async fn shown(ground: &Ground) -> Result<()> {
     let web = format!("{DEPLOYMENTS}/web");
     if !ground.physical.has_controllers() {

@@ -31,7 +31,7 @@ use storage::{Revision, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Longer than anybody waits.
+/// Longer than any timeout.
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
 pub(crate) struct Server {
@@ -40,31 +40,31 @@ pub(crate) struct Server {
     _tasks: Tasks,
 }
 
-/// When a link breaks at a write.
+/// The moment of a write at which a link breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
-    /// The server never hears of it.
+    /// Before the server receives the write.
     Before,
-    /// It is done, and nobody hears of that.
+    /// After the server has executed it, so that the response is lost.
     After,
 }
 
-/// A way to a server. It counts what is written, can be cut, and can answer in the server's place.
+/// A link to a server. It counts writes, can be cut, and can answer in the server's place.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     cut: Arc<AtomicBool>,
-    /// How often what was under way was broken.
+    /// How often requests in flight were broken off.
     broken: watch::Sender<u64>,
     written: Arc<Mutex<Vec<(Instant, String)>>>,
-    /// What is followed.
+    /// The watched paths.
     watched: Arc<Mutex<BTreeSet<String>>>,
-    /// How often a lease was.
+    /// How often a lease was renewed.
     renewed: Arc<AtomicUsize>,
-    /// After so many more writes it is cut.
+    /// After so many more writes the link is cut.
     left: Arc<Mutex<Option<(usize, Moment)>>>,
-    /// What is asked for at such paths takes so long.
+    /// The delay of requests for paths with this ending.
     slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
-    /// What everybody is answered.
+    /// The response to all requests instead of the server's.
     answer: Arc<Mutex<Option<(u16, &'static str)>>>,
 }
 
@@ -85,17 +85,17 @@ impl Server {
         Ok(Server { stack: Arc::new(stack), store, _tasks: tasks })
     }
 
-    /// Forgets what happened until now, as servers do after some minutes. Whoever was away lists again.
+    /// Compacts the history, as servers do after some minutes. A client that was disconnected has to list again.
     pub(crate) async fn forget_history(&self) -> Result<()> {
         Ok(self.store.compact(Revision(u64::MAX)).await?)
     }
 
-    /// As the administrator, whom a logical cluster is as good as another.
+    /// Returns a client of the administrator for a logical cluster.
     pub(crate) fn reach(&self, cluster: &Cluster) -> Client {
         local::client(self.stack.clone(), administrator(), cluster)
     }
 
-    /// As the administrator, past every link.
+    /// Returns a client of the administrator with an undisturbed link.
     pub(crate) fn client(&self) -> Client {
         self.through(&Link::new())
     }
@@ -131,7 +131,7 @@ impl Link {
         }
     }
 
-    /// The way that a client goes, with this on it.
+    /// Returns a client whose requests pass through this link.
     pub(crate) fn over(&self, client: Client) -> Client {
         let link = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -144,29 +144,29 @@ impl Link {
         Client::new(service, "default")
     }
 
-    /// From now on everybody is answered this; what is under way breaks.
+    /// Answers all requests with this from now on, and breaks off those in flight.
     pub(crate) fn answer(&self, answer: Option<(u16, &'static str)>) {
         *self.answer.lock().unwrap() = answer;
         self.break_off();
     }
 
-    /// From now on requests are taken and never answered; what is under way breaks.
+    /// Accepts requests and never answers from now on, and breaks off those in flight.
     pub(crate) fn mute(&self) {
         self.slow("", FOREVER);
         self.break_off();
     }
 
-    /// What is asked for at paths that end like this takes so long from now on.
+    /// Delays requests for paths with this ending from now on.
     pub(crate) fn slow(&self, path: &'static str, delay: Duration) {
         *self.slow.lock().unwrap() = Some((path, delay));
     }
 
-    /// Is cut at the write after so many more.
+    /// Cuts the link at the write after so many more.
     pub(crate) fn cut_at(&self, writes: usize, moment: Moment) {
         *self.left.lock().unwrap() = Some((writes, moment));
     }
 
-    /// When this write is to be the last.
+    /// Returns the moment of the break, if this write is the last one.
     fn breaks(&self) -> Option<Moment> {
         let mut left = self.left.lock().unwrap();
         match &mut *left {
@@ -179,7 +179,7 @@ impl Link {
         }
     }
 
-    /// Is as new.
+    /// Removes all faults.
     pub(crate) fn mend(&self) {
         *self.left.lock().unwrap() = None;
         *self.slow.lock().unwrap() = None;
@@ -198,27 +198,27 @@ impl Link {
         }
     }
 
-    /// What is under way ends in the middle.
+    /// Breaks off requests in flight.
     fn break_off(&self) {
         self.broken.send_modify(|times| *times += 1);
     }
 
-    /// What was written since it was asked last, as `PATCH /api/…`. Leases are no news.
+    /// Returns the writes since the last call, as `PATCH /api/…`, without those of leases.
     pub(crate) fn written(&self) -> Vec<String> {
         self.written_when().into_iter().map(|(_, call)| call).collect()
     }
 
-    /// The same, with when it came by.
+    /// Returns the same with the times of the writes.
     pub(crate) fn written_when(&self) -> Vec<(Instant, String)> {
         std::mem::take(&mut self.written.lock().unwrap())
     }
 
-    /// How often a lease was written since it was asked last.
+    /// Returns how often a lease was written since the last call.
     pub(crate) fn renewed(&self) -> usize {
         self.renewed.swap(0, Ordering::Relaxed)
     }
 
-    /// The paths that were ever watched.
+    /// Returns all paths that were ever watched.
     pub(crate) fn watched(&self) -> BTreeSet<String> {
         self.watched.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! With a stand-in below: its controllers bring about what is shown, and it fails as a cluster fails.
+//! With a stand-in downstream: its controllers create the dependents, and it fails as a cluster fails.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Both {
         self.mailbox.until(&format!("{DEPLOYMENTS}/web"), is_so).await
     }
 
-    /// Pods of the mailbox that are ready.
+    /// Returns the number of ready pods in the mailbox.
     async fn ready_pods(&self) -> Result<usize> {
         let pods = self.mailbox.get(PODS).await?.unwrap_or_default();
         let is_ready = |pod: &&Value| {
@@ -124,7 +124,7 @@ async fn whatever_a_stand_in_suffers_it_converges_and_nothing_is_deleted() -> Re
     Ok(())
 }
 
-/// Every answer takes half a second: nothing is lost and nothing done twice, it only takes longer.
+/// Every response takes half a second: nothing is lost and nothing is done twice, it only takes longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stand_in_that_answers_slowly_gets_everything_in_the_end() -> Result<()> {
     let both = Both::new().await?;
@@ -144,7 +144,7 @@ async fn a_stand_in_that_answers_slowly_gets_everything_in_the_end() -> Result<(
     Ok(())
 }
 
-/// A watch is for a kind. How many objects there are of it makes no difference, and on the other side neither.
+/// A watch is for a kind: the number of objects makes no difference, on either side.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_objects_are_followed_by_as_many_watches_as_five() -> Result<()> {
     let mut watches = Vec::new();
@@ -166,12 +166,13 @@ async fn fifty_objects_are_followed_by_as_many_watches_as_five() -> Result<()> {
     }
     println!("{} watches below, {} of the mailbox", watches[0].0.len(), watches[0].1.len());
     assert_eq!(watches[0], watches[1]);
-    // Namespaces, maps, deployments, and what is projected because of them.
+    // Namespaces, ConfigMaps, Deployments, and the kinds that are projected because of them.
     assert!(watches[0].0.len() <= 12, "{:?}", watches[0].0);
     Ok(())
 }
 
-/// Five hours ahead: what happens there is dated in our future. It is shown as it is, and nothing waits for that time to come.
+/// A cluster whose clock is five hours ahead: its timestamps are in our future. They are projected unchanged, and
+/// nothing waits for those times.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_whose_clock_is_hours_ahead_is_shown_as_it_is() -> Result<()> {
     let mut options = Options::new("east");

@@ -1,4 +1,4 @@
-//! What happens below is seen in the mailbox, for as long as it is so.
+//! The mailbox shows the downstream state as long as it exists.
 
 use anyhow::Result;
 use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED};
@@ -46,7 +46,7 @@ fn event(about: &Value) -> Value {
     })
 }
 
-/// A deployment with a set, a pod on its way and an event, as controllers below would make them.
+/// Creates a Deployment with a ReplicaSet, a starting pod and an event, as controllers downstream would.
 async fn running_app(world: &World) -> Result<(Value, Value)> {
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     world.place(DEPLOYMENTS, deployment("web")).await?;
@@ -86,7 +86,7 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
     let event = world.mailbox.until_there("/api/v1/namespaces/shop/events/web-1-a.1").await?;
     assert_eq!(event["involvedObject"]["uid"], shown["metadata"]["uid"]);
 
-    // It gets a node, and runs.
+    // The pod is bound to a node and runs.
     let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "web-1-a" }, "target": { "name": "node-1" } });
     world.below.make(&format!("{PODS}/web-1-a/binding"), binding).await?;
     let below = world.below.merge(&format!("{PODS}/web-1-a/status"), json!({ "status": { "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{ "ip": "10.1.2.3" }] } })).await?;
@@ -100,7 +100,7 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
     until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
         .await?;
 
-    // Gone below, gone here.
+    // When the pod is deleted downstream, its projection is too.
     world
         .below
         .0
@@ -124,8 +124,8 @@ async fn deleting_a_shown_pod_deletes_the_real_one() -> Result<()> {
     Ok(())
 }
 
-/// The mailbox collects what a deployment owned when it goes. As nobody deleted the deployment in an orderly way, that
-/// collection is no wish that the real pods go.
+/// The mailbox collects the dependents of a Deployment whose finalizer was removed. As there was no tombstone, this
+/// collection must not delete the real pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_are_only_collected_in_the_mailbox_stay_below() -> Result<()> {
     let world = World::new().await?;
@@ -211,7 +211,7 @@ async fn the_jobs_of_a_cron_job_are_shown_with_their_pods() -> Result<()> {
 async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
     let world = World::new().await?;
     let _running = world.start();
-    // Something else is placed, so that pods are followed already.
+    // Another app is placed, so that pods are watched already.
     running_app(&world).await?;
     world.mailbox.until_there(&format!("{PODS}/web-1-a")).await?;
     let [here, there] = ["/apis/apps/v1/namespaces/old/deployments", "/api/v1/namespaces/old/pods"];
@@ -230,8 +230,8 @@ async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
     world.rests().await
 }
 
-/// A syncer that has just started knows pods before it knows whose they are. It once took them for nobody's, and removed
-/// what it showed of them.
+/// A restarted syncer reads pods before it knows their owners. It once took them for foreign ones, and removed their
+/// projections.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_everything_is_still_shown_and_nothing_is_written() -> Result<()> {
     let world = World::new().await?;

@@ -1,4 +1,4 @@
-//! A mailbox, a physical cluster, a syncer, and somebody who looks at both.
+//! A mailbox, a physical cluster, a syncer, and test clients of both.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep};
 use crate::server::{Link, Server};
 
 pub(crate) const MAILBOX: &str = "~bcdfghjkmnpqrstv";
-/// After so long without getting there, it never will.
+/// How long a wait may take before it fails.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing may happen to be called steady.
+/// How long nothing may be written for the state to count as steady.
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
 pub(crate) struct World {
@@ -26,13 +26,13 @@ pub(crate) struct World {
     pub(crate) below_server: Server,
     pub(crate) mailbox: Eyes,
     pub(crate) below: Eyes,
-    /// The syncer's own ways.
+    /// The links of the syncer.
     pub(crate) mailbox_link: Link,
     pub(crate) below_link: Link,
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// A running syncer. Dropped, it dies without a word.
+/// A running syncer. It is aborted when dropped.
 pub(crate) struct Running {
     tasks: Option<Tasks>,
     handle: JoinHandle<()>,
@@ -53,7 +53,7 @@ impl Running {
         Running { tasks: Some(tasks), handle }
     }
 
-    /// Stops it as an administrator does.
+    /// Stops it gracefully.
     pub(crate) async fn stop(mut self) {
         drop(self.tasks.take());
         (&mut self.handle).await.unwrap();
@@ -86,12 +86,12 @@ impl World {
         Running::start(mailbox, below, self.directory.clone())
     }
 
-    /// Puts something into the mailbox that is to run below.
+    /// Creates a placed object in the mailbox.
     pub(crate) async fn place(&self, path: &str, object: Value) -> Result<Value> {
         self.mailbox.make(path, placed(object)).await
     }
 
-    /// Nothing is written below for a while.
+    /// Waits until nothing is written downstream for a while.
     pub(crate) async fn rests(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// A condition of the report.
+    /// Returns a condition of the report.
     pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
         let report =
             self.mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
@@ -120,7 +120,7 @@ pub(crate) fn placed(mut object: Value) -> Value {
     object
 }
 
-/// Reads and writes one server by path.
+/// A test client that reads and writes one server by path.
 #[derive(Clone)]
 pub(crate) struct Eyes(pub(crate) Remote);
 
@@ -154,7 +154,7 @@ impl Eyes {
         Ok(())
     }
 
-    /// Waits until an object is as it should be, and returns it.
+    /// Waits until an object has the wanted state, and returns it.
     pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
         loop {
@@ -192,7 +192,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<boo
 pub(crate) const CRON_JOBS: &str = "/apis/batch/v1/namespaces/shop/cronjobs";
 pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
 
-/// Something that is done every minute.
+/// Returns a CronJob that fires every minute.
 pub(crate) fn minutely() -> Value {
     let pod = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
     json!({
@@ -201,7 +201,8 @@ pub(crate) fn minutely() -> Value {
     })
 }
 
-/// Whether what a CronJob brought about is shown: it says when that was, and its Job and that Job's pod are its own.
+/// Returns whether the projections of a CronJob that fired are complete: its schedule time, its Job, and that Job's
+/// pod.
 pub(crate) async fn has_fired(mailbox: &Eyes) -> Result<bool> {
     let items = async |path: &str| {
         let list = mailbox.get(path).await?.unwrap_or_default()["items"].take();

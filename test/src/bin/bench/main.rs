@@ -1,4 +1,4 @@
-//! Benchmarks, each beside what a user would use otherwise, in the same run. Started by `hack/bench`.
+//! Benchmarks, each beside the usual alternative in the same run. Started by `hack/bench`.
 
 mod api_bench;
 mod fleet_bench;
@@ -34,7 +34,7 @@ enum What {
     Splitting(api_bench::Splitting),
     /// Many physical clusters at rest, and how far behind a real one is.
     Fleet(fleet_bench::Fleet),
-    /// One measurement in a process of its own, so that its memory and time are its own.
+    /// One measurement in a process of its own, so that no other measurement counts into its memory and time.
     #[command(hide = true)]
     Child {
         #[command(subcommand)]

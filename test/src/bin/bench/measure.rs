@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// One row of the result: a figure of ours, theirs if there is one, and the ratio.
+/// One row of the result: Holon's figure, the peer's if there is one, and the ratio.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
     pub(crate) etcd: Option<f64>,
-    /// How many times better ours is; below one: worse.
+    /// How many times better Holon's figure is; below one, it is worse.
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<&'static str>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
-/// A figure with as many digits as mean something.
+/// Formats a figure with its significant digits only.
 pub(crate) fn shown(figure: f64) -> String {
     match figure {
         figure if figure >= 100.0 => format!("{figure:.0}"),
@@ -70,7 +70,7 @@ pub(crate) fn shown(figure: f64) -> String {
     }
 }
 
-/// The value below which `share` of the samples lie, in milliseconds.
+/// Returns the value below which `share` of the samples lie, in milliseconds.
 pub(crate) fn percentile_ms(samples: &mut [Duration], share: f64) -> f64 {
     if samples.is_empty() {
         return f64::NAN;
@@ -85,12 +85,12 @@ pub(crate) fn median(figures: &mut [f64]) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Memory of this process that is in RAM.
+/// Returns the resident memory of this process.
 pub(crate) fn rss_bytes() -> Result<u64> {
     rss_bytes_of("self")
 }
 
-/// The same of a process named by its id.
+/// Returns the resident memory of the process with this id.
 pub(crate) fn rss_bytes_of(process: &str) -> Result<u64> {
     let file = format!("/proc/{process}/status");
     let status = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
@@ -99,13 +99,13 @@ pub(crate) fn rss_bytes_of(process: &str) -> Result<u64> {
     Ok(kilobytes * 1024)
 }
 
-/// Processor time a process has used so far, its threads together, in seconds.
+/// Returns the processor time that all threads of a process have used so far, in seconds.
 pub(crate) fn cpu_seconds_of(process: &str) -> Result<f64> {
-    /// Of the kernel's clock for users: the same on every architecture it runs on.
+    /// The unit in which Linux reports times to user space: the same on every architecture.
     const TICKS_PER_SECOND: f64 = 100.0;
     let file = format!("/proc/{process}/stat");
     let stat = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
-    // The second field is the program's name, in parentheses and with anything inside.
+    // The second field is the program's name in parentheses, which can contain anything.
     let (_, fields) = stat.rsplit_once(')').context("no name")?;
     let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u64>);
     let (user, system) = (ticks.next().context("no time")??, ticks.next().context("no time")??);

@@ -19,7 +19,8 @@ use crate::measure::{Row, median, percentile_ms, print, rss_bytes};
 const VALUE_BYTES: usize = 2048;
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
 const WATCHERS: usize = 1000;
-/// Room for what is written, and elections as patient as etcd's own, for a member whose disk is kept busy.
+/// Enough quota for the data that is written, and etcd's default election timeouts, for a member whose disk is kept
+/// busy.
 const ETCD_FLAGS: [&str; 3] =
     ["--quota-backend-bytes=8589934592", "--heartbeat-interval=100", "--election-timeout=1000"];
 
@@ -57,7 +58,7 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is measured. Both are asked for the same things.
+/// The store under test. Both get the same operations.
 #[derive(Clone)]
 enum Target {
     Ours(Arc<dyn Store>),
@@ -65,7 +66,7 @@ enum Target {
 }
 
 impl Target {
-    /// A durable write of a new key.
+    /// Writes a new key durably.
     async fn create(&mut self, key: &str, value: Bytes) -> Result<()> {
         match self {
             Target::Ours(store) => {
@@ -82,7 +83,7 @@ impl Target {
         Ok(())
     }
 
-    /// A read of the newest value.
+    /// Reads the newest value.
     async fn get(&mut self, key: &str) -> Result<()> {
         let found = match self {
             Target::Ours(store) => store.get(&Key::from(key)).await?.value.is_some(),
@@ -94,7 +95,7 @@ impl Target {
 }
 
 fn value() -> Bytes {
-    // Random letters: neither side gets a present from compression.
+    // Random letters, so that compression favors neither side.
     let mut rng = rand::rng();
     (0..VALUE_BYTES).map(|_| rng.random_range(b'a'..=b'z')).collect::<Vec<u8>>().into()
 }
@@ -105,7 +106,7 @@ struct Load {
     p99_ms: f64,
 }
 
-/// Runs `clients` at once, each doing one operation after the other, for `time`.
+/// Runs `clients` clients at once for `time`, each with one operation after the other.
 async fn load<F, Fut>(target: &Target, clients: usize, time: Duration, operation: F) -> Result<Load>
 where
     F: Fn(Target, u64) -> Fut + Clone + Send + 'static,
@@ -141,7 +142,7 @@ where
     })
 }
 
-/// Several rounds of one and the other, so that what else the machine does hits both; medians.
+/// Runs several rounds of the two in turn, so that other load on the machine affects both; returns medians.
 async fn alternate<F, Fut>(
     ours: &Target,
     theirs: &Target,
@@ -203,7 +204,7 @@ async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Dura
     }
     let operation = |mut target: Target, number: u64| async move {
         target.get(&format!("bench/read/{}", number % KEYS)).await?;
-        // In one process nothing ever waits, and the clock that ends the round would never get its turn.
+        // In one process no operation ever waits, so without this the timer that ends the round would never run.
         if number.is_multiple_of(64) {
             tokio::task::yield_now().await;
         }
@@ -213,7 +214,7 @@ async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Dura
     Ok(vec![Row::rate("consistent reads, 64 readers", "1/s", ours.per_second, theirs.per_second, None)])
 }
 
-/// One writer, many watchers of the same prefix: how long until the last of them has the event.
+/// One writer and many watchers of the same prefix: measures the time until the last watcher has the event.
 async fn compare_fan_out(ours: &Target, theirs: &Target, writes: usize) -> Result<Vec<Row>> {
     println!("one writer, {WATCHERS} watchers, {writes} writes");
     let (ours, theirs) = (fan_out(ours.clone(), writes).await?, fan_out(theirs.clone(), writes).await?);
@@ -295,7 +296,7 @@ async fn watch_all(
     Ok(lags)
 }
 
-/// Fills a store in one process, opens it in another: time to open, and memory per entry.
+/// Fills a store in one process and opens it in another: measures the time to open and the memory per entry.
 fn start_up(scratch: &Path, sizes: &[usize]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for entries in sizes {
@@ -381,7 +382,7 @@ impl Child {
 }
 
 fn key(number: usize) -> String {
-    // Spread over the key space, as the objects of many logical clusters are.
+    // Spreads the keys over the key space, as the objects of many logical clusters are spread.
     let spread = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     format!("core/configmaps/{:08x}/default/object-{number:010}", spread >> 32)
 }
@@ -397,7 +398,7 @@ async fn fill(store: Arc<Embedded>, entries: usize) -> Result<()> {
                 if number >= entries {
                     return anyhow::Ok(());
                 }
-                // Each value its own allocation, as values from requests are.
+                // Allocates each value separately, as values from requests are.
                 store.commit(Key::from(key(number)), Expect::Absent, Change::Put(value())).await?;
             }
         });

@@ -1,4 +1,4 @@
-//! The account a syncer is below.
+//! The downstream account of a syncer.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::world::Eyes;
 pub(crate) const NAME: &str = "system:serviceaccount:kube-system:holon";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// What the account may do: roles by the namespace they are bound in, or everywhere.
+/// The rights of the account: rules by the namespace in which they are bound, or everywhere.
 pub(crate) struct Rights(Vec<(Option<&'static str>, Value)>);
 
 impl Rights {
@@ -21,20 +21,20 @@ impl Rights {
         Rights(Vec::new())
     }
 
-    /// More, everywhere or in a namespace.
+    /// Adds a rule, everywhere or in a namespace.
     pub(crate) fn and(mut self, namespace: Option<&'static str>, rule: Value) -> Rights {
         self.0.push((namespace, rule));
         self
     }
 }
 
-/// Lists of words, with commas between them.
+/// Returns a rule from comma-separated lists.
 pub(crate) fn rule(groups: &str, resources: &str, verbs: &str) -> Value {
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     json!({ "apiGroups": words(groups), "resources": words(resources), "verbs": words(verbs) })
 }
 
-/// Makes the account, and returns the kubeconfig it is used with.
+/// Creates the account, and returns its kubeconfig.
 pub(crate) async fn make(admin: &Eyes, address: &Address) -> Result<Value> {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     let metadata = json!({ "name": "holon" });
@@ -59,7 +59,7 @@ pub(crate) async fn make(admin: &Eyes, address: &Address) -> Result<Value> {
     }))
 }
 
-/// Grants it what it may do, whether or not it is there yet.
+/// Grants rights to the account, whether or not it exists yet.
 pub(crate) async fn grant(admin: &Eyes, name: &str, rights: &Rights) -> Result<()> {
     for (number, (namespace, rule)) in rights.0.iter().enumerate() {
         bind(admin, &format!("{name}-{number}"), *namespace, rule).await?;

@@ -1,5 +1,5 @@
-//! What stands in front of a server and ends TLS, as load balancers do: with a certificate that another authority has signed
-//! than the server's own.
+//! A TLS terminator in front of a server, like a load balancer: its certificate is signed by another authority than the
+//! server's.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Somebody who signs certificates, and whom nobody trusts who was not told to.
+/// A certificate authority that is not trusted by default.
 pub(crate) struct Authority {
     authority: apiserver::http::pki::Authority,
     dir: TempDir,
@@ -27,12 +27,12 @@ impl Authority {
         Ok(Authority { authority: apiserver::http::pki::Authority::open(dir.path())?, dir })
     }
 
-    /// Its own certificate, as PEM.
+    /// Returns the path of its own certificate, as PEM.
     pub(crate) fn file(&self) -> PathBuf {
         self.dir.path().join("ca.crt")
     }
 
-    /// For whoever is reached on this machine, and speaks no HTTP/2.
+    /// Returns an acceptor for a server on this machine, without HTTP/2.
     pub(crate) fn acceptor(&self) -> Result<TlsAcceptor> {
         let identity = self.authority.serving(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
@@ -53,7 +53,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// In front of a server whose authority this is, as PEM.
+    /// Starts one in front of a server with this authority, as PEM.
     pub(crate) async fn of(server: SocketAddr, theirs: &str, ours: &Authority) -> Result<Front> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (port, mut carrying) = (listener.local_addr()?.port(), JoinSet::new());

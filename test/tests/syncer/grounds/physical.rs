@@ -1,4 +1,4 @@
-//! What a physical cluster may be.
+//! The kinds of physical clusters in these tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::process::Command;
 use super::{account, client, said};
 use crate::world::Eyes;
 
-/// The logical cluster of another Holon that is a physical one here.
+/// The logical cluster of another Holon that is the physical cluster here.
 const LOGICAL: &str = "root:east";
 
 pub(crate) enum Physical {
@@ -28,30 +28,29 @@ pub(crate) enum Physical {
     Logical {
         server: Server,
         audit: TempDir,
-        /// The physical cluster of that Holon. Without one there is nothing but an API: nobody makes pods of deployments, or
-        /// statuses.
+        /// The physical cluster of that Holon. Without one it is only an API: no controller creates pods or statuses.
         bottom: Option<Box<Standin>>,
     },
 }
 
-/// Where it is, and whom to believe that it is.
+/// The address of a physical cluster, and its certificate authority.
 pub(crate) struct Address {
     pub(crate) server: String,
     /// As in a kubeconfig.
     pub(crate) authority: String,
-    /// What is between, if something is.
+    /// The proxy on the way, if there is one.
     pub(crate) proxy: Option<String>,
 }
 
 impl Physical {
-    /// With one node, as the real one has.
+    /// Returns a stand-in with one node, like the real cluster.
     pub(crate) async fn standin() -> Result<Physical> {
         let mut options = Options::new("east");
         options.nodes.truncate(1);
         Ok(Physical::Standin(Box::new(Standin::start(options).await?)))
     }
 
-    /// None where `test` has to do without.
+    /// Returns a real cluster, or `None` if the test has to be skipped.
     pub(crate) fn real(test: &str) -> Result<Option<Physical>> {
         let audit = tempfile::tempdir()?;
         let (policy, log) = (audit.path().join("policy"), audit.path().join("log"));
@@ -74,7 +73,7 @@ impl Physical {
         Ok(Physical::Logical { server, audit, bottom: None })
     }
 
-    /// The same, where that Holon has a physical cluster for it, in which somebody has defined these.
+    /// Returns a logical cluster of another Holon that has a physical cluster with these definitions.
     pub(crate) async fn levels(definitions: Vec<Value>) -> Result<Physical> {
         let (mut physical, standin) = (Physical::logical().await?, Physical::standin().await?);
         if let (Physical::Logical { server, bottom, .. }, Physical::Standin(standin)) =
@@ -88,7 +87,7 @@ impl Physical {
             std::fs::write(&file, standin.kubeconfig()?)?;
             let file = file.to_str().context("a path of ours")?;
             said(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
-            // What is cluster-wide, such as definitions, goes only to where nobody else is.
+            // Cluster-scoped objects, such as definitions, are only placed on a dedicated cluster.
             let root = Eyes(Remote::new(client(&server.kubeconfig("root")?).await?));
             let path = "/apis/holon.dev/v1alpha1/physicalclusters/bottom";
             root.merge(path, json!({ "spec": { "dedicatedTo": LOGICAL } })).await?;
@@ -106,12 +105,12 @@ impl Physical {
         }
     }
 
-    /// Whether somebody makes pods of deployments there.
+    /// Returns whether controllers create pods of Deployments there.
     pub(crate) fn has_controllers(&self) -> bool {
         !matches!(self, Physical::Logical { bottom: None, .. })
     }
 
-    /// Where things run in the end, if that is not here.
+    /// Returns the client of the lowest level, if that is not this cluster.
     pub(crate) fn bottom(&self) -> Option<Eyes> {
         match self {
             Physical::Logical { bottom: Some(standin), .. } => Some(Eyes(Remote::new(standin.client()))),
@@ -119,7 +118,7 @@ impl Physical {
         }
     }
 
-    /// As its administrator.
+    /// Returns a client of its administrator.
     pub(crate) async fn eyes(&self) -> Result<Eyes> {
         let client = match self {
             Physical::Standin(standin) => standin.client(),
@@ -144,8 +143,8 @@ impl Physical {
         Ok(Address { server: text("server")?, authority, proxy: None })
     }
 
-    /// How often the syncer asked to delete something, by resource. A stand-in does not know who asked: there it is how often
-    /// anybody did, without `others`.
+    /// Returns how often the syncer requested a deletion, by resource. A stand-in does not distinguish clients: there
+    /// it counts all deletions except one of each of `others`.
     pub(crate) fn deletes(&self, others: &[&str]) -> Result<BTreeMap<String, u64>> {
         let mut deletes = BTreeMap::new();
         let mut count =
@@ -172,7 +171,7 @@ impl Physical {
     }
 }
 
-/// The resources of which the syncer deleted something, by an audit log that has these fields.
+/// Returns the resources of the syncer's deletions, from the entries of an audit log with these fields.
 fn deleted(audit: &TempDir, user: &str, resource: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(audit.path().join("log")).context("reading the audit log")?;
     let read = |line: &str| {

@@ -1,5 +1,5 @@
-//! A proxy as companies have them: it is asked to connect somewhere, and then carries bytes that it cannot read. How it is
-//! asked others cannot read, if it speaks TLS itself.
+//! A proxy as in company networks: a client requests a connection with CONNECT, and the proxy then copies bytes that it
+//! cannot read. If the proxy itself uses TLS, the CONNECT request is encrypted too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,12 +19,12 @@ pub(crate) struct Proxy {
     _carrying: JoinSet<()>,
 }
 
-/// What was carried to a server, by its port.
+/// The traffic to a server, by its port.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Traffic {
-    /// Connections that are open.
+    /// The number of open connections.
     pub(crate) open: usize,
-    /// All that ever came back.
+    /// The number of bytes received from the server.
     pub(crate) bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl Proxy {
         Proxy::speaking("http", None).await
     }
 
-    /// One that is known by its certificate.
+    /// Starts a proxy that uses TLS with a certificate of this authority.
     pub(crate) async fn start_with(authority: &Authority) -> Result<Proxy> {
         Proxy::speaking("https", Some(authority.acceptor()?)).await
     }
@@ -59,7 +59,7 @@ impl Proxy {
         format!("{}://{host}:{}", self.scheme, self.port)
     }
 
-    /// What was carried to a port.
+    /// Returns the traffic to a port.
     pub(crate) fn to(&self, port: u16) -> Traffic {
         self.carried.0.lock().unwrap().get(&port).copied().unwrap_or_default()
     }
@@ -99,7 +99,7 @@ async fn serve(client: impl AsyncRead + AsyncWrite + Unpin, carried: &Carried) -
     carried.note(port, |traffic| traffic.open += 1);
     let (from_server, to_server) = server.split();
     let (from_client, to_client) = tokio::io::split(client);
-    // Whoever ends first ends it for both.
+    // When one direction ends, both do.
     let _ = tokio::select! {
         ended = pump(from_client, to_server, |_| {}) => ended,
         ended = pump(from_server, to_client, |read| carried.note(port, |traffic| traffic.bytes += read)) => ended,

@@ -1,5 +1,5 @@
-//! A wire to a server that can go dead: what was open stays open and carries nothing more, as when a firewall has forgotten
-//! it. New connections are carried.
+//! A TCP relay to a server that can go dead: open connections stay open and carry nothing more, as when a firewall has
+//! forgotten them. New connections work.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ async fn carry(listener: TcpListener, server: SocketAddr, deaths: watch::Sender<
             let Ok(mut server) = TcpStream::connect(server).await else { return };
             tokio::select! {
                 _ = copy_bidirectional(&mut client, &mut server) => {}
-                // Held, and not looked at again.
+                // The connection is kept open and never read again.
                 _ = death.changed() => std::future::pending().await,
             }
         });

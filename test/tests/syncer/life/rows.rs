@@ -1,4 +1,4 @@
-//! One of each kind, and what is done with it in its life.
+//! The table of kinds, with the changes that are made in the life of an object.
 
 use serde_json::{Value, json};
 
@@ -6,37 +6,37 @@ pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresour
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 pub(crate) const GARDENS: &str = "/apis/example.com/v1/namespaces/shop/gardens";
 
-/// Who makes the status below.
+/// Who writes the downstream status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Maker {
-    /// Controllers, where there are any.
+    /// Controllers, if the physical cluster has them.
     Controllers,
-    /// A program of the user's.
+    /// A user's program.
     Hand,
 }
 
-/// What the mailbox shows of it.
+/// The status that the mailbox must show.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// At least this, where controllers make it.
+    /// The minimum, if controllers write it.
     pub(crate) by_controllers: Value,
-    /// Exactly this, where the test does. Null for kinds without a status. An `observedGeneration` is replaced by the
-    /// one that is true.
+    /// The exact status, if the test writes it. Null for kinds without a status. An `observedGeneration` is replaced by
+    /// the current one.
     pub(crate) by_hand: Value,
 }
 
-/// The changes are merge patches, each of which changes something when its turn comes.
+/// A kind and its changes: merge patches, each of which must change something when it is applied.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) collection: &'static str,
     pub(crate) object: Value,
     pub(crate) maker: Maker,
     pub(crate) shows: Shown,
-    /// Whether pods come of it.
+    /// Whether pods are created for it.
     pub(crate) pods: bool,
     pub(crate) change: Value,
     pub(crate) scale: Option<(Value, Shown)>,
-    /// What somebody does to it below. Leaves are no lists.
+    /// A downstream change that must be reverted. It must not contain lists.
     pub(crate) drift: Value,
 }
 
@@ -45,7 +45,7 @@ impl Row {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The plural of its kind.
+    /// Returns the plural of its kind.
     pub(crate) fn resource(&self) -> &'static str {
         self.collection.rsplit('/').next().unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl Shown {
     }
 }
 
-/// Which generation a controller has seen is compared apart.
+/// Removes the observed generation, which is compared separately.
 fn without_generation(mut status: Value) -> Value {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("observedGeneration");
@@ -69,8 +69,8 @@ fn without_generation(mut status: Value) -> Value {
     status
 }
 
-/// Somebody who mounts what is in the table, and whom its Service selects. No pods come of it, which would hold on to what
-/// they mount.
+/// Returns a Deployment that mounts objects of the table and that its Service selects. It has no replicas, whose pods
+/// would keep what they mount from being deleted.
 pub(crate) fn user() -> Value {
     let mut template = template("front");
     template["spec"]["volumes"] = json!([
@@ -107,7 +107,7 @@ fn template(name: &str) -> Value {
     })
 }
 
-/// A template of what ends by itself.
+/// Returns a template of a pod that ends by itself.
 fn ending(name: &str) -> Value {
     let mut template = template(name);
     template["spec"]["restartPolicy"] = json!("Never");
@@ -118,7 +118,7 @@ fn selector(name: &str) -> Value {
     json!({ "matchLabels": { "app": name } })
 }
 
-/// Another image in the template of a workload.
+/// Returns a patch of the image in the template of a workload.
 fn image(image: &str) -> Value {
     json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": image }] } } } })
 }
@@ -268,7 +268,7 @@ fn ingress() -> Row {
     }
 }
 
-/// Nothing about a claim can be scaled, and little be changed.
+/// A claim cannot be scaled, and few of its fields can change.
 fn claim() -> Row {
     Row {
         collection: "/api/v1/namespaces/shop/persistentvolumeclaims",
@@ -280,7 +280,7 @@ fn claim() -> Row {
             },
         }),
         maker: Maker::Controllers,
-        // A stand-in binds it; in a cluster without this class it waits.
+        // A stand-in binds it; in a cluster without this storage class it stays Pending.
         shows: Shown {
             by_controllers: json!({}),
             by_hand: json!({ "phase": "Bound", "accessModes": ["ReadWriteOnce"] }),

@@ -1,4 +1,4 @@
-//! Server-side apply, as controllers and deployers do it: mostly of what is there already.
+//! Server-side apply as controllers and deployment tools use it: mostly without a change.
 
 use anyhow::{Result, ensure};
 use hyper::Method;
@@ -30,12 +30,12 @@ pub(crate) async fn compare(pair: &Pair, effort: Effort) -> Result<Vec<Row>> {
     Ok(vec![same.rate(), same.p99(), same.cpu(), changed.rate(), changed.p99(), changed.cpu()])
 }
 
-/// What is applied after the first time.
+/// What a client applies after the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// What is there. Nothing may be written.
+    /// The same object again. The server must not write anything.
     Same,
-    /// One field differs.
+    /// The object with one changed field.
     Image,
 }
 

@@ -1,4 +1,4 @@
-//! Plain Kubernetes REST in JSON, over HTTP/2 and TLS, and the checks of what is answered.
+//! A client of plain Kubernetes REST in JSON over HTTP/2 and TLS, which checks the responses.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -18,11 +18,12 @@ use super::target::Target;
 
 /// Clients that share a connection, as the informers of one program do.
 const STREAMS_PER_CONNECTION: usize = 8;
-/// What a server may send ahead of us reading it: a large page on every stream, so that it never waits for leave.
+/// How much a server may send before the client reads it: a large page on every stream, so that it never waits for a
+/// window update.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
-/// One connection; its clones share it.
+/// One connection, shared by its clones.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     sender: http2::SendRequest<Full<Bytes>>,
@@ -42,12 +43,12 @@ impl Connection {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .handshake(TokioIo::new(stream))
             .await?;
-        // Ends with the last of its clones.
+        // This task ends when the last clone is dropped.
         tokio::spawn(connection);
         Ok(Connection { sender, base: format!("https://{}{}", target.address, target.prefix) })
     }
 
-    /// Connections for so many clients, one for each of them to use.
+    /// Returns a connection for each of so many clients; several clients share one.
     pub(crate) async fn open_for(target: &Target, clients: usize) -> Result<Vec<Connection>> {
         let mut connections: Vec<Connection> = Vec::with_capacity(clients);
         for client in 0..clients {
@@ -59,14 +60,14 @@ impl Connection {
         Ok(connections)
     }
 
-    /// Asks, and returns the answer once its head is there; whatever is no success is an error.
+    /// Sends a request and returns the response once its head has arrived. Any status but success is an error.
     pub(crate) async fn ask(
         &mut self,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
-        // The only patch anybody sends here is an apply.
+        // The benchmark sends no patch but apply.
         let media = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         request = request.header(ACCEPT, "application/json");
@@ -83,7 +84,7 @@ impl Connection {
         Ok(response)
     }
 
-    /// The whole answer.
+    /// Sends a request and returns the whole response body.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
         Ok(self.ask(method, path, body).await?.into_body().collect().await?.to_bytes())
     }
@@ -99,7 +100,7 @@ impl Connection {
     }
 }
 
-/// The part of an object that is looked at in every answer; the rest is skipped, which costs the client little.
+/// The part of an object that is checked in every response; skipping the rest costs the client little.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Head<'a> {
     kind: &'a str,
@@ -116,7 +117,7 @@ pub(crate) struct Metadata<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads an answer, which must be of this kind, and have this name; a list's is empty.
+    /// Parses a response, which must have this kind and this name; the name of a list is empty.
     pub(crate) fn of(answer: &'a [u8], kind: &str, name: &str) -> Result<Head<'a>> {
         let head: Head = serde_json::from_slice(answer).context("the answer is not an object")?;
         let found = (head.kind, head.metadata.name);

@@ -1,7 +1,7 @@
-//! How long it takes to delete a lot, and whether the memory comes back: one logical cluster with many objects, then
-//! many namespaces with an object each, made and deleted in a server of its own that keeps little history.
+//! How long a large deletion takes, and whether the memory comes back: one logical cluster with many objects, then many
+//! namespaces with one object each, created and deleted in a server of its own that keeps little history.
 //!
-//! Not a matter of ratios: Holon is asked alone, and once.
+//! Only Holon is measured, and once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::client::Connection;
 use super::target::Target;
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
-/// Requests under way at once: enough for the store to make one batch of many.
+/// Requests in flight at once: enough for the store to commit many of them in one batch.
 const CLIENTS: usize = 64;
-/// What is deleted is held by its history; the shorter that is, the sooner there is something to see.
+/// The history keeps deleted objects in memory; the shorter it is, the sooner memory can come back.
 const HISTORY_SECONDS: &str = "--history-seconds=5";
-/// When memory is looked at after all is gone.
+/// When memory is measured, in seconds after the last object is deleted.
 const LOOKS: [u64; 3] = [15, 30, 60];
 
 /// How much to make and delete.
@@ -50,7 +50,7 @@ impl Leaving {
         if self.objects > 0 {
             let what = format!("a logical cluster with {} objects", self.objects);
             let server = Subject::start(&program).await?;
-            // Twice: what the first leaves behind shows in the second.
+            // Twice: what the first deletion leaves behind shows in the second.
             rows.push(server.logical_cluster(what.clone(), self.objects).await?);
             rows.push(server.logical_cluster(format!("{what}, again"), self.objects).await?);
         }
@@ -76,7 +76,7 @@ impl Subject {
     async fn start(program: &Path) -> Result<Subject> {
         let server = Server::start_program(program.to_owned(), &[HISTORY_SECONDS])?;
         let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
-        // A path that names no logical cluster is in root as well.
+        // Paths without `/clusters/` mean the root logical cluster.
         target.prefix.clear();
         let connections = Connection::open_for(&target, CLIENTS).await?;
         Ok(Subject { target, connections, _server: server })
@@ -130,7 +130,7 @@ impl Subject {
         loop {
             let page: Value = serde_json::from_slice(&observer.get("/api/v1/namespaces?limit=1").await?)?;
             let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
-            // Four are there from the beginning; one of them is on the page.
+            // Four namespaces exist from the beginning; one of them is on the page.
             match more.saturating_sub(3) {
                 0 => break,
                 left => self.say(&format!("{left} left"), begun)?,
@@ -140,7 +140,7 @@ impl Subject {
         self.look(what, [before, made], begun).await
     }
 
-    /// Sends the requests of each number, one after the other, from all clients.
+    /// Sends the requests of each number in order, from all clients.
     async fn each(
         &self,
         count: usize,

@@ -1,4 +1,4 @@
-//! A closed loop: so many clients, each with one request under way, for so long.
+//! A closed loop: a fixed number of clients, each with one request in flight, for a fixed time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,15 +12,15 @@ use super::report::{Better, Row};
 use super::target::{Pair, Target};
 use crate::measure::{cpu_seconds_of, percentile_ms};
 
-/// A round of writes ends after so many for each second it may take, on the faster side before the time is up. So that
-/// neither server is left with a hundred times the objects of the other.
+/// A round of writes ends after this many writes for each second of its time. A faster server then finishes early, so
+/// that it does not end up with a hundred times the objects of the other.
 const WRITES_PER_SECOND: f64 = 2_000.0;
 
-/// How long and how often.
+/// How many rounds run, and how long each takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Of one round against one server.
+    /// The time of one round against one server.
     pub(crate) time: Duration,
 }
 
@@ -30,33 +30,34 @@ impl Effort {
     }
 }
 
-/// What clients do.
+/// What the clients of one benchmark do.
 pub(crate) trait Workload: Sized + Send + Sync + 'static {
-    /// What one of them remembers from one request to the next.
+    /// The state that one client keeps between requests.
     type Client: Send;
-    /// Whether the server keeps what it is sent.
+    /// Whether the requests create or change objects.
     const WRITES: bool;
 
-    /// Makes ready, once for each round.
+    /// Prepares a round.
     fn prepare(&self, setup: &mut Connection) -> impl Future<Output = Result<()>> + Send;
     fn client(
         &self,
         connection: Connection,
         number: usize,
     ) -> impl Future<Output = Result<Self::Client>> + Send;
-    /// One request, its answer checked.
+    /// Sends one request and checks its response.
     fn step(&self, client: &mut Self::Client) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What one round against one server gave.
+/// The result of one round against one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) per_second: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
-    /// Of the server's processors, for one request.
+    /// Processor time of the server for one request.
     pub(crate) cpu_us: f64,
-    /// How many processors the benchmark itself kept busy. Near all there are, it is the benchmark that is measured.
+    /// How many processors the benchmark itself kept busy. If it is close to all of them, the figures measure the
+    /// benchmark.
     pub(crate) client_cores: f64,
 }
 
@@ -98,7 +99,7 @@ async fn round<W: Workload>(target: &Target, workload: W, clients: usize, effort
     })
 }
 
-/// The rounds of one workload, ours and theirs in turn.
+/// The rounds of one workload, Holon's and the peer's in turn.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) id: &'static str,
@@ -107,7 +108,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// `make` gives the workload of one round, by its number.
+    /// Runs the rounds. `make` returns the workload of a round by its number.
     pub(crate) async fn run<W: Workload>(
         id: &'static str,
         what: impl Into<String>,
@@ -129,7 +130,7 @@ impl Comparison {
         Ok(Comparison { id, what, rounds })
     }
 
-    /// One figure of every round.
+    /// Returns the row for one figure, over all rounds.
     pub(crate) fn row(
         &self,
         figure: &str,

@@ -1,13 +1,13 @@
-//! The API beside kube-apiserver with its etcd: same machine, same run, same bytes, both over TLS and HTTP/2, both
-//! durable as they are by default.
+//! The API beside kube-apiserver with its etcd: same machine, same run, same bytes, both over TLS and HTTP/2, both with
+//! the durability of their defaults.
 //!
 //! ```text
 //!   closed loop of so many clients ─┬─► holon                   round 1, 2, 3 …: one and the other in turn,
 //!                                   └─► kube-apiserver ─► etcd  a ratio per round, the median of the ratios
 //! ```
 //!
-//! Every answer is checked: its status, what it is, how many objects it holds, for a watch that every event came once.
-//! One that is wrong ends the benchmark without figures. Processor time is that of the server's processes alone.
+//! Every response is checked: its status, its kind, how many objects it holds, and for a watch that every event came
+//! once. A wrong one ends the benchmark without figures. Processor time is that of the server's processes only.
 
 mod applies;
 pub(crate) mod client;

@@ -1,15 +1,15 @@
-//! What is written: the same bytes to both servers, apart from names.
+//! The objects that are written: the same bytes to both servers, apart from names.
 
 use bytes::Bytes;
 use rand::RngExt;
 use serde_json::{Value, json};
 
-/// Of one ConfigMap's data.
+/// The size of one ConfigMap's data.
 const FILL_BYTES: usize = 1024;
-/// One object in so many has the label that the selector asks for.
+/// One object in so many has the label that the selector matches.
 pub(crate) const RARE: usize = 1000;
 
-/// Begins before `kube-root-ca.crt`, which a server may add to a namespace: pages begin with ours.
+/// Sorts before `kube-root-ca.crt`, which a server may add to a namespace, so that pages begin with our objects.
 pub(crate) const PREFIX: &str = "entry-";
 
 pub(crate) fn name(number: usize) -> String {
@@ -24,7 +24,7 @@ pub(crate) struct ConfigMaps {
 
 impl ConfigMaps {
     pub(crate) fn new() -> ConfigMaps {
-        // Random letters: nobody gets a present from compression.
+        // Random letters, so that compression favors neither side.
         let mut rng = rand::rng();
         ConfigMaps { fill: (0..FILL_BYTES).map(|_| rng.random_range('a'..='z')).collect() }
     }
@@ -33,12 +33,12 @@ impl ConfigMaps {
         self.with(number, None, "0")
     }
 
-    /// As a change of one that is at this version.
+    /// Returns the body of an update of an object at this resource version.
     pub(crate) fn changed(&self, number: usize, version: &str, step: usize) -> Bytes {
         self.with(number, Some(version), &step.to_string())
     }
 
-    /// With a word for whoever watches.
+    /// Returns a body that carries a word, which watches look for.
     pub(crate) fn told(&self, number: usize, word: &str) -> Bytes {
         self.with(number, None, word)
     }
@@ -58,12 +58,12 @@ impl ConfigMaps {
     }
 }
 
-/// What people deploy: one container with its ports, resources, probes and a mounted ConfigMap.
+/// Returns a typical Deployment: one container with its ports, resources, probes and a mounted ConfigMap.
 pub(crate) fn deployment(name: &str) -> Bytes {
     deployment_of(name, "registry.example/shop/web:1.4.2")
 }
 
-/// The same, of another image.
+/// Returns the same Deployment with another image.
 pub(crate) fn deployment_of(name: &str, image: &str) -> Bytes {
     let labels = json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "shop" });
     let probe = |path: &str| json!({ "httpGet": { "path": path, "port": "http" }, "periodSeconds": 5 });

@@ -1,4 +1,4 @@
-//! Gets and lists, of one namespace full of ConfigMaps.
+//! Gets and lists in one namespace full of ConfigMaps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,7 @@ async fn fill(target: &Target, objects: usize, config_maps: &ConfigMaps) -> Resu
     Ok(())
 }
 
-/// Any of the objects.
+/// Gets one of the objects.
 struct Get {
     objects: usize,
 }
@@ -103,7 +103,7 @@ impl Workload for Get {
     }
 }
 
-/// A list that holds so many of ours.
+/// Lists a path that must return this many of our objects.
 #[derive(Clone)]
 struct List {
     path: String,
@@ -115,7 +115,7 @@ impl Workload for List {
     const WRITES: bool = false;
 
     async fn prepare(&self, setup: &mut Connection) -> Result<()> {
-        // What is counted below as bytes is here checked as objects.
+        // Checks once as JSON what the benchmark later only counts as bytes.
         let answer: serde_json::Value = serde_json::from_slice(&setup.get(&self.path).await?)?;
         ensure!(answer["kind"] == "ConfigMapList", "{} is a {}", self.path, answer["kind"]);
         let ours = |item: &&serde_json::Value| {
@@ -134,7 +134,7 @@ impl Workload for List {
 
     async fn step(&self, client: &mut Connection) -> Result<()> {
         let answer = client.get(&self.path).await?;
-        // To parse megabytes would make this a benchmark of the client.
+        // Parsing megabytes of JSON would make this a benchmark of the client.
         let found = memmem::find_iter(&answer, &format!("\"name\":\"{PREFIX}")).count();
         ensure!(found == self.count, "{} holds {found} instead of {}", self.path, self.count);
         Ok(())

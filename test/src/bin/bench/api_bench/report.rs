@@ -1,4 +1,4 @@
-//! Rows of figures: a Markdown table for people, a line of JSON each for programs.
+//! Rows of figures: a Markdown table for people, and a line of JSON each for programs.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(crate) enum Better {
     Less,
 }
 
-/// A figure, the median of its rounds.
+/// A figure: the median of its rounds.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     id: &'static str,
@@ -22,14 +22,14 @@ pub(crate) struct Row {
     unit: &'static str,
     ours: f64,
     theirs: Option<f64>,
-    /// How many times better ours is; below one: worse.
+    /// How many times better Holon's figure is; below one, it is worse.
     ratio: Option<Ratio>,
     goal: Option<&'static str>,
-    /// The most processors the benchmark itself kept busy while it loaded Holon.
+    /// The highest number of processors that the benchmark itself kept busy while it loaded Holon.
     client_cores: Option<f64>,
 }
 
-/// Over the ratios of single rounds: not the ratio of two medians, which may come from rounds far apart.
+/// The statistics of the ratios of single rounds: a ratio of two medians would compare rounds that are far apart.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio {
     median: f64,
@@ -93,7 +93,7 @@ pub(crate) fn print(rows: &[Row]) {
     rows.iter().for_each(|row| println!("{}", row.line()));
 }
 
-/// Prints the same for programs, and keeps it.
+/// Prints the rows as JSON lines and writes them to a file.
 pub(crate) fn write(rows: &[Row], file: &Path) -> Result<()> {
     let lines: Vec<_> = rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let text = lines.join("\n") + "\n";

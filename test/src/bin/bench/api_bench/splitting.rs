@@ -1,8 +1,8 @@
-//! What it costs to place things: many Deployments over two physical clusters, from cold, one at a time, and again after a
-//! restart. The physical clusters are mailboxes with a heartbeat: nothing is below them, so what is measured is the splitter
-//! and the server it works through.
+//! The cost of placement: many Deployments over two physical clusters, from cold, one at a time, and again after a
+//! restart. The physical clusters are mailboxes with a heartbeat and without a syncer, so the benchmark measures the
+//! splitter and the server it works through.
 //!
-//! Not a matter of ratios: nobody else has a splitter. Holon is asked alone, and once.
+//! Only Holon is measured, and once: no peer has a splitter.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use crate::measure::{cpu_seconds_of, percentile_ms};
 
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 const CLUSTERS: [&str; 2] = ["east", "west"];
-/// Requests under way at once while Deployments are made.
+/// Requests in flight at once while Deployments are created.
 const CLIENTS: usize = 32;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const BEAT: Duration = Duration::from_secs(10);
-/// Apart from what it waits for, nothing should be going on.
+/// How often the benchmark polls; between polls it should cause no load.
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Nothing more comes of something after so long without a write.
+/// The server is quiet after so long without a write.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// How much to place.
@@ -122,7 +122,7 @@ impl Subject {
         Ok(Subject { target, connection, server, beats: JoinSet::new() })
     }
 
-    /// Two physical clusters nobody has heard of yet, and everything that is to run on them.
+    /// Registers two physical clusters without a heartbeat, and creates everything that is to run on them.
     async fn prepare(&mut self, size: &Splitting) -> Result<()> {
         for cluster in CLUSTERS {
             self.create(PHYSICAL, &physical(cluster)).await?;
@@ -150,11 +150,11 @@ impl Subject {
             done??;
         }
         println!("{count} Deployments are there");
-        // What can be decided without any cluster is decided.
+        // Waits until the splitter has made the decisions that need no physical cluster.
         self.quiet().await
     }
 
-    /// Waits until nothing is written any more.
+    /// Waits until the server is quiet.
     async fn quiet(&mut self) -> Result<()> {
         let mut before = 0;
         loop {
@@ -178,7 +178,7 @@ impl Subject {
         Ok(serde_json::from_slice(&made)?)
     }
 
-    /// Both physical clusters report, and go on doing so.
+    /// Makes both physical clusters report, and keeps renewing their leases.
     async fn beat(&mut self) -> Result<()> {
         for cluster in CLUSTERS {
             let base = mailbox(cluster);
@@ -199,7 +199,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Waits until as many are in both mailboxes.
+    /// Waits until both mailboxes have so many Deployments.
     async fn until(&mut self, wanted: u64, begun: Instant) -> Result<()> {
         let mut said = Instant::now();
         loop {
@@ -227,7 +227,7 @@ impl Subject {
         }
     }
 
-    /// How long one takes to be in both mailboxes.
+    /// Returns how long one Deployment takes to arrive in both mailboxes.
     async fn one(&mut self, name: &str) -> Result<Duration> {
         let there = self.namespace_there().await?;
         let begun = Instant::now();
@@ -242,7 +242,7 @@ impl Subject {
         Ok(begun.elapsed())
     }
 
-    /// What the first namespace is called in mailboxes.
+    /// Returns the name of the first namespace in mailboxes.
     async fn namespace_there(&mut self) -> Result<String> {
         let path = format!("{}/api/v1/namespaces", mailbox(CLUSTERS[0]));
         let list: Value = serde_json::from_slice(&self.connection.get(&path).await?)?;
@@ -263,12 +263,12 @@ impl Subject {
         let (cpu, revision) = (cpu_seconds_of(&process)?, self.revision().await?);
         tokio::time::sleep(Duration::from_secs(30)).await;
         let writes = self.revision().await? - revision;
-        // Two clusters renew their leases three times.
+        // Each of the two clusters renews its lease three times.
         Ok((cpu_seconds_of(&process)? - cpu, writes.saturating_sub(6)))
     }
 
-    /// How long a new Deployment takes to be placed after a restart, and how long anything is written because of it. Nobody
-    /// beats meanwhile, which both clusters survive for longer than this takes.
+    /// Returns how long a new Deployment takes to be placed after a restart, and how long the restart causes writes.
+    /// The heartbeats stop meanwhile; both clusters stay healthy for longer than this takes.
     async fn restart(&mut self) -> Result<(Duration, Duration)> {
         self.beats.abort_all();
         let begun = Instant::now();

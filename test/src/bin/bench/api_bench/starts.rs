@@ -1,4 +1,4 @@
-//! What only Holon is asked: how soon it serves, and what a logical cluster costs.
+//! Figures of Holon alone: the time until it serves, and the cost of a logical cluster.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,7 +17,7 @@ const COLLECTION: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 /// Clients that create logical clusters.
 const CREATORS: usize = 16;
 
-/// From nothing at all to an answered request.
+/// Measures the time from an empty directory to a response.
 pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
     println!("START: from an empty directory");
     let mut figures = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
         let begun = Instant::now();
         let server = Server::start_program(program.to_owned(), &[])?;
         let ready = begun.elapsed();
-        // To write the kubeconfig is another program's time.
+        // The time of `holon kubeconfig` does not count.
         let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
         let begun = Instant::now();
         let answer = Connection::open(&target).await?.get("/api/v1/namespaces/default").await?;
@@ -36,14 +36,14 @@ pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
     Ok(vec![Row::new("START", what, "ms", Better::Less, &figures).goal("≤ 60 ms")])
 }
 
-/// Many logical clusters in one server that has nothing else to do.
+/// Creates many logical clusters in an otherwise idle server.
 pub(crate) async fn logical_clusters(program: &Path, count: usize) -> Result<Vec<Row>> {
     println!("LC: {count} logical clusters");
     let server = Server::start_program(program.to_owned(), &[])?;
     let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
     let connections = Connection::open_for(&target, CREATORS).await?;
     let mut observer = connections[0].clone();
-    // The first one makes what all of them share.
+    // The first logical cluster creates what all of them share.
     create(&mut observer, "first").await?;
     let (rss, cpu, begun) = (target.rss_bytes()?, target.cpu_seconds()?, Instant::now());
     let mut tasks = JoinSet::new();
@@ -82,7 +82,7 @@ async fn create(connection: &mut Connection, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A logical cluster is ready from its first moment.
+/// Checks that every logical cluster is ready at once.
 async fn all_ready(connection: &mut Connection, count: usize) -> Result<()> {
     let list: Value = serde_json::from_slice(&connection.get(COLLECTION).await?)?;
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The servers that are measured, each as a client sees it, and its processes.
+//! The servers that are measured: how a client reaches each, and its processes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// `127.0.0.1:…`
     pub(crate) address: String,
-    /// What every path begins with: nothing, or `/clusters/…`.
+    /// The prefix of every path: empty, or `/clusters/…`.
     pub(crate) prefix: String,
     pub(crate) tls: Arc<ClientConfig>,
-    /// Whose time and memory count.
+    /// The processes whose time and memory count.
     pids: Vec<u32>,
 }
 
 impl Target {
-    /// The server a kubeconfig with one cluster and one user leads to.
+    /// Returns the server of a kubeconfig that has one cluster and one user.
     pub(crate) fn open(name: &'static str, kubeconfig: &Path, pids: Vec<u32>) -> Result<Target> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let server = value(&text, "server")?.trim_start_matches("https://");
@@ -43,14 +43,14 @@ impl Target {
     }
 }
 
-/// Both, or ours alone.
+/// Holon and its peer, or Holon alone.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) ours: Target,
     pub(crate) theirs: Option<Target>,
 }
 
-/// A figure of ours, and theirs if there is one.
+/// A figure of Holon, and the peer's if there is one.
 pub(crate) type Figures = (f64, Option<f64>);
 
 impl Pair {
@@ -77,7 +77,7 @@ fn tls(kubeconfig: &str) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// What follows the first `key:`. The kubeconfigs at hand have one of each, and values without blanks.
+/// Returns the value after the first `key:`. These kubeconfigs have one of each key, and values without blanks.
 fn value<'a>(kubeconfig: &'a str, key: &str) -> Result<&'a str> {
     let (_, rest) =
         kubeconfig.split_once(&format!("{key}: ")).with_context(|| format!("the kubeconfig has no {key}"))?;

@@ -1,7 +1,7 @@
-//! Watch fan-out: many watches of one namespace, and a writer that does not wait for anybody.
+//! Watch fan-out: many watches of one namespace, and a writer that never waits.
 //!
-//! A write is due at a fixed time, and an event's lag is counted from then: a server that keeps the writer waiting
-//! cannot look better by it.
+//! Each write is due at a fixed time, and the lag of its event is counted from then: a server that delays the writer
+//! does not improve its figures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use super::target::{Pair, Target};
 use crate::measure::percentile_ms;
 
 const WRITES_PER_SECOND: usize = 50;
-/// Without an event for so long, the rest is taken for lost.
+/// After so long without an event, the missing events are taken for lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What one round against one server gave.
+/// The result of one round against one server.
 struct Fan {
     p50_ms: f64,
     p99_ms: f64,
-    /// Of the server's processors, for one delivered event, the writes included.
+    /// Processor time of the server for one delivered event, including the writes.
     cpu_us: f64,
 }
 
@@ -94,7 +94,7 @@ async fn fan_out(target: &Target, round: usize, watchers: usize, time: Duration)
     })
 }
 
-/// Writes that each say when they were due, and which of them they are.
+/// Writes objects that carry the time at which they were due and their number.
 async fn write_on_time(writer: &Connection, collection: String, writes: usize, epoch: Instant) -> Result<()> {
     let config_maps = ConfigMaps::new();
     let collection = Arc::<str>::from(collection);
@@ -113,7 +113,7 @@ async fn write_on_time(writer: &Connection, collection: String, writes: usize, e
     Ok(())
 }
 
-/// Reads until every write has been seen, each once. Returns how late each was.
+/// Reads until every write was seen, each once. Returns the lag of each.
 async fn follow(mut stream: Incoming, writes: usize, epoch: Instant) -> Result<Vec<Duration>> {
     let mut lags = Vec::with_capacity(writes);
     let mut seen = vec![false; writes];
@@ -140,7 +140,8 @@ async fn follow(mut stream: Incoming, writes: usize, epoch: Instant) -> Result<V
     Ok(lags)
 }
 
-/// Which write an event shows, and when that was due. None for an object the server added by itself.
+/// Returns the number of the write that an event shows, and when it was due. `None` for an object that the server
+/// itself added.
 fn read(event: &[u8]) -> Result<Option<(usize, Duration)>> {
     if memmem::find(event, format!("\"name\":\"{PREFIX}").as_bytes()).is_none() {
         return Ok(None);

@@ -55,7 +55,7 @@ enum Kind {
     Deployment,
 }
 
-/// New objects, without end.
+/// Creates new objects without end.
 struct Create {
     namespace: String,
     kind: Kind,
@@ -100,7 +100,7 @@ impl Workload for Create {
     }
 }
 
-/// Each client changes an object of its own, always from the version it has just been told.
+/// Each client updates an object of its own, at the resource version of the last response.
 struct Update {
     namespace: String,
     config_maps: ConfigMaps,

@@ -1,8 +1,8 @@
-//! From a write in a mailbox until a real kube-apiserver shows it, and back: one at a time, so that nothing waits for
-//! anything else.
+//! The time from a write in a mailbox until a real kube-apiserver shows it, and back. Changes are sent one at a time,
+//! so that none waits for another.
 //!
-//! The clock starts when the write is sent, so both servers' writing, to disk each, is in the figure. It stops when a watch
-//! of the other server brings the change.
+//! The clock starts when the write is sent, so the figure includes the durable writes of both servers. It stops when a
+//! watch of the other server delivers the change.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::api_bench::client::Connection;
 use crate::api_bench::target::Target;
 use crate::measure::{Row, percentile_ms};
 
-/// An event that has not come by then is lost.
+/// An event that has not arrived after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two changes.
+/// The pause between two changes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Not counted: connections, caches and branches are warm after these.
+/// The first changes do not count: they warm up connections, caches and branch predictors.
 const FIRST: usize = 20;
 const MAP: &str = "/api/v1/namespaces/shop/configmaps";
 const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments";
@@ -94,7 +94,7 @@ async fn apply(connection: &mut Connection, path: &str, change: &Value) -> Resul
     connection.send(Method::PATCH, &path, change.to_string().into()).await.map(drop)
 }
 
-/// The events of a collection.
+/// A watch of a collection.
 struct Watch {
     stream: Incoming,
     unread: Vec<u8>,
@@ -106,7 +106,7 @@ impl Watch {
         Ok(Watch { stream, unread: Vec::new() })
     }
 
-    /// Reads events up to the one that has this word.
+    /// Reads events up to the one that contains this word.
     async fn until(&mut self, word: &str) -> Result<()> {
         loop {
             while let Some(length) = memchr(b'\n', &self.unread) {

@@ -1,4 +1,4 @@
-//! Joining physical clusters as `holon join` does, and putting things into their mailboxes.
+//! Joins physical clusters as `holon join` does, and creates objects in their mailboxes.
 
 use anyhow::{Context, Result, bail};
 use base64::Engine;
@@ -11,7 +11,7 @@ use crate::api_bench::client::Connection;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Makes a physical cluster known, with the kubeconfig it is reached by.
+/// Registers a physical cluster and the kubeconfig for it.
 pub(super) async fn join(root: &mut Connection, name: &str, kubeconfig: &str) -> Result<()> {
     let secret =
         json!({ "metadata": { "name": name }, "data": { "kubeconfig": STANDARD.encode(kubeconfig) } });
@@ -32,7 +32,7 @@ pub(super) async fn join(root: &mut Connection, name: &str, kubeconfig: &str) ->
     Ok(())
 }
 
-/// What the paths of its mailbox begin with.
+/// Returns the path prefix of its mailbox.
 pub(super) fn mailbox(name: &str) -> String {
     format!("/clusters/root:mailbox-{name}")
 }
@@ -57,7 +57,7 @@ pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<boo
     Ok(())
 }
 
-/// The labels of what is to go down.
+/// Returns the labels of an object that the syncer applies to the physical cluster.
 pub(super) fn placed() -> Value {
     json!({ "holon.dev/placed": "true" })
 }

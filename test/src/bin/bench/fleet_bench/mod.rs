@@ -1,11 +1,11 @@
-//! What physical clusters cost, and how far behind they are.
+//! The cost of physical clusters, and how far the syncers lag behind.
 //!
 //! ```text
 //!   steady   holon ══ TLS ══► so many stand-ins, all in the benchmark's process     nothing happens: what does it cost?
 //!   lags     mailbox ─► holon ══ TLS ══► kube-apiserver + etcd ─► watch             one change at a time, each way
 //! ```
 //!
-//! Holon is a process of its own, started and joined as an administrator does, so its time and memory are its own.
+//! Holon is a process of its own, started and joined as an administrator does, so its time and memory can be measured.
 
 mod lags;
 mod members;
@@ -28,7 +28,7 @@ pub(crate) struct Fleet {
     /// Objects placed in each
     #[arg(long, default_value_t = 50)]
     objects: usize,
-    /// How long nothing happens while it is looked at
+    /// Seconds for which the idle clusters are measured
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Changes each way, one after the other, with a real kube-apiserver

@@ -1,4 +1,4 @@
-//! Many physical clusters in which nothing happens.
+//! Many physical clusters that are idle.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::api_bench::client::Connection;
 use crate::api_bench::target::Target;
 use crate::measure::{Row, cpu_seconds_of, rss_bytes};
 
-/// Of the objects of each, so many are Deployments with two pods, and as many Services. One is the namespace; the rest are
-/// ConfigMaps of a kilobyte.
+/// How many objects of each cluster are Deployments with two pods; as many are Services. One is the namespace; the rest
+/// are ConfigMaps of a kilobyte.
 const APPS: usize = 4;
-/// It is steady when nothing was written for so long.
+/// A server is steady when nothing was written for so long.
 const QUIET: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
@@ -101,7 +101,7 @@ async fn place(root: &mut Connection, name: &str, objects: usize) -> Result<()> 
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
-/// Whether all that was asked for is there, by what its mailbox says.
+/// Returns whether all objects of a physical cluster run and are reported in its mailbox.
 async fn ready(root: &mut Connection, name: &str) -> Result<bool> {
     let mailbox = mailbox(name);
     let list = read(root, &format!("{mailbox}{DEPLOYMENTS}")).await?;
@@ -123,7 +123,7 @@ fn counts(standins: &[Standin]) -> Vec<RequestCounts> {
     standins.iter().map(Standin::requests).collect()
 }
 
-/// Writes and requests of any kind since then.
+/// Returns the number of writes, and of requests of any kind, since `before`.
 fn since(standins: &[Standin], before: &[RequestCounts]) -> (u64, u64) {
     let news = standins.iter().zip(before).map(|(standin, before)| standin.requests().since(before));
     news.fold((0, 0), |(writes, all), news| (writes + news.writes(), all + news.total()))
