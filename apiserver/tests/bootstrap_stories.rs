@@ -161,7 +161,7 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_logical_cluster_is_the_end_of_what_nobody_touched() {
+async fn deleting_a_logical_cluster_deletes_its_unmodified_bootstrap_objects() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
     let mut everywhere = store.watch(MAPS.everywhere(), Revision::ZERO).await.unwrap();

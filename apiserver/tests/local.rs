@@ -45,7 +45,7 @@ impl World {
     }
 
     fn client(&self, cluster: &Cluster) -> Client {
-        local::client(self.stack.clone(), somebody("tester", &["system:masters"]), cluster)
+        local::client(self.stack.clone(), identity("tester", &["system:masters"]), cluster)
     }
 
     /// Creates a logical cluster in the root.
@@ -58,7 +58,7 @@ impl World {
     }
 }
 
-fn somebody(name: &str, groups: &[&str]) -> Identity {
+fn identity(name: &str, groups: &[&str]) -> Identity {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     Identity::known(User { name: name.to_owned(), groups, ..User::default() })
 }
@@ -133,7 +133,7 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
 
 /// A controller works in all logical clusters without being an administrator in any.
 #[tokio::test]
-async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() {
+async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
     let world = World::new().await;
     let (a, b) = (world.found("a").await, world.found("b").await);
     for cluster in [&a, &b] {
@@ -193,9 +193,9 @@ async fn a_client_with_a_controller_role_may_do_what_it_says_where_it_says_so() 
 
 /// A client in the server's own process has only the rights of its identity.
 #[tokio::test]
-async fn a_client_may_do_what_its_identity_may() {
+async fn a_client_has_only_the_rights_of_its_identity() {
     let world = World::new().await;
-    let as_bob = |cluster| local::client(world.stack.clone(), somebody("bob", &["dev"]), cluster);
+    let as_bob = |cluster| local::client(world.stack.clone(), identity("bob", &["dev"]), cluster);
     // Without any rights, the logical cluster looks as if it did not exist.
     assert_eq!(code(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.unwrap_err()), 404);
     assert_eq!(
@@ -260,7 +260,7 @@ async fn a_watch_ends_with_the_server() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_as_the_server_tells_it() {
+async fn in_process_clients_get_the_errors_of_the_server() {
     let world = World::new().await;
     let maps = maps(world.client(&Cluster::Bare));
     maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();

@@ -138,7 +138,8 @@ mod tests {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
-        let stack = Stack::new(store, String::new(), tasks.stop()).with_guard(Arc::new(Dog));
+        let stack = Stack::new(store, String::new(), tasks.stop());
+        let stack = Arc::new(stack.with_guard(Arc::new(Dog)));
         let all = ["system:masters"];
         let (master, other) = (Identity::user("master", &all), Identity::user("other", &all));
         let ask = async |who: &Identity, method: &str, path: &str, body: Value| {

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn lines_beyond_the_limit_are_dropped_and_counted() {
         let (sender, receiver) = channel();
         let waiting = Arc::new(AtomicUsize::new(WAITING_BYTES_MAX));
         let log = Log::over(sender, waiting.clone());

@@ -8,19 +8,16 @@
 //! [`reviews`](crate::endpoints::reviews). A line never contains a body, a header or a query, because these may contain
 //! secrets. Each text from the client is cut to a kilobyte. [`log`] writes the lines to disk.
 
-pub(crate) mod context;
-
 mod log;
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use api::cluster::Id;
 use http::{Method, StatusCode};
-use openapi::meta::status::Status;
 use serde_json::{Value, json};
 
-use crate::audit::context::AuditContext;
 use crate::audit::log::Log;
 use crate::authn::identity::{ANONYMOUS, Identity};
 use crate::objects::metadata;
@@ -47,17 +44,10 @@ impl Audit {
     }
 
     /// Logs an answered request, if it is one to log.
-    pub(crate) fn note(
-        &self,
-        id: &str,
-        info: &RequestInfo,
-        identity: &Result<Identity, Status>,
-        context: &AuditContext,
-        (code, took): (StatusCode, Duration),
-    ) {
+    pub(crate) fn note(&self, event: &AuditEvent<'_>) {
+        let AuditEvent { id, info, sender, acting, cluster, is_refused, code, took } = *event;
         // Every 403 is a denial, whichever check it comes from.
-        let refused =
-            context.is_refused() || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let refused = is_refused || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if !refused && !is_noted(info) {
             return;
         }
@@ -67,12 +57,28 @@ impl Audit {
             "decision": if refused { "forbid" } else { "allow" },
             "duration_ms": took.as_secs_f64() * 1000.0,
         });
-        let sender = identity.as_ref().unwrap_or(&Identity::Anonymous);
-        who(&mut line, sender, context.acting());
-        place(&mut line, info, context);
+        who(&mut line, sender, acting);
+        place(&mut line, info, cluster);
         what(&mut line, info);
         self.0.send(line, *sender == Identity::Anonymous);
     }
+}
+
+/// An answered request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuditEvent<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) info: &'a RequestInfo,
+    /// Anonymous if the credential is invalid.
+    pub(crate) sender: &'a Identity,
+    /// The impersonated identity, allowed or not.
+    pub(crate) acting: Option<&'a Identity>,
+    /// The logical cluster, and its path if the request does not name it.
+    pub(crate) cluster: Option<(Id, Option<&'a str>)>,
+    /// Access was denied, whatever the response says.
+    pub(crate) is_refused: bool,
+    pub(crate) code: StatusCode,
+    pub(crate) took: Duration,
 }
 
 /// Reports whether a request is logged even if it was allowed.
@@ -105,11 +111,11 @@ fn told(identity: &Identity) -> (Value, Value) {
 
 /// Adds the logical cluster. Its id distinguishes successive logical clusters with the same path. If the request named
 /// it by id or by a token, its path is added.
-fn place(line: &mut Value, info: &RequestInfo, context: &AuditContext) {
+fn place(line: &mut Value, info: &RequestInfo, found: Option<(Id, Option<&str>)>) {
     if let Ok((cluster, _)) = &info.address {
         line["cluster"] = short(&cluster.to_string()).into();
     }
-    if let Some((id, path)) = context.place() {
+    if let Some((id, path)) = found {
         line["cluster_id"] = id.to_string().into();
         if let Some(path) = path {
             line["cluster"] = short(path).into();
@@ -155,12 +161,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         let audit = Audit::open(&file).unwrap();
-        let context = AuditContext::default();
-        if refused {
-            context.refuse();
-        }
-        let outcome = (StatusCode::from_u16(code).unwrap(), Duration::from_millis(2));
-        audit.note("the-id", &RequestInfo::line(line), &identity, &context, outcome);
+        audit.note(&AuditEvent {
+            id: "the-id",
+            info: &RequestInfo::line(line),
+            sender: identity.as_ref().unwrap_or(&Identity::Anonymous),
+            acting: None,
+            cluster: None,
+            is_refused: refused,
+            code: StatusCode::from_u16(code).unwrap(),
+            took: Duration::from_millis(2),
+        });
         drop(audit);
         let text = std::fs::read_to_string(file).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -185,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_where_what_and_how_it_went() {
+    fn a_line_has_the_user_the_request_and_the_decision() {
         let path = "PUT /clusters/root:a/apis/apps/v1/namespaces/shop/deployments/web/scale?token=s3cret";
         let mut line = noted(path, Ok(Identity::user("ann", &["dev"])), true, 403).remove(0);
         assert!(line["time"].as_str().unwrap().ends_with('Z'));
@@ -201,7 +211,7 @@ mod tests {
 
     /// Regression: a path of 59 KB made a line of 118 KB.
     #[test]
-    fn what_somebody_says_is_cut() {
+    fn long_values_from_clients_are_truncated() {
         let long = "a".repeat(30_000);
         let line =
             noted(&format!("PUT /api/v1/namespaces/{long}/pods/{long}"), Ok(Identity::Anonymous), true, 401);

@@ -211,7 +211,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
 
     #[test]
-    fn a_certificate_says_who_its_holder_is_and_all_of_its_groups() {
+    fn a_certificate_names_its_user_and_all_groups() {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "ann");
         // The same attribute by name and by number, because the library keeps one value per name.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_somebodys_or_refused() {
+    fn an_unknown_token_is_refused_unless_the_client_has_a_certificate() {
         let ann = Identity::user("ann", &[]);
         let check = |peer: &Identity, sent: &str, expected: Option<&Identity>| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, sent.parse().unwrap())]);

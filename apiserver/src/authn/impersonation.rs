@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_percent_encoded_stays_as_it_is() {
+    fn invalid_percent_escapes_are_kept() {
         let check = |key: &str, expected: &str| assert_eq!(unescaped(key), expected, "{key}");
         check("a%2fb%2Fc", "a/b/c");
         check("a%+fb", "a%+fb");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_whose_a_token_is() {
+    fn a_line_maps_a_token_to_a_user() {
         let tokens =
             parsed("# comment\ns3cret,ann,7,\"dev, ops\"\nother,bob,8\nlast,bob,9\nlast,eve,10\n").unwrap();
         let check = |token: &str, expected: Option<(&str, &str, &[&str])>| {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_showing_a_token() {
+    fn error_messages_do_not_contain_tokens() {
         let check = |text: &str, expected: &str| {
             let told = parsed(text).unwrap_err();
             assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");

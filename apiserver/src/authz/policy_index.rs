@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_fell_behind_the_history_begins_again() {
+    async fn an_index_behind_a_compaction_lists_again() {
         let world = World::new();
         world.write(1, "b", bound("ann")).await;
         assert!(world.may(1, "ann").await);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_whose_policy_changed() {
+    async fn only_subscribers_of_the_changed_policy_are_notified() {
         let world = World::new();
         assert!(!world.may(1, "ann").await);
         let (one, other) = (world.index.changed(Id::new(1)), world.index.changed(Id::new(2)));

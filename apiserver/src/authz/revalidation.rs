@@ -216,7 +216,7 @@ mod tests {
     /// Regression: an event from after the removal of the binding was sent if the stream saw it first. In this test no
     /// task notifies the stream of the binding at all.
     #[tokio::test]
-    async fn what_is_written_after_a_revocation_is_not_told() {
+    async fn a_watch_sends_no_event_written_after_a_revocation() {
         let store = Arc::new(Memory::new());
         records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let put = async |group: &str, plural: &str, namespace: Option<&str>, object: Value| {
@@ -235,7 +235,7 @@ mod tests {
         let bound = put(GROUP, "clusterrolebindings", None, binding).await;
 
         let tasks = controller::tasks::Tasks::new();
-        let stack = Stack::new(store.clone(), String::new(), tasks.stop());
+        let stack = Arc::new(Stack::new(store.clone(), String::new(), tasks.stop()));
         let request = Request::get(format!("/api/v1/configmaps?watch=1&resourceVersion={bound}"));
         let request = request.body(Full::<Bytes>::default()).unwrap();
         let response = stack.respond(Identity::user("ann", &[]), request).await;

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_served_stays_served_under_the_names_it_has() {
+    fn an_established_definition_keeps_its_accepted_names_on_a_conflict() {
         let mut definition =
             definition(json!({ "plural": "bs", "singular": "b", "kind": "B", "listKind": "BList" }));
         settle(&mut definition, &taken());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_in_the_groups_of_kubernetes_say_who_approved_of_them() {
+    fn kinds_in_protected_groups_have_an_approval_condition() {
         let check = |word: &str, status: &str, reason: &str, message: &str| {
             let mut definition = definition(json!({ "plural": "as", "kind": "A" }));
             definition["spec"]["group"] = "x.k8s.io".into();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_old_is_known_by_its_revision() {
+    fn the_calendar_maps_an_age_to_a_revision() {
         let mut calendar = Calendar::default();
         let begun = Instant::now();
         let at = |minutes: u64| begun + Duration::from_secs(60 * minutes);

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_when_it_was_deleted_before_still_counts() {
+    fn a_dependent_is_deleted_with_the_policy_of_its_finalizer() {
         let owner = Owner::default();
         for (finalizer, propagation) in [(ORPHAN, Propagation::Orphan), (FOREGROUND, Propagation::Foreground)]
         {

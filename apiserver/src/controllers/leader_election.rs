@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_taken_when_nobody_renews_it() {
+    fn a_free_or_expired_lease_is_taken() {
         let held = json!({ "spec": { "holderIdentity": "other" } });
         let free = json!({ "spec": { "holderIdentity": "" } });
         let late = LASTS + Duration::from_secs(1);

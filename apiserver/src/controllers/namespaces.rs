@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_say_what_a_namespace_waits_for_and_since_when() {
+    fn conditions_name_the_remaining_content_and_finalizers_of_a_namespace() {
         let remaining = Remaining {
             objects: [("configmaps.".to_owned(), 2), ("deployments.apps".to_owned(), 1)].into(),
             finalizers: [("a.b/c".to_owned(), 2)].into(),

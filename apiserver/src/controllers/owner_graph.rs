@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dependents_are_those_whose_owners_name_it_now() {
+    fn dependents_follow_the_current_owner_references() {
         let mut graph = Graph::default();
         let owner = |cluster: u64, uid: &str| (Id::new(cluster), Arc::from(uid));
         let (a, b) = (Key::from("a"), Key::from("b"));

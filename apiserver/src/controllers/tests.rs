@@ -197,7 +197,7 @@ async fn a_deployment(world: &World) {
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_deployment_goes_after_it() {
+async fn dependents_of_a_deployment_are_deleted_after_it() {
     let world = World::new().await;
     a_deployment(&world).await;
     world.settled().await;
@@ -262,7 +262,7 @@ async fn a_circle_of_owners_that_are_all_deleted_goes() {
 
 /// Only the reference that closes the cycle stops blocking: other dependents are still deleted before their owner.
 #[tokio::test]
-async fn what_a_circle_owns_still_goes_before_it() {
+async fn dependents_of_an_owner_cycle_are_deleted_before_it() {
     let mut world = World::asleep().await;
     let names = circle(&world, 2).await;
     let held = json!({ "finalizers": ["a.b/c"], "ownerReferences": owner(&names[1]) });
@@ -495,7 +495,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_service_had_to_itself_is_free_after_it() {
+async fn allocations_of_a_deleted_service_are_released() {
     let world = World::new().await;
     let mut service = json!({
         "metadata": { "namespace": "shop", "name": "web", "uid": "web" },

@@ -220,7 +220,7 @@ mod tests {
     /// Two clients create a logical cluster of the same name, and both find the name free. Regression: the client that
     /// lost left the record of its logical cluster behind.
     #[tokio::test]
-    async fn whoever_loses_the_race_for_a_name_leaves_no_birth() {
+    async fn a_client_that_loses_the_race_for_a_name_leaves_no_record() {
         let store = Late(Memory::new());
         let call = Call {
             cluster: Id::ROOT,
@@ -233,7 +233,7 @@ mod tests {
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
             authorization: Authorization::open(),
-            guard: crate::admission::guard::Guarded::default(),
+            admission: crate::admission::Admission::default(),
         };
         let mut ids = Vec::new();
         for first in [true, false] {

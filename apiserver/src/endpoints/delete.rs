@@ -104,7 +104,7 @@ async fn settle(
     options: &DeleteOptions,
 ) -> Result<Option<Deleted>, Status> {
     for _ in 0..ATTEMPTS {
-        call.check_guard_of_deletion(name, &entry).await?;
+        call.validate_deletion(name, &entry).await?;
         match deletion::delete(store, &call.resource, call.key(name), &entry, options).await {
             Ok(deleted) => {
                 release(store, call, &deleted, options).await;

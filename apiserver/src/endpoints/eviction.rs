@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_spends_from_a_budget_that_is_not_counted() {
+    fn an_eviction_is_refused_until_the_budget_is_observed() {
         let mut new = budget(1, 3);
         new["metadata"]["generation"] = 2.into();
         let refused = spent(&new, &pod(true)).unwrap_err();

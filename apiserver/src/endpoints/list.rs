@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pages_through_a_version_insists_on_it() {
+    fn a_limited_list_reads_exactly_the_requested_version() {
         let at = |query: &str, limit| exact(&Query::parse(Some(query)), Revision(5), limit);
         assert_eq!(at("", 0), None);
         assert_eq!(at("", 1), Some(Revision(5)));
@@ -347,13 +347,13 @@ mod tests {
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
             authorization: crate::authz::authorization::Authorization::open(),
-            guard: crate::admission::guard::Guarded::default(),
+            admission: crate::admission::Admission::default(),
         }
     }
 
     /// A client that reads slowly must not lose the end of a long list.
     #[tokio::test]
-    async fn a_list_that_waited_too_long_goes_on_with_what_is_there_now() {
+    async fn an_expired_continue_token_resumes_at_the_current_version() {
         let store = storage::memory::Memory::new();
         for name in ["a", "b", "c"] {
             let value = crate::objects::stored::encode(&json!({ "metadata": { "name": name } }));
@@ -386,7 +386,7 @@ mod tests {
 
     /// A list of several pages must not look complete if its revision was compacted before the last page was read.
     #[tokio::test]
-    async fn what_was_compacted_before_it_was_sent_is_missed() {
+    async fn a_list_fails_if_its_revision_is_compacted_before_the_last_page() {
         let store: Arc<dyn Store> = Arc::new(storage::memory::Memory::new());
         let write = async |name: String| {
             let value = crate::objects::stored::encode(&json!({ "metadata": { "name": name } }));

@@ -44,7 +44,7 @@ pub(crate) async fn bind(
         let old = &current.object;
         let new = bound(old.clone(), &binding)
             .map_err(|why| Status::conflict(GroupResource::new("", "pods/binding"), name, &why))?;
-        pod.check_guard(name, Some(old), Some(&new)).await?;
+        pod.validate_admission(name, Some(old), Some(&new)).await?;
         let change = Change::Put(pod.encode(&new));
         if update::commit(store, &pod, &current.entry, change).await?.is_some() {
             return Ok(style.status(&Status::done(201)));
@@ -71,7 +71,7 @@ pub(crate) async fn evict(
     let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|words| !words.is_empty());
     let tree = pod.tree(&entry)?;
     let asked = Call { subresource: call.subresource.clone(), ..pod.clone() };
-    asked.check_guard(name, Some(&tree), None).await?;
+    asked.validate_admission(name, Some(&tree), None).await?;
     eviction::spare(store, &pod, &tree, dry).await?;
     // The rest is an ordinary deletion.
     pod.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));

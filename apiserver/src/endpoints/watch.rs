@@ -570,7 +570,7 @@ mod tests {
             records::write(&*store, id, &LogicalClusterRecord::root()).await.unwrap();
         }
         store.compact(Revision(2)).await.unwrap();
-        let stack = Stack::new(store, String::new(), Tasks::new().stop());
+        let stack = Arc::new(Stack::new(store, String::new(), Tasks::new().stop()));
         let user = Identity::user("one", &["system:masters"]);
         let request = Request::get("/api/v1/namespaces?watch=1&resourceVersion=1");
         let response = stack.respond(user, request.body(Full::<Bytes>::default()).unwrap()).await;

@@ -137,7 +137,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn gzip_is_for_those_who_take_it() {
+    fn gzip_is_used_only_for_clients_that_accept_it() {
         let check = |sent: &str, expected: bool| {
             let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, sent.parse().unwrap())]);
             assert_eq!(is_accepted(&headers), expected, "{sent}");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_comes_back() {
+    fn compressed_bodies_decompress_to_the_original() {
         let body = "{\"kind\":\"Pod\"}".repeat(10_000);
         for effort in [Effort::Once, Effort::Often] {
             let packed = gzip(body.as_bytes(), effort);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_does_what_comes_in_pieces() {
+    async fn streamed_bodies_decompress_to_the_original() {
         let check = async |pieces: Vec<Vec<u8>>, gain: usize| {
             let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into())));
             let mut body = gzip_pieces(StreamBody::new(frames).boxed_unsync());

@@ -219,7 +219,7 @@ mod tests {
     const SOMEWHERE: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
     #[test]
-    fn strangers_make_room_for_each_other_and_nobody_else_does() {
+    fn new_anonymous_connections_evict_only_anonymous_ones() {
         let connections = connections(2, 2);
         let ann = Tenant::User("ann".into());
         let known = connections.open(SOMEWHERE);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_keeps_the_connections_that_are_used() {
+    fn an_authenticated_client_keeps_its_connections_in_use() {
         let connections = connections(10, 2);
         let ann = Tenant::User("ann".into());
         let open = || {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_longer_is_told_so() {
+    async fn a_request_past_its_timeout_gets_504() {
         let info = RequestInfo::line("GET /api/v1/pods?timeout=1ns");
         let answer = std::future::pending::<Result<(), Status>>();
         let told = within(&info, answer).await.unwrap_err();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_over_its_bound_loses_what_it_used_longest_ago() {
+    fn an_owner_over_its_limit_loses_its_least_recently_used_entry() {
         let pool = pool(2, 100);
         let [first, second] = [0; 2].map(|_| Member::enter(&pool, "a", 1));
         first.0.mark(false);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_too_large_pushes_out_older_entries_or_itself() {
+    fn a_growing_entry_evicts_other_entries_or_itself() {
         let pool = pool(100, 150);
         let [old, new] = [0; 2].map(|_| Member::enter(&pool, "a", 10));
         new.0.grow(70);

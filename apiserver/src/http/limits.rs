@@ -78,18 +78,16 @@ impl Default for Limits {
 impl Limits {
     /// Takes a slot, which is free again when the returned value is dropped.
     pub(crate) fn enter(
-        &self,
+        self: &Arc<Self>,
         tenant: &Tenant,
         identity: &Identity,
         info: &RequestInfo,
-    ) -> Result<RequestSlot<'_>, Status> {
-        let lane = match info.method {
-            Method::GET | Method::HEAD | Method::OPTIONS => &self.reads,
-            _ => &self.writes,
-        };
+    ) -> Result<RequestSlot, Status> {
+        let is_read = matches!(info.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let is_exempt =
             matches!(info.target(), Some(Target::Health { .. })) || identity.is_at_home_everywhere();
-        let mut place = RequestSlot { limits: self, lane, tenant: tenant.clone(), is_exempt, is_held: false };
+        let (limits, tenant) = (self.clone(), tenant.clone());
+        let mut place = RequestSlot { limits, is_read, tenant, is_exempt, is_held: false };
         place.enter()?;
         Ok(place)
     }
@@ -162,40 +160,44 @@ impl Lane {
 
 /// The slot of a request.
 #[derive(Debug)]
-pub(crate) struct RequestSlot<'a> {
-    limits: &'a Limits,
-    lane: &'a Lane,
+pub(crate) struct RequestSlot {
+    limits: Arc<Limits>,
+    is_read: bool,
     tenant: Tenant,
     is_exempt: bool,
     is_held: bool,
 }
 
-impl RequestSlot<'_> {
+impl RequestSlot {
+    fn lane(&self) -> &Lane {
+        if self.is_read { &self.limits.reads } else { &self.limits.writes }
+    }
+
     /// Receives a body. Gives up the slot meanwhile: a client that sends slowly or never must not block others.
     pub(crate) async fn receive(&mut self, incoming: impl Incoming) -> Result<Bytes, Status> {
         if incoming.is_end_stream() {
             return Ok(Bytes::new());
         }
         self.leave();
-        let arrival = Arrival::new(self.limits, &self.tenant);
+        let arrival = Arrival::new(&self.limits, &self.tenant);
         let bytes = incoming::read(incoming, &arrival).await?;
         self.enter()?;
         Ok(bytes)
     }
 
     fn enter(&mut self) -> Result<(), Status> {
-        self.is_held = self.lane.take(&self.tenant, self.is_exempt);
+        self.is_held = self.lane().take(&self.tenant, self.is_exempt);
         if self.is_held { Ok(()) } else { Err(full()) }
     }
 
     fn leave(&mut self) {
         if std::mem::take(&mut self.is_held) {
-            self.lane.give_back(&self.tenant);
+            self.lane().give_back(&self.tenant);
         }
     }
 }
 
-impl Drop for RequestSlot<'_> {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.leave();
     }
@@ -255,12 +257,12 @@ mod tests {
         Tenant::User(name.into())
     }
 
-    fn limits(reads: usize, writes: usize) -> Limits {
-        Limits { reads: Lane::new(reads), writes: Lane::new(writes), ..Limits::default() }
+    fn limits(reads: usize, writes: usize) -> Arc<Limits> {
+        Arc::new(Limits { reads: Lane::new(reads), writes: Lane::new(writes), ..Limits::default() })
     }
 
     /// Takes all slots that a tenant can get.
-    fn fill<'a>(limits: &'a Limits, name: &str, line: &str) -> Vec<RequestSlot<'a>> {
+    fn fill(limits: &Arc<Limits>, name: &str, line: &str) -> Vec<RequestSlot> {
         let user = Identity::user(name, &["dev"]);
         let info = RequestInfo::line(line);
         let enter = || limits.enter(&tenant(name), &user, &info);
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_when_it_is_full_is_told_to_come_back() {
+    fn a_request_beyond_the_limit_gets_429_with_retry_after() {
         let limits = limits(4, 2);
         let (read, write) = ("GET /api/v1/pods", "POST /api/v1/namespaces");
         let held = (fill(&limits, "ann", read), fill(&limits, "bob", read), fill(&limits, "cat", read));

@@ -13,7 +13,7 @@ pub(crate) mod compression;
 pub(crate) mod connections;
 pub(crate) mod deadline;
 pub(crate) mod fair_pool;
-pub(crate) mod incoming;
+pub mod incoming;
 pub(crate) mod limits;
 pub mod pki;
 pub(crate) mod preface;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_bytes_say_what_is_spoken_and_are_not_lost() {
+    async fn the_first_bytes_select_the_protocol_and_are_not_lost() {
         for (sent, is_http2) in
             [("GET / HTTP/1.1\r\n", false), ("PRI * HTTP/2.0\r\n", true), ("PATCH", false)]
         {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_or_hardly_anything_is_let_go() {
+    async fn a_silent_or_stalled_connection_times_out() {
         for sent in [&b""[..], b"P", b"PR"] {
             assert_eq!(begun(sent).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pings_are_answered_and_what_clients_say_is_ignored() {
+    async fn pings_are_answered_and_messages_of_clients_are_ignored() {
         let (mut client, session) = session(endless(), 1024).await;
         let talk = async {
             client.send(Message::Text("ignored".into())).await.unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_too_much_is_refused() {
+    async fn too_large_or_too_many_messages_close_the_connection() {
         let check = async |message: Message, count: usize, expected: CloseCode| {
             let (mut client, session) = session(endless(), 1 << 20).await;
             let flood = async {
@@ -456,7 +456,7 @@ mod tests {
 
     /// A client that does not read costs one message; one that pings without reading costs one pong.
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_waited_for() {
+    async fn at_most_one_message_is_buffered_for_a_client_that_does_not_read() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
         let pieces = stream::repeat_with(|| {
             TAKEN.fetch_add(1, Ordering::Relaxed);

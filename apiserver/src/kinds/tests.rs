@@ -71,7 +71,7 @@ fn serves(kinds: &Kinds, plural: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_defined_alike_is_made_once() {
+async fn equal_definitions_share_one_set_of_kinds() {
     let world = World::new();
     for cluster in 1..=1000 {
         world.put(cluster, &served("apples")).await;
@@ -106,7 +106,7 @@ async fn what_is_defined_alike_is_made_once() {
 
 /// A server with built-in kinds of its own, and a million logical clusters.
 #[tokio::test]
-async fn what_a_server_brings_along_is_made_once_for_everybody() {
+async fn logical_clusters_share_the_built_in_kinds_of_a_server() {
     let mut theirs = served("gears");
     theirs["metadata"]["name"] = "gears.holon.dev".into();
     theirs["spec"]["group"] = "holon.dev".into();
@@ -172,7 +172,7 @@ async fn an_older_reading_never_replaces_a_newer_one() {
 }
 
 #[tokio::test]
-async fn who_looks_at_all_logical_clusters_goes_by_the_first_that_serves_a_kind() {
+async fn a_request_across_logical_clusters_uses_the_first_definition_of_a_kind() {
     let world = World::new();
     for (cluster, kind) in [(7, "Apfel"), (3, "Apple")] {
         let mut definition = served("apples");

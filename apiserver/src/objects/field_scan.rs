@@ -104,7 +104,7 @@ mod tests {
     proptest! {
         /// The scan finds every field of an object with its raw value, and no other field.
         #[test]
-        fn a_field_is_what_a_parser_says_it_is(
+        fn the_field_scan_agrees_with_a_parser(
             fields in prop::collection::btree_map(word(), tree(), 0..6),
             asked in "(label|labels|lab|uid|a|z)",
         ) {
@@ -117,7 +117,7 @@ mod tests {
 
         /// Damaged JSON never causes a panic.
         #[test]
-        fn what_is_cut_off_is_unreadable_at_worst(object in tree(), cut in 0usize..200) {
+        fn truncated_json_never_panics(object in tree(), cut in 0usize..200) {
             let written = object.to_string();
             let _ = field(&written.as_bytes()[..cut.min(written.len())], "labels");
         }

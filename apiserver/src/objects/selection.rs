@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         /// The field scan agrees with a parser.
         #[test]
-        fn labels_select_what_they_would_in_a_tree(
+        fn label_selection_agrees_with_a_parser(
             object in labelled(),
             text in proptest::sample::select(&[
                 "app", "!app", "app=web", "app!=web", "app in (web,5)", "app notin (web)", "a=", "x.y/app", "5>6", "tier,!a",

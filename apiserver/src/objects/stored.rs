@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_list_of_its_kind_an_object_need_not_say_what_it_is() {
+    fn items_of_a_list_omit_the_kind_of_the_list() {
         let object = json!({"addressType": "x", "apiVersion": "v1", "data": {"kind": "y"}, "kind": "K", "metadata": {"name": "a"}});
         let item = |heading: &str| {
             let mut out = BytesMut::new();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_at_several_logical_clusters_is_told_where_an_object_lives() {
+    fn objects_read_across_logical_clusters_are_annotated_with_their_own() {
         for object in objects() {
             let mut out = BytesMut::new();
             write(&encode(&object), Revision(7), Some(Id::new(1)), &mut out);
@@ -328,7 +328,7 @@ mod tests {
 
     /// A tenant that could write the annotation could present its objects as those of another logical cluster.
     #[test]
-    fn what_the_store_knows_better_is_not_stored() {
+    fn the_resource_version_and_the_cluster_annotation_are_not_stored() {
         let annotations = json!({ LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });
         let metadata = json!({"name": "a", "resourceVersion": "7", "annotations": annotations});
         assert_eq!(&encode(&json!({ "metadata": metadata }))[HEADER..], b"{\"metadata\":{\"name\":\"a\"}}");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stamped_what_makes_no_difference() {
+    fn stamps_do_not_make_objects_different() {
         let object = json!({ "metadata": { "name": "a" } });
         let stamped = |stamp| encode_with(&object, stamp);
         assert!(is_same(&stamped(Some(1)), &stamped(Some(2))) && is_same(&stamped(None), &stamped(Some(1))));

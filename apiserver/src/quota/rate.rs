@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_quiet_does_not_save_up() {
+    fn idle_time_does_not_raise_the_burst() {
         let (mut paces, now) = (RateLimits::default(), Instant::now());
         let line = [(Id::new(1), limits(2, 0))];
         paces.request_at(&line, now).unwrap();

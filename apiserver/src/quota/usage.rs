@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_counts_above() {
+    fn usage_counts_towards_all_ancestors() {
         let mut tallies = family();
         assert_eq!(used(&tallies), [3, 3, 3, 0]);
         tallies.add(Id::new(1), some(2));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_counts_until_it_is_given_back_or_what_was_written_is_counted() {
+    fn a_promise_counts_until_it_is_given_back_or_its_write_is_counted() {
         let mut tallies = family();
         tallies.limit(Id::new(2), Limits { bytes: Some(50), ..Limits::default() });
         tallies.promise(Id::new(2), some(2)).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_anew_still_knows_what_was_promised() {
+    fn a_recount_keeps_outstanding_promises() {
         let mut tallies = family();
         tallies.limit(Id::new(2), Limits { objects: Some(4), ..Limits::default() });
         tallies.promise(Id::new(2), some(1)).unwrap();

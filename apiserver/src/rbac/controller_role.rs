@@ -194,7 +194,7 @@ labelled x/y
     }
 
     #[test]
-    fn a_controller_role_allows_what_its_table_says_in_its_scope() {
+    fn a_controller_role_allows_the_rules_of_its_table_in_their_scope() {
         let controller_role = ControllerRole::read(TABLE).unwrap();
         let label = GrantScope::Labelled("x/y".to_owned());
         let check = |place: &GrantScope, wanted: Attributes, expected: bool| {

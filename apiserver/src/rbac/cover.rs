@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_one_may_hand_out() {
+    fn rules_not_covered_by_held_rules_are_missing() {
         let check = |held: &[&str], wanted: &str, expected: &str| {
             let held: Vec<Rule> = held.iter().map(|text| rule(text)).collect();
             let found = missing(&held.iter().collect::<Vec<_>>(), &[rule(wanted)]).unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_it_names() {
+    fn a_rule_allows_only_the_requests_it_names() {
         let check = |rule: serde_json::Value, allowed: &[&str], denied: &[&str]| {
             let rule: Rule = serde_json::from_value(rule).unwrap();
             for (texts, expected) in [(allowed, true), (denied, false)] {

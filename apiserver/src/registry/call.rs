@@ -11,7 +11,8 @@ use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use storage::{CommitError, Entry, Key, Range};
 
-use crate::admission::guard::{AdmissionRequest, Guarded};
+use crate::admission::Admission;
+use crate::admission::guard::AdmissionRequest;
 use crate::authn::identity::Identity;
 use crate::authz::authorization::Authorization;
 use crate::keys::Collection;
@@ -36,8 +37,7 @@ pub(crate) struct Call {
     pub(crate) identity: Identity,
     /// The authorization decision that allowed the request.
     pub(crate) authorization: Authorization,
-    /// Checks writes to guarded objects.
-    pub(crate) guard: Guarded,
+    pub(crate) admission: Admission,
 }
 
 /// The object that a write replaces.
@@ -118,36 +118,46 @@ impl Call {
         }
     }
 
-    /// Checks a write with the guard.
-    pub(crate) async fn check_guard(
+    /// Runs the mutating step of admission.
+    pub(crate) async fn mutate(&self, old: Option<&Value>, new: &mut Value) -> Result<(), Status> {
+        let name = self.name.as_deref().unwrap_or_default();
+        self.admission.mutate(self.admission_request(name, old, None), new).await
+    }
+
+    /// Runs the validating step of admission. `after` is none for a deletion.
+    pub(crate) async fn validate_admission(
         &self,
         name: &str,
         before: Option<&Value>,
         after: Option<&Value>,
     ) -> Result<(), Status> {
-        let subresource = self.subresource.as_deref();
-        let (who, resource) = (&self.identity, &*self.resource);
-        self.guard
-            .check(AdmissionRequest {
-                cluster: self.cluster,
-                who,
-                resource,
-                name,
-                subresource,
-                before,
-                after,
-            })
-            .await
+        let request = self.admission_request(name, before, after);
+        self.admission.validate(&self.authorization, request).await
     }
 
-    /// Checks a deletion with the guard. An object that cannot be decoded is not guarded.
-    pub(crate) async fn check_guard_of_deletion(&self, name: &str, entry: &Entry) -> Result<(), Status> {
-        if !self.guard.concerns(&self.resource, entry) {
+    /// Runs the validating step of admission for a deletion. An object that cannot be decoded has no labels.
+    pub(crate) async fn validate_deletion(&self, name: &str, entry: &Entry) -> Result<(), Status> {
+        if !self.admission.concerns_deletion(&self.resource, entry) {
             return Ok(());
         }
-        match self.tree(entry) {
-            Ok(tree) => self.check_guard(name, Some(&tree), None).await,
-            Err(_) => Ok(()),
+        let tree = self.tree(entry).unwrap_or_default();
+        self.validate_admission(name, Some(&tree), None).await
+    }
+
+    fn admission_request<'a>(
+        &'a self,
+        name: &'a str,
+        before: Option<&'a Value>,
+        after: Option<&'a Value>,
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest {
+            cluster: self.cluster,
+            who: &self.identity,
+            resource: &self.resource,
+            name,
+            subresource: self.subresource.as_deref(),
+            before,
+            after,
         }
     }
 

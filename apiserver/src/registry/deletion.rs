@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_holds_goes_at_once() {
+    fn an_object_without_finalizers_is_removed_at_once() {
         let object = json!({ "metadata": { "name": "a" } });
         assert_eq!(
             step(MAPS, object.clone(), &DeleteOptions::default()),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_dependents_is_a_finalizer() {
+    fn the_propagation_policy_is_stored_as_a_finalizer() {
         let plain = json!({ "metadata": { "name": "a", "generation": 3 } });
         let held = |finalizers: Value| {
             json!({ "metadata": {

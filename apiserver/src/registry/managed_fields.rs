@@ -200,13 +200,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_can_be_shown_of_it() {
+    fn manager_names_keep_only_printable_characters_up_to_the_limit() {
         assert_eq!(named("kubectl\t1 a"), "kubectl1 a");
         assert_eq!(named(&"ä".repeat(100)).len(), MANAGER_BYTES_MAX);
     }
 
     #[test]
-    fn where_an_object_lives_is_not_part_of_it() {
+    fn the_cluster_annotation_is_removed() {
         let mut object = json!({ "metadata": { "annotations": { LOGICAL_CLUSTER: "x" } } });
         remove_cluster_annotation(&mut object);
         assert_eq!(object, json!({ "metadata": {} }));

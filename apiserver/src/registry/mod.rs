@@ -17,7 +17,6 @@ pub(crate) mod metadata;
 pub(crate) mod namespace_lifecycle;
 pub(crate) mod prepare;
 pub(crate) mod scale;
-pub(crate) mod signers;
 pub(crate) mod strategy;
 pub(crate) mod subresources;
 pub(crate) mod warnings;

@@ -1,7 +1,8 @@
 //! Prepares an object for storage: every create and update takes these steps.
 //!
 //! ```text
-//!   decoded ─► defaults ─► managed fields ─► strategy, metadata ─► validation ─► admission ─► allocation ─► commit
+//!   decoded ─► defaults ─► mutate ─► strategy, metadata ─► validation ─► validate ─► allocation ─► commit
+//!                         └──────────────── admission ────────────────────┘
 //! ```
 //!
 //! Steps that depend only on the object are in `openapi`; this module puts them in order, for creates and for updates.
@@ -17,11 +18,11 @@ use storage::Store;
 use crate::registry::allocation;
 use crate::registry::allocation::Allocations;
 use crate::registry::call::Call;
+use crate::registry::escalation;
 use crate::registry::managed_fields;
 use crate::registry::managed_fields::ManagedFields;
 use crate::registry::metadata;
 use crate::registry::strategy;
-use crate::registry::{escalation, signers};
 
 /// Prepares a new object. Returns its name and its allocations.
 pub(crate) async fn create(
@@ -33,6 +34,7 @@ pub(crate) async fn create(
     metadata::remove_deletion_fields(object);
     defaulting::apply_defaults(&call.resource, object);
     let owners = owners.of_new(call, object);
+    call.mutate(None, object).await?;
     escalation::check(call, None, object)?;
     let name = metadata::prepare_for_create(call, object)?;
     defaulting::prepare_create(&call.resource, object, Timestamp::now());
@@ -42,8 +44,7 @@ pub(crate) async fn create(
     errors.extend(strategy::validate_name(&call.resource, &name));
     errors.extend(strategy::validate(&call.resource, object));
     refuse(call, &name, &errors)?;
-    signers::check(call, None, object)?;
-    call.check_guard(&name, None, Some(object)).await?;
+    call.validate_admission(&name, None, Some(object)).await?;
     let allocations = assign(store, call, None, object).await?;
     Ok((name, allocations))
 }
@@ -56,6 +57,7 @@ pub(crate) async fn update(
     new: &mut Value,
 ) -> Result<Allocations, Status> {
     let (resource, now) = (&call.resource, Timestamp::now());
+    call.mutate(Some(old), new).await?;
     escalation::check(call, Some(old), new)?;
     match call.subresource.as_deref() {
         None => defaulting::prepare_update(resource, old, new, now),
@@ -76,8 +78,7 @@ pub(crate) async fn update(
         Some(part) => validation::validate_subresource(resource, part, old, new),
     });
     refuse(call, name, &errors)?;
-    signers::check(call, Some(old), new)?;
-    call.check_guard(name, Some(old), Some(new)).await?;
+    call.validate_admission(name, Some(old), Some(new)).await?;
     assign(store, call, Some(old), new).await
 }
 

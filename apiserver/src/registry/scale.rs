@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_is_what_kubernetes_shows() {
+    fn a_scale_equals_that_of_kubernetes() {
         let deployment = json!({
             "metadata": { "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": { "a": "b" } },
             "spec": {

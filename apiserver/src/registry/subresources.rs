@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_changes_what_it_is_and_nothing_else() {
+    fn a_subresource_write_changes_only_its_own_fields() {
         let old = json!({
             "metadata": { "name": "a" },
             "spec": { "containers": [{ "name": "c", "image": "i", "resources": { "x": 1 } }], "finalizers": ["k"] },

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_said_once_and_in_order() {
+    fn warnings_are_returned_once_and_in_order() {
         let said = |plural: (&str, &str), on, object: Value| {
             let resource = catalog::find(plural.0, "v1", plural.1).unwrap();
             about(resource, Some(&json!({})).filter(|_| on == Write), &object)

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_what_is_there_is_chosen() {
+    fn the_best_available_encoding_is_chosen() {
         use Encoding::{Json, Protobuf, Yaml};
         use Shape::{Partial, Table, Whole};
         let check = |accept: &str, expected: Option<(Shape, Encoding)>| {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_without_protobuf_fall_back_to_what_comes_next() {
+    fn kinds_without_protobuf_fall_back_to_the_next_media_type() {
         let accept = headers("application/vnd.kubernetes.protobuf,application/json");
         assert_eq!(objects(&accept, "holon.dev/v1alpha1", "LogicalCluster").ok(), Some(Form::JSON));
         assert!(objects(&headers(PROTOBUF), "holon.dev/v1alpha1", "LogicalCluster").is_err());

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_can_mean_is_refused_by_the_name_of_its_options() {
+    fn invalid_options_are_refused_with_the_name_of_their_kind() {
         let told = |verb, query: &str| {
             check(verb, &Query::parse(Some(query)), false).map_err(|status| status.message)
         };

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_leaves_no_trace() {
+    async fn unreadable_entries_are_left_out_of_lists() {
         let damaged =
             || Entry::new(Key::from("d"), Revision(1), Bytes::from_static(b"\xff\xff\xff\xff\0\0\0\0{"));
         for (shape, encoding) in forms() {

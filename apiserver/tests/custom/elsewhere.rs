@@ -39,7 +39,7 @@ async fn each_logical_cluster_has_its_own_kinds() {
 }
 
 #[tokio::test]
-async fn who_looks_at_all_of_them_sees_each_object_in_its_own_terms() {
+async fn reads_across_logical_clusters_return_each_object_in_its_own_kind() {
     let world = two().await;
     let made = |kind: &str, spec: Value| json!({ "apiVersion": "shop.example/v1", "kind": kind, "metadata": { "name": "x" }, "spec": spec });
     let mut watched = world.watch("/clusters/*/apis/shop.example/v1/widgets?watch=1").await;
@@ -102,7 +102,7 @@ async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
 /// status, which says what is served, can be written by the same users. Holon's own kinds are not even stored: see
 /// `own`.
 #[tokio::test]
-async fn what_comes_with_the_server_cannot_be_defined() {
+async fn built_in_kinds_cannot_be_redefined() {
     let world = World::new().await;
     for (name, singular, kind, group) in [
         ("leases", "lease", "Lease", "coordination.k8s.io"),

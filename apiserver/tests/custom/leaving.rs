@@ -96,7 +96,7 @@ async fn a_namespace_takes_custom_objects_with_it_and_waits_for_their_finalizers
 
 /// The kind may be deleted before the garbage collector has looked up the owner; the dependents are deleted anyway.
 #[tokio::test]
-async fn what_a_custom_object_owns_goes_with_it_even_if_its_kind_does_too() {
+async fn dependents_of_a_custom_object_are_deleted_even_if_its_kind_is_too() {
     let world = World::new().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     for round in ["object", "definition"] {

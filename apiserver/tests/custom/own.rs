@@ -105,7 +105,7 @@ async fn they_do_all_that_kinds_do() {
 /// A user who could define logical clusters in another version could create one with the id of another tenant, by a
 /// default value, and read and delete its objects.
 #[tokio::test]
-async fn nobody_defines_them_otherwise() {
+async fn kinds_in_a_built_in_group_cannot_be_defined() {
     let world = world().await;
     for plural in ["gadgets", "logicalclusters", "others"] {
         let mut definition = widgets(json!({}));

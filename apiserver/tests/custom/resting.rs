@@ -56,7 +56,7 @@ async fn rests(world: &World) {
 /// its names counted as taken by itself, so the controller removed them and added them again, about 385 times a second,
 /// each time with a write to disk, for as long as the definition existed.
 #[tokio::test]
-async fn definitions_of_what_is_built_in_are_told_so_once() {
+async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
     let world = World::new().await;
     let reserved = [
         ("apiservices", "apiregistration.k8s.io"),

@@ -128,7 +128,7 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
 }
 
 #[tokio::test]
-async fn whoever_watches_a_kind_that_changes_begins_anew() {
+async fn a_watch_ends_when_its_version_is_no_longer_served() {
     let world = World::new().await;
     let versions = json!([version("v1", true, size()), version("v1beta1", false, size())]);
     world.define("", definition("widgets", "widget", "Widget", versions)).await;

@@ -173,12 +173,12 @@ pub(crate) fn summary(event: &Value) -> String {
     format!("{} {name}", event["type"].as_str().unwrap_or_default())
 }
 
-pub(crate) async fn ask(stack: &Stack, method: &str, path: &str, body: Value) -> Answer {
+pub(crate) async fn ask(stack: &Arc<Stack>, method: &str, path: &str, body: Value) -> Answer {
     let bytes = if body.is_null() { Bytes::new() } else { body.to_string().into() };
     answer(stack, request(method, path, &body).body(Full::new(bytes)).unwrap()).await
 }
 
-pub(crate) async fn answer(stack: &Stack, request: Request<Full<Bytes>>) -> Answer {
+pub(crate) async fn answer(stack: &Arc<Stack>, request: Request<Full<Bytes>>) -> Answer {
     let response = stack.respond(administrator(), request).await;
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();

@@ -27,7 +27,7 @@ fn map(name: &str) -> String {
 /// A tenant began 205 writes and sent half of each body. Each held one of the 200 places for concurrent writes for a
 /// minute: no client could write anything, in any logical cluster.
 #[test]
-fn bodies_that_never_arrive_keep_nobody_from_writing() {
+fn unfinished_request_bodies_block_no_other_writes() {
     let world = World::new();
     let clients = world.clients();
     let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {

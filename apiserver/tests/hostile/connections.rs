@@ -14,7 +14,7 @@ const SILENT: usize = 1_100;
 
 /// Checks that administrators, users with a token and probes get responses.
 #[track_caller]
-fn everybody_is_served(clients: &Clients) {
+fn all_clients_are_served(clients: &Clients) {
     clients.admin().is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 200);
     // An authenticated user without the right to do this.
     clients.user("ann").is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 404);
@@ -25,19 +25,19 @@ fn everybody_is_served(clients: &Clients) {
 /// until its deadline, and the client replaced each connection that was closed. The server closed all other new
 /// connections at once: neither administrators nor probes could connect, and the failed probes restarted the process.
 #[test]
-fn silent_connections_keep_nobody_out() {
+fn silent_connections_lock_no_client_out() {
     let world = World::new();
     let clients = world.clients();
-    everybody_is_served(&clients);
+    all_clients_are_served(&clients);
     let silent: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
-    everybody_is_served(&clients);
+    all_clients_are_served(&clients);
     drop(silent);
-    everybody_is_served(&clients);
+    all_clients_are_served(&clients);
 }
 
 /// The same with clients that are never silent for long: each sends a byte of its handshake every now and then.
 #[test]
-fn handshakes_that_trickle_in_keep_nobody_out() {
+fn slow_handshakes_lock_no_client_out() {
     let world = World::new();
     let clients = world.clients();
     let mut trickling: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
@@ -56,7 +56,7 @@ fn handshakes_that_trickle_in_keep_nobody_out() {
         })
     };
     thread::sleep(Duration::from_secs(1));
-    everybody_is_served(&clients);
+    all_clients_are_served(&clients);
     is_over.store(true, Ordering::Relaxed);
     sender.join().unwrap();
 }
@@ -91,7 +91,7 @@ fn a_connection_without_a_request_is_closed_in_either_version() {
 /// Authenticated clients keep their connections, whatever unauthenticated ones do: ann has a token, the administrator a
 /// certificate, and both have a watch without events.
 #[test]
-fn strangers_take_no_connection_of_those_who_proved_who_they_are() {
+fn anonymous_connections_evict_no_authenticated_ones() {
     let world = World::new();
     let clients = world.clients();
     let maps = format!("{}/api/v1/namespaces/default/configmaps", clients.tenant("a", "ann"));
@@ -104,7 +104,7 @@ fn strangers_take_no_connection_of_those_who_proved_who_they_are() {
     let mut watching = [watch(clients.user("ann")), watch(clients.admin())];
     for _ in 0..3 {
         let strangers: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
-        everybody_is_served(&clients);
+        all_clients_are_served(&clients);
         drop(strangers);
     }
     clients.admin().create(&maps, &serde_json::json!({ "metadata": { "name": "news" } }));

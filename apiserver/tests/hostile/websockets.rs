@@ -59,7 +59,7 @@ fn code(client: &Client, said: &[u8]) -> u16 {
 
 /// A client sends nothing useful on a watch. Frames that announce megabytes are rejected before they are read.
 #[test]
-fn who_sends_huge_frames_is_refused() {
+fn a_client_that_sends_huge_frames_is_disconnected() {
     let world = World::new();
     let admin = world.clients().admin();
     assert_eq!(code(&admin, &frame(2, &vec![0; FRAME_BYTES])), 1009);
@@ -71,7 +71,7 @@ fn who_sends_huge_frames_is_refused() {
 }
 
 #[test]
-fn who_floods_a_watch_is_refused_and_others_are_served() {
+fn a_client_that_floods_a_watch_is_disconnected_and_others_are_served() {
     let world = World::new();
     let clients = world.clients();
     for (kind, payload) in [(9, &b"ping"[..]), (1, b"data"), (1, b"")] {

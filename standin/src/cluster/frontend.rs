@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use apiserver::authn::identity::Identity;
 use apiserver::http::body::{Body, whole};
+use apiserver::http::incoming::Incoming;
 use apiserver::http::server::Handler;
 use apiserver::stack::Stack;
 use bytes::Bytes;
@@ -22,10 +23,11 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    pub(crate) async fn respond<B>(&self, identity: Identity, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-    {
+    pub(crate) async fn respond(
+        &self,
+        identity: Identity,
+        request: Request<impl Incoming + Send + 'static>,
+    ) -> Response<Body> {
         self.counter.add(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
         let (delay, fault) = self.faults.next_request();
         if !delay.is_zero() {

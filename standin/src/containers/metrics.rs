@@ -48,7 +48,7 @@ pub(super) async fn respond(stack: Arc<Stack>, request: ConnectRequest) -> Resul
     Ok(response)
 }
 
-async fn get(stack: &Stack, path: &str) -> Value {
+async fn get(stack: &Arc<Stack>, path: &str) -> Value {
     let request = Request::get(path).body(Full::<Bytes>::default());
     let request = request.expect("a path of valid names is a valid URI");
     let body = stack.respond(identity(), request).await.into_body().collect().await;

@@ -181,7 +181,7 @@ fn a_job_counts_a_finished_pod_before_it_releases_it() {
 /// A Job was deleted before the end of a pod was counted. No controller removed the pod's finalizer, so the pod stayed
 /// forever.
 #[test]
-fn a_pod_whose_job_is_deleted_is_released() {
+fn a_pod_of_a_deleted_job_is_released() {
     let job = owner("once", json!({ "completions": 1 }));
     let mut ended = pod(ObjectKind::Jobs, &job, "once-1", "Succeeded");
     ended["metadata"]["finalizers"] = json!([jobs::FINALIZER]);

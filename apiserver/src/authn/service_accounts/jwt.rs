@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_signed_it_knows_and_nothing_else() {
+    fn a_key_verifies_only_its_own_signatures() {
         let (ours, other) = (signer(), signer());
         let token = ours.sign(&json!({ "sub": "ann" }));
         let parts = Parts::of(&token).unwrap();

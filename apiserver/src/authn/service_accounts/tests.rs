@@ -57,7 +57,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_token_makes_somebody_a_service_account_of_its_logical_cluster() {
+async fn a_token_authenticates_as_a_service_account_of_its_logical_cluster() {
     let world = World::new().await;
     let mut claims = world.claims();
     claims.jti = "j".to_owned();
@@ -75,7 +75,7 @@ async fn a_token_makes_somebody_a_service_account_of_its_logical_cluster() {
 }
 
 #[tokio::test]
-async fn what_a_token_is_bound_to_must_be_there_and_the_same() {
+async fn a_token_is_invalid_after_its_object_is_deleted_or_replaced() {
     let world = World::new().await;
     let gone = "service account token has been invalidated";
     let mut bound = world.claims();
@@ -94,7 +94,7 @@ async fn what_a_token_is_bound_to_must_be_there_and_the_same() {
 }
 
 #[tokio::test]
-async fn a_token_is_for_a_time_and_for_somebody() {
+async fn a_token_is_valid_only_for_its_lifetime_and_audiences() {
     let world = World::new().await;
     let now = Timestamp::now().as_second();
     let mut claims = world.claims();
@@ -171,7 +171,8 @@ async fn a_watch_ends_when_its_token_does() {
     let token = world.signed(&claims).await;
     let access = Arc::new(Access::plain(world.store.clone()));
     let tasks = controller::tasks::Tasks::new();
-    let stack = Stack::new(world.store.clone(), "here".to_owned(), tasks.stop()).with_access(access.clone());
+    let stack = Stack::new(world.store.clone(), "here".to_owned(), tasks.stop());
+    let stack = Arc::new(stack.with_access(access.clone()));
     let watch = async {
         let request = Request::get("/api/v1/pods?watch=1").header("authorization", format!("Bearer {token}"));
         let request = request.body(Full::<bytes::Bytes>::default()).unwrap();

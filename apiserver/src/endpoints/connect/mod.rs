@@ -189,7 +189,7 @@ impl ConnectTarget<'_> {
         stop: &Stop,
         call: &Call,
         info: &RequestInfo,
-        place: &mut RequestSlot<'_>,
+        place: &mut RequestSlot,
         incoming: impl Incoming,
     ) -> Result<Response<Body>, Status> {
         let guard = async || StreamGuard::new(call, authenticators, stop.clone()).await;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_may_reach_a_pod_that_is_there_gets_through() {
+    async fn only_authorized_clients_connect_and_only_to_existing_pods() {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
         records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
@@ -283,10 +283,11 @@ mod tests {
         let key = Collection { group: "", plural: "pods" }.key(Id::ROOT, Some("shop"), "web");
         let put = storage::Change::Put(stored::encode(&pod));
         store.commit(key, storage::Expect::Absent, put).await.unwrap();
-        let without = Stack::new(store.clone(), String::new(), tasks.stop());
+        let without = Arc::new(Stack::new(store.clone(), String::new(), tasks.stop()));
         let with = Stack::new(store, String::new(), tasks.stop()).with_connect(Arc::new(Mirror));
+        let with = Arc::new(with);
         let admin = Identity::user("admin", &["system:masters"]);
-        let check = async |stack: &Stack, who: &Identity, path: &str, code: u16, body: Option<&str>| {
+        let check = async |stack: &Arc<Stack>, who: &Identity, path: &str, code: u16, body: Option<&str>| {
             let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
             let answer = stack.respond(who.clone(), request).await;
             assert_eq!(answer.status(), code, "{path} for {who:?}");
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_proxy_stays_as_it_was_written() {
+    fn the_path_after_proxy_is_kept_as_written() {
         let check = |path: &str, expected: &str| {
             assert_eq!(rest(&RequestInfo::line(&format!("GET {path}"))), expected, "{path}");
         };

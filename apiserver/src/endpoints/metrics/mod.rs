@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_clients_make_up_makes_no_series() {
+    async fn unknown_names_in_requests_create_no_metric_series() {
         let metrics = Metrics::default();
         for number in 0..50 {
             count(

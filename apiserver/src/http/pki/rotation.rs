@@ -142,7 +142,7 @@ mod tests {
     use crate::http::pki::tests::accepts;
 
     #[test]
-    fn nobody_is_locked_out_until_the_last_step_and_then_the_old_ones_are() {
+    fn a_rotation_rejects_old_certificates_only_in_its_last_step() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Authority::open(dir.path()).unwrap();
         let old = open();

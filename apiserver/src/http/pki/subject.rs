@@ -95,7 +95,7 @@ mod tests {
     use crate::http::pki::Authority;
 
     #[test]
-    fn a_certificate_names_as_many_groups_as_somebody_has() {
+    fn a_certificate_names_any_number_of_groups() {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open(dir.path()).unwrap();
         let mut roots = RootCertStore::empty();

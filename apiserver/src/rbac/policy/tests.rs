@@ -39,7 +39,7 @@ fn decide(own: &Policy, shared: &Policy, name: &str, groups: &[&str], wanted: &A
 }
 
 #[test]
-fn who_is_bound_to_a_role_may_do_what_it_says_and_is_told_why() {
+fn subjects_are_allowed_by_the_roles_bound_to_them_with_a_reason() {
     let mut policy = Policy::default();
     policy.set_role(PolicyKey::new("", "reader"), reader());
     policy.set_role(PolicyKey::new("shop", "local"), reader());
@@ -80,7 +80,7 @@ fn who_is_bound_to_a_role_may_do_what_it_says_and_is_told_why() {
 }
 
 #[test]
-fn a_logical_cluster_sees_what_is_shared_until_it_says_otherwise() {
+fn a_logical_cluster_overrides_shared_roles_and_bindings() {
     let (mut shared, mut own) = (Policy::default(), Policy::default());
     shared.set_role(PolicyKey::new("", "reader"), reader());
     let to = |name: &str| binding("ClusterRole", "reader", &[("User", name)]);
@@ -104,7 +104,7 @@ fn a_logical_cluster_sees_what_is_shared_until_it_says_otherwise() {
 }
 
 #[test]
-fn all_rules_somebody_has_are_listed() {
+fn all_rules_of_a_user_are_listed() {
     let mut policy = Policy::default();
     policy.set_role(PolicyKey::new("", "reader"), reader());
     let to = |name: &str| binding("ClusterRole", name, &[("User", "ann"), ("Group", "dev")]);

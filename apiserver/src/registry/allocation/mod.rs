@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_needs_no_address_gets_none() {
+    async fn only_needed_addresses_and_ports_are_allocated() {
         let store = Memory::new();
         let headless = assigned(&store, None, json!({ "clusterIP": "None", "ports": [{ "port": 80 }] }));
         assert!(held(&headless.await.unwrap()).is_empty());

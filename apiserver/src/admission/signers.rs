@@ -12,8 +12,9 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer;
 
+use crate::admission::guard::AdmissionRequest;
 use crate::authn::identity::ADMINISTRATORS;
-use crate::registry::call::Call;
+use crate::authz::authorization::Authorization;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
 const GROUP: &str = "certificates.k8s.io";
@@ -21,15 +22,17 @@ const REQUESTS: &str = "certificatesigningrequests";
 /// The signer whose certificates the server accepts from clients.
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Checks the rights on the signer that a write needs. `old` is the replaced object.
-pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    if (&*call.resource.group, &*call.resource.plural) != (GROUP, REQUESTS) {
+/// Checks the rights on the signer that a write needs.
+pub(super) fn check(authorization: &Authorization, request: &AdmissionRequest<'_>) -> Result<(), Status> {
+    if (&*request.resource.group, &*request.resource.plural) != (GROUP, REQUESTS) {
         return Ok(());
     }
-    match (call.subresource.as_deref(), old) {
-        (None, None) => ask(call, new),
-        (Some("approval"), Some(old)) => may(call, "approve", old),
-        (Some("status"), Some(old)) if signs(old, new) => may(call, "sign", old),
+    match (request.subresource, request.before, request.after) {
+        (None, None, Some(new)) => check_subject(request, new),
+        (Some("approval"), Some(old), Some(_)) => check_right(authorization, request, "approve", old),
+        (Some("status"), Some(old), Some(new)) if signs(old, new) => {
+            check_right(authorization, request, "sign", old)
+        }
         _ => Ok(()),
     }
 }
@@ -39,8 +42,14 @@ fn signs(old: &Value, new: &Value) -> bool {
     ["certificate", "conditions"].iter().any(|field| old["status"][*field] != new["status"][*field])
 }
 
-fn may(call: &Call, verb: &str, request: &Value) -> Result<(), Status> {
-    let signer = request["spec"]["signerName"].as_str().unwrap_or_default();
+/// Requires a right on the signer of a certificate signing request.
+fn check_right(
+    authorization: &Authorization,
+    request: &AdmissionRequest<'_>,
+    verb: &str,
+    object: &Value,
+) -> Result<(), Status> {
+    let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
     let is_allowed = |name: &str| {
         let wanted = Attributes::Resource(ResourceAttributes {
@@ -51,27 +60,28 @@ fn may(call: &Call, verb: &str, request: &Value) -> Result<(), Status> {
             name: name.to_owned(),
             ..ResourceAttributes::default()
         });
-        call.authorization.may(&call.identity, &wanted).allowed
+        authorization.may(request.who, &wanted).allowed
     };
     match is_allowed(signer) || is_allowed(&domain) {
         true => Ok(()),
         false => {
             let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-            Err(forbidden(call, request, &why))
+            Err(forbidden(request, object, &why))
         }
     }
 }
 
-fn ask(call: &Call, request: &Value) -> Result<(), Status> {
-    if request["spec"]["signerName"] != CLIENTS {
+/// Refuses a request to the server's own signer that names the administrators' group.
+fn check_subject(request: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+    if object["spec"]["signerName"] != CLIENTS {
         return Ok(());
     }
-    match organizations(&request["spec"]["request"]) {
+    match organizations(&object["spec"]["request"]) {
         // Validation reports a malformed request.
         None => Ok(()),
         Some(groups) if groups.iter().any(|group| group == ADMINISTRATORS) => {
             let why = format!("use of {CLIENTS} signer with {ADMINISTRATORS} group is not allowed");
-            Err(forbidden(call, request, &why))
+            Err(forbidden(request, object, &why))
         }
         Some(_) => Ok(()),
     }
@@ -86,7 +96,7 @@ fn organizations(request: &Value) -> Option<Vec<String>> {
     groups.map(|group| group.as_str().ok().map(str::to_owned)).collect()
 }
 
-fn forbidden(call: &Call, request: &Value, why: &str) -> Status {
-    let name = request["metadata"]["name"].as_str().unwrap_or_default();
-    Status::forbidden(call.grouped(), name, why)
+fn forbidden(request: &AdmissionRequest<'_>, object: &Value, why: &str) -> Status {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Status::forbidden(request.grouped(), name, why)
 }

@@ -1,0 +1,247 @@
+//! The layers around the endpoints, one concern each. [`Stack::respond`](super::Stack::respond) puts them in order.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::header::ALLOW;
+use http::{HeaderValue, Method, Response, StatusCode};
+use openapi::catalog::resource_info::ResourceInfo;
+use openapi::meta::status::Status;
+use tower::{Service, ServiceExt, service_fn};
+use tracing::Instrument;
+
+use super::Stack;
+use super::context::{AUDIT_ID, ApiRequest, AuthenticatedRequest, LimitedRequest};
+use super::dispatch;
+use crate::audit::AuditEvent;
+use crate::authn::identity::Identity;
+use crate::endpoints::create;
+use crate::http::body::Body;
+use crate::http::incoming::Incoming;
+use crate::http::{deadline, request_log};
+use crate::registry::warnings;
+use crate::request::info::RequestInfo;
+use crate::request::negotiation;
+use crate::request::negotiation::Encoding;
+use crate::response::encoding::ResponseEncoding;
+use crate::response::render;
+
+/// A service that answers every request, if only with an error.
+pub(super) trait Answering<R>:
+    Service<R, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<R, S> Answering<R> for S where
+    S: Service<R, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
+/// A service that answers or refuses a request.
+pub(super) trait Refusing<R>:
+    Service<R, Response = Response<Body>, Error = Status, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<R, S> Refusing<R> for S where
+    S: Service<R, Response = Response<Body>, Error = Status, Future: Send> + Clone + Send + 'static
+{
+}
+
+async fn answer<R: Send>(inner: impl Answering<R>, request: R) -> Response<Body> {
+    let Ok(response) = inner.oneshot(request).await;
+    response
+}
+
+/// Puts the id of the request on its response, logs one line, and names the request in all lines that are logged
+/// meanwhile.
+pub(super) fn log<B: Incoming + Send + 'static>(
+    inner: impl Answering<ApiRequest<B>>,
+) -> impl Answering<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (inner, context) = (inner.clone(), request.context.clone());
+        async move {
+            // Of the highest level, so that it names the request of a warning whatever is logged.
+            let span = tracing::error_span!(
+                "request",
+                id = context.id.to_str().unwrap_or_default(),
+                method = context.info.method.as_str(),
+                path = context.info.path,
+            );
+            let mut response = answer(inner, request).instrument(span).await;
+            let sender = context.facts().sender.clone();
+            let user = sender.as_deref().map_or("", Identity::name);
+            request_log::log(&context.id, &context.info, user, response.status(), context.elapsed());
+            response.headers_mut().insert(AUDIT_ID, context.id.clone());
+            Ok(response)
+        }
+    })
+}
+
+/// Writes the audit log.
+pub(super) fn audit<B: Incoming + Send + 'static>(
+    stack: Arc<Stack>,
+    inner: impl Answering<ApiRequest<B>>,
+) -> impl Answering<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (stack, inner, context) = (stack.clone(), inner.clone(), request.context.clone());
+        async move {
+            let response = answer(inner, request).await;
+            if let Some(audit) = &stack.audit {
+                let facts = context.facts();
+                audit.note(&AuditEvent {
+                    id: context.id.to_str().unwrap_or_default(),
+                    info: &context.info,
+                    sender: facts.sender.as_deref().unwrap_or(&Identity::Anonymous),
+                    acting: facts.acting.as_ref(),
+                    cluster: facts.cluster.as_ref().map(|(id, path)| (*id, path.as_deref())),
+                    is_refused: facts.is_refused,
+                    code: response.status(),
+                    took: context.elapsed(),
+                });
+            }
+            Ok(response)
+        }
+    })
+}
+
+/// Counts requests and open watches.
+pub(super) fn metrics<B: Incoming + Send + 'static>(
+    stack: Arc<Stack>,
+    inner: impl Answering<ApiRequest<B>>,
+) -> impl Answering<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (stack, inner, context) = (stack.clone(), inner.clone(), request.context.clone());
+        async move {
+            let mut response = answer(inner, request).await;
+            stack.metrics.count(stack.kinds.common(), &context.info, context.elapsed(), &mut response);
+            Ok(response)
+        }
+    })
+}
+
+/// Indents and compresses responses, and removes the body of a response to HEAD.
+pub(super) fn response_encoding<B: Incoming + Send + 'static>(
+    inner: impl Answering<ApiRequest<B>>,
+) -> impl Answering<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (inner, context) = (inner.clone(), request.context.clone());
+        async move {
+            let encoding = ResponseEncoding::of(&context.info, &request.headers);
+            let mut response = encoding.apply(answer(inner, request).await).await;
+            if context.info.method == Method::HEAD {
+                render::behead(&mut response);
+            }
+            Ok(response)
+        }
+    })
+}
+
+/// Turns errors into responses, and adds the warnings about deprecated resources.
+pub(super) fn errors<B: Incoming + Send + 'static>(
+    inner: impl Refusing<ApiRequest<B>>,
+) -> impl Answering<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (inner, context) = (inner.clone(), request.context.clone());
+        async move {
+            let encoding = negotiation::encoding(&request.headers);
+            let answered = inner.oneshot(request).await;
+            let resource = context.facts().resource.clone();
+            let resource = resource.as_deref();
+            let response =
+                answered.unwrap_or_else(|status| refused(&context.info, resource, &status, encoding));
+            Ok(deprecated(&context.info, resource, response))
+        }
+    })
+}
+
+/// Authenticates a request: by certificate, by the token file, or as a service account.
+pub(super) fn authentication<B: Incoming + Send + 'static>(
+    stack: Arc<Stack>,
+    inner: impl Refusing<AuthenticatedRequest<B>>,
+) -> impl Refusing<ApiRequest<B>> {
+    service_fn(move |request: ApiRequest<B>| {
+        let (stack, inner) = (stack.clone(), inner.clone());
+        async move {
+            let ApiRequest { context, peer, headers, connection, body } = request;
+            let identity = Arc::new(stack.identify(peer, &headers).await?);
+            context.facts().sender = Some(identity.clone());
+            let tenant = stack.tenant(&identity).await;
+            if let (Identity::User(_), Some(connection)) = (&*identity, connection) {
+                connection.authenticated(&tenant);
+            }
+            inner.oneshot(AuthenticatedRequest { context, identity, tenant, headers, body }).await
+        }
+    })
+}
+
+/// Gives a request one of the slots of its tenant.
+pub(super) fn limits<B: Incoming + Send + 'static>(
+    stack: Arc<Stack>,
+    inner: impl Refusing<LimitedRequest<B>>,
+) -> impl Refusing<AuthenticatedRequest<B>> {
+    service_fn(move |request: AuthenticatedRequest<B>| {
+        let (stack, inner) = (stack.clone(), inner.clone());
+        async move {
+            let AuthenticatedRequest { context, identity, tenant, headers, body } = request;
+            let slot = stack.limits.enter(&tenant, &identity, &context.info)?;
+            inner.oneshot(LimitedRequest { context, identity, slot, headers, body }).await
+        }
+    })
+}
+
+/// Ends a request at its deadline.
+pub(super) fn deadline<B: Incoming + Send + 'static>(
+    inner: impl Refusing<LimitedRequest<B>>,
+) -> impl Refusing<LimitedRequest<B>> {
+    service_fn(move |request: LimitedRequest<B>| {
+        let (inner, context) = (inner.clone(), request.context.clone());
+        async move { deadline::within(&context.info, inner.oneshot(request)).await }
+    })
+}
+
+/// Asks a client without credential to authenticate, whether the object exists or not.
+pub(super) fn challenge<B: Incoming + Send + 'static>(
+    inner: impl Refusing<LimitedRequest<B>>,
+) -> impl Refusing<LimitedRequest<B>> {
+    service_fn(move |request: LimitedRequest<B>| {
+        let (inner, identity) = (inner.clone(), request.identity.clone());
+        async move {
+            match inner.oneshot(request).await {
+                Err(status) if *identity == Identity::Anonymous && [403, 404].contains(&status.code) => {
+                    Err(Status::unauthorized())
+                }
+                answered => answered,
+            }
+        }
+    })
+}
+
+/// Returns the response for an error. For a wrong method it lists the allowed ones.
+fn refused(
+    info: &RequestInfo,
+    resource: Option<&ResourceInfo>,
+    status: &Status,
+    encoding: Encoding,
+) -> Response<Body> {
+    let mut response = render::status(status, encoding);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = HeaderValue::from_str(&dispatch::methods(info, resource).join(", "));
+        response.headers_mut().insert(ALLOW, allowed.expect("methods are made of letters"));
+    }
+    response
+}
+
+/// Adds the warning for deprecated resources.
+fn deprecated(
+    info: &RequestInfo,
+    resource: Option<&ResourceInfo>,
+    response: Response<Body>,
+) -> Response<Body> {
+    let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
+    let defined = resource.and_then(|resource| resource.custom.as_ref()?.warning.as_deref());
+    match info.resource().and_then(warnings::deprecated).or(defined) {
+        Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
+        _ => response,
+    }
+}
