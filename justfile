@@ -7,9 +7,13 @@ _default:
 dev:
     cargo run --release -- dev
 
-# Every test; those that need a program that is not installed are skipped and say so
+# Every test; those that need real programs are reported as ignored
 test:
     cargo test --workspace
+
+# The tests that need real programs, which `just peers` installs
+test-ignored:
+    cargo test --workspace -- --ignored
 
 # The tests of one file that contain a word: `just one spread moving`
 one suite filter="":
@@ -24,7 +28,7 @@ lint:
     cargo fmt --all
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Real etcd, kubectl, Kubernetes, operators and clients, for the tests that use them
+# Real etcd, kubectl, Kubernetes, operators and clients, for the ignored tests
 peers:
     hack/peers
 

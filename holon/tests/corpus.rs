@@ -22,9 +22,9 @@ DefaultTolerationSeconds,DefaultStorageClass,DefaultIngressClass,StorageObjectIn
 RuntimeClass,TaintNodesByCondition,PodTopologyLabels";
 
 #[test]
+#[ignore = "needs kubectl"]
 fn every_manifest_lives_its_life() {
-    let test = "every_manifest_lives_its_life";
-    let Some(program) = peers::need(test, "kubectl") else { return };
+    let program = peers::program("kubectl");
     let server = Server::start();
     let kubeconfig = server.file("corpus.kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig("root")).unwrap();
@@ -32,10 +32,10 @@ fn every_manifest_lives_its_life() {
 }
 
 #[test]
+#[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn every_manifest_lives_its_life_on_a_real_server() {
-    let test = "every_manifest_lives_its_life_on_a_real_server";
-    let Some(cluster) = Cluster::start_bare(test, &[PLUG_INS_OFF]) else { return };
-    live(&peers::find("kubectl").unwrap(), &cluster.kubeconfig());
+    let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
+    live(&peers::program("kubectl"), &cluster.kubeconfig());
 }
 
 /// Runs all manifests, several at once, each in a namespace of its own.

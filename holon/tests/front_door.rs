@@ -39,7 +39,7 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_as_kubernetes_says_it() {
+fn invalid_requests_are_refused_with_the_statuses_of_kubernetes() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let check = |method: &str, path: &str, body: Value, code: u16, reason: &str| {
@@ -132,7 +132,7 @@ fn a_list_in_pages_is_one_list() {
 }
 
 #[test]
-fn a_watch_shows_what_is_selected_come_change_and_go() {
+fn a_watch_shows_objects_entering_changing_and_leaving_its_selection() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let relabel = |value: &str| {
@@ -178,7 +178,7 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
 }
 
 #[test]
-fn nobody_moves_into_another_logical_cluster_by_writing_a_status() {
+fn a_status_write_does_not_change_the_id_of_a_logical_cluster() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";

@@ -25,15 +25,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with one node, on which pods only seem to run, and with additional flags for its API server. If
-    /// a program it needs is not installed, prints that `test` is skipped and returns `None`.
-    pub fn start(test: &str, flags: &[&str]) -> Option<Cluster> {
-        crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1"], flags))
+    /// Starts a cluster with one node, on which pods only seem to run, and with additional flags for its API server.
+    /// Panics if a program it needs is not installed.
+    #[track_caller]
+    pub fn start(flags: &[&str]) -> Cluster {
+        Cluster::up(&WHOLE, &["--nodes=1"], flags)
     }
 
     /// The same, with a node that serves logs, exec and port-forward of its pods. Commands run on this machine.
-    pub fn start_with_kubelet(test: &str) -> Option<Cluster> {
-        crate::present(test, &WHOLE).then(|| Cluster::up(&["--nodes=1", "--kubelet"], &[]))
+    #[track_caller]
+    pub fn start_with_kubelet() -> Cluster {
+        Cluster::up(&WHOLE, &["--nodes=1", "--kubelet"], &[])
     }
 
     /// Returns the file that holds the output of all pods, if they write any: lines of time, stream, `F` and text.
@@ -42,13 +44,18 @@ impl Cluster {
     }
 
     /// Starts only an API server: no controller touches the objects of a test.
-    pub fn start_bare(test: &str, flags: &[&str]) -> Option<Cluster> {
-        crate::present(test, &BARE).then(|| Cluster::up(&["--bare"], flags))
+    #[track_caller]
+    pub fn start_bare(flags: &[&str]) -> Cluster {
+        Cluster::up(&BARE, &["--bare"], flags)
     }
 
-    fn up(kind: &[&str], flags: &[&str]) -> Cluster {
+    #[track_caller]
+    fn up(programs: &[&str], kind: &[&str], flags: &[&str]) -> Cluster {
+        for name in programs {
+            crate::program(name);
+        }
         let state = tempfile::tempdir().expect("a directory for the cluster");
-        let kubectl = crate::find("kubectl").expect("it was there a moment ago");
+        let kubectl = crate::program("kubectl");
         let mut cluster = Cluster { state, kubectl, proxy: None };
         let flags = flags.iter().map(|flag| format!("--apiserver-flag={flag}"));
         let options: Vec<_> = kind.iter().map(|&option| option.to_owned()).chain(flags).collect();

@@ -1,8 +1,8 @@
 //! Programs of other projects that tests and benchmarks run: kubectl, etcd, a whole Kubernetes.
 //!
-//! `hack/peers` installs them. If one is missing, a test prints that it is skipped and passes, unless
-//! `HOLON_REQUIRE_PEERS=1` is set, as in continuous integration. Every server that this crate starts listens on a port
-//! of its own and ends when its value is dropped.
+//! `hack/peers` installs them. A test that needs one is marked `#[ignore = "needs etcd"]`: `cargo test` reports it as
+//! ignored, and `cargo test -- --ignored` runs it. Without the program it fails. Every server that this crate starts
+//! listens on a port of its own and ends when its value is dropped.
 //!
 //! Nothing in the product depends on this crate, and it depends on no other crate of the workspace.
 
@@ -11,7 +11,6 @@ pub mod etcd;
 pub mod proxy;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -20,32 +19,16 @@ pub use cluster::Cluster;
 pub use etcd::Etcd;
 pub use proxy::{Answer, Proxy, Request};
 
-/// Returns the program `name`, if it is installed.
+/// Returns the program `name`. Panics if it is not installed.
+#[track_caller]
+pub fn program(name: &str) -> PathBuf {
+    let Some(path) = find(name) else { panic!("{name} is not installed; run hack/peers") };
+    path
+}
+
+/// Returns the program `name`, if it is installed. For benchmarks; a test calls [`program`].
 pub fn find(name: &str) -> Option<PathBuf> {
     Some(bin_dir().join(name)).filter(|path| path.exists())
-}
-
-/// Returns whether these programs are installed. If not, prints that `test` is skipped, or panics where peers are
-/// required.
-pub fn present(test: &str, names: &[&str]) -> bool {
-    let missing: Vec<_> = names.iter().filter(|name| find(name).is_none()).copied().collect();
-    if !missing.is_empty() {
-        skip(test, &format!("the peers {}", missing.join(", ")));
-    }
-    missing.is_empty()
-}
-
-/// Returns the program `name`. If it is not installed, prints that `test` is skipped and returns `None`.
-pub fn need(test: &str, name: &str) -> Option<PathBuf> {
-    present(test, &[name]).then(|| bin_dir().join(name))
-}
-
-/// Prints that a test is skipped and why. Panics where peers are required.
-pub fn skip(test: &str, needs: &str) {
-    let told = format!("{test} needs {needs}; run hack/peers");
-    assert!(std::env::var_os("HOLON_REQUIRE_PEERS").is_none_or(|required| required != "1"), "{told}");
-    // Directly to stderr: the test harness hides what a passing test prints.
-    let _ = std::io::stderr().write_all(format!("SKIPPED: {told}\n").as_bytes());
 }
 
 /// Returns a loopback port that is free at the moment and was not returned before in this process. With the same port,

@@ -153,7 +153,7 @@ impl Fleet {
             }
             self.queue.add(owner.clone());
             changed(owner);
-        } else if let Some(reported) = object.key.cluster.and_then(|id| self.whose_mailbox(id)) {
+        } else if let Some(reported) = object.key.cluster.and_then(|id| self.cluster_of_mailbox(id)) {
             self.queue.add(reported);
         } else if view.kind == self.physical.kind {
             self.queue.add(object.key.clone());
@@ -163,7 +163,7 @@ impl Fleet {
 
     /// A physical cluster in the cache.
     pub fn member(&self, key: &Key) -> Option<FleetMember> {
-        let owner = key.cluster.filter(|owner| self.whose_mailbox(*owner).is_none())?;
+        let owner = key.cluster.filter(|owner| self.cluster_of_mailbox(*owner).is_none())?;
         let object = self.physical.get(key)?.read(&self.physical.kind);
         let object: PhysicalCluster = serde_json::from_value(object).ok()?;
         let mailbox = self.mailbox_of(owner, &object.metadata.name);
@@ -195,7 +195,7 @@ impl Fleet {
     }
 
     /// The physical cluster of a mailbox.
-    fn whose_mailbox(&self, id: Id) -> Option<Key> {
+    fn cluster_of_mailbox(&self, id: Id) -> Option<Key> {
         self.owners().get(&id).cloned()
     }
 
@@ -531,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_about_a_physical_cluster() {
+    fn the_ready_condition_combines_heartbeats_reports_and_connections() {
         let (alive, connection_problems) = (HeartbeatHealth::Alive(Duration::from_secs(1)), |is_connected| {
             Some(ConnectionProblem { message: "there is no Secret".to_owned(), is_connected })
         });

@@ -12,7 +12,6 @@ use peers::Cluster;
 use serde_json::{Map, Value, json};
 use standin::{NodeShape, Options, Standin};
 
-const TEST: &str = "statuses_are_those_of_kubernetes";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const MANIFEST: &str = r#"
@@ -263,9 +262,10 @@ fn strip(value: &mut Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real Kubernetes cluster"]
 async fn statuses_are_those_of_kubernetes() {
-    let Some(kubectl) = peers::need(TEST, "kubectl") else { return };
-    let Some(real) = Cluster::start(TEST, &[]) else { return };
+    let kubectl = peers::program("kubectl");
+    let real = Cluster::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let nodes = vec![NodeShape::new("east-1", "64", "256Gi", 1000)];
     let standin = Standin::start(Options { nodes, ..Options::new("east") }).await.unwrap();

@@ -75,7 +75,7 @@ pub fn suite() -> &'static [Case] {
         }
         watches {
             ordered_unique_reliable_from_every_revision
-            events_are_what_their_writers_were_told
+            events_equal_the_results_of_their_writes
             a_narrow_watch_sees_only_its_own_and_moves_on
             a_watch_read_up_to_a_revision_never_waits
             watches_that_start_amid_writes_miss_nothing
@@ -89,12 +89,12 @@ pub fn suite() -> &'static [Case] {
             a_watch_left_behind_is_told_and_claims_nothing
             a_watch_that_kept_up_goes_on
             beside_compaction_there_is_never_a_gap
-            what_is_deleted_and_forgotten_is_let_go
+            deleted_and_compacted_values_are_released
         }
         many_watchers {
             every_single_write_wakes_its_watcher
             a_cancelled_next_loses_and_doubles_nothing
-            a_stalled_watcher_slows_nobody
+            a_stalled_watcher_delays_no_other
             a_thousand_watchers_of_one_range
             a_thousand_watchers_of_separate_ranges
         }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_contain_what_they_say() {
+    fn ranges_contain_exactly_their_keys() {
         let check = |range: &Range, key: &[u8], expected: bool| {
             assert_eq!(range.contains(key), expected, "{range:?} and {}", key.escape_ascii());
             assert!(!expected || key.starts_with(range.stem()), "{range:?} has a stem {key:?} lacks");

@@ -45,7 +45,7 @@ async fn events_after(store: &Embedded, after: u64) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_reopening_history_included() {
+async fn acknowledged_writes_and_their_history_survive_a_reopen() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let mut events =
@@ -61,7 +61,7 @@ async fn what_was_acknowledged_is_there_after_reopening_history_included() {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_who_has_the_store() {
+async fn a_second_opener_is_told_the_process_that_has_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let error = Embedded::open(dir.path(), Options::default()).unwrap_err();
@@ -281,7 +281,7 @@ async fn a_damaged_end_is_not_mistaken_for_a_torn_one() {
 
 /// If the database is damaged and its journals are intact, recovery loses nothing.
 #[tokio::test]
-async fn what_only_the_journals_hold_is_recovered_too() {
+async fn entries_only_in_the_journals_are_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for number in 1..=5 {

@@ -251,7 +251,7 @@ async fn no_room_for_tables(store: &Embedded) {
 }
 
 #[tokio::test]
-async fn no_room_for_what_happens_in_the_background_is_survived_without_a_restart() {
+async fn a_full_disk_in_background_work_is_survived_without_a_restart() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
     let mut child = with_shim(&dir);
@@ -284,7 +284,7 @@ async fn write_until_killed(store: &Embedded) {
 /// Power loss: the process is killed, and everything that was not synced is lost, contents and names alike. The next
 /// life begins with what was durable.
 #[tokio::test]
-async fn power_loss_takes_only_what_was_not_acknowledged() {
+async fn power_loss_loses_only_unacknowledged_writes() {
     use std::io::{BufRead, BufReader};
     let scratch = tempfile::tempdir().unwrap();
     let mut dir = scratch.path().join("0");

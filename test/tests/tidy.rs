@@ -383,8 +383,23 @@ fn the_readme_begins_with_the_two_commands() {
     let commands: Vec<_> = readme.lines().filter(|line| line.starts_with("cargo ")).collect();
     assert_eq!(commands[..2], ["cargo run --release -- dev", "cargo test --workspace"]);
     let ci = std::fs::read_to_string(root().join(".ci/run")).unwrap();
-    assert!(
-        ci.contains("HOLON_REQUIRE_PEERS=1 cargo test --workspace "),
-        "CI runs the README's test command, with all peers"
-    );
+    for phase in ["HOLON_PEERS=/nonexistent cargo test --workspace 2>&1", "cargo test --workspace --tests "] {
+        assert!(ci.contains(phase), "CI runs the README's command without peers, then the ignored tests");
+    }
+}
+
+/// CI runs every ignored test in its second phase, with the programs that the reason names.
+#[test]
+fn an_ignored_test_names_its_requirements() {
+    let mut unnamed = Vec::new();
+    for package in packages() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned();
+        for path in sources(&folder) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let ignored = text.lines().map(str::trim).filter(|line| line.starts_with("#[ignore"));
+            let wrong = ignored.filter(|line| !line.starts_with("#[ignore = \"needs "));
+            unnamed.extend(wrong.map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+    assert!(unnamed.is_empty(), "ignored for another reason than a missing program: {unnamed:#?}");
 }

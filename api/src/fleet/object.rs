@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_looked_at_is_kept() {
+    fn unread_fields_survive_a_round_trip() {
         let text = json!({
             "metadata": { "name": "east", "labels": { "region": "eu" }, "managedFields": [{ "manager": "kubectl" }] },
             "spec": { "schedulable": true },

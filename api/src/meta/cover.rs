@@ -81,7 +81,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_object_covers_what_it_has_every_value_of() {
+    fn an_object_covers_another_if_it_has_all_of_its_values() {
         let check = |found: Value, wanted: Value, [none, any]: [bool; 2]| {
             assert_eq!(covers(&found, &wanted, SharedLists::None), none, "{found} {wanted}");
             assert_eq!(covers(&found, &wanted, SharedLists::Any), any, "{found} {wanted}");

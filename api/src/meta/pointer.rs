@@ -84,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_missing_on_the_way_is_made() {
+    fn set_creates_missing_parents_and_remove_ignores_missing_values() {
         let check = |before: Value, pointer: &str, expected: Option<Value>| {
             let mut value = before.clone();
             let done = set(&mut value, pointer, json!(7));

@@ -93,7 +93,7 @@ fn reconcile_one(client: &Client, shop: &Value) -> usize {
 }
 
 #[test]
-fn an_operator_brings_a_kind_and_makes_what_its_objects_ask_for() {
+fn an_operator_defines_a_kind_and_reconciles_its_objects() {
     let world = World::new(&["east"]);
     let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
     install(&world, &ours);

@@ -121,29 +121,30 @@ impl Side {
 
 impl Sides {
     /// Starts a real kube-apiserver and Holon.
-    pub(crate) fn start(test: &str) -> Option<Sides> {
-        let cluster = Cluster::start_bare(test, &[PLUG_INS_OFF])?;
-        let kubectl = peers::need(test, "kubectl")?;
+    #[track_caller]
+    pub(crate) fn start() -> Sides {
+        let kubectl = peers::program("kubectl");
+        let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
         let server = Server::start();
-        Some(Sides {
+        Sides {
             theirs: Side::new(&kubectl, &cluster.kubeconfig()),
             ours: Side::new(&kubectl, &server.file("admin.kubeconfig")),
             namespace: String::new(),
             _servers: Servers::WithHolon { _theirs: cluster, _ours: server },
-        })
+        }
     }
 
     /// Starts two real kube-apiservers. If their responses differ, the test is wrong.
-    pub(crate) fn start_alike(test: &str) -> Option<Sides> {
-        let clusters =
-            [Cluster::start_bare(test, &[PLUG_INS_OFF])?, Cluster::start_bare(test, &[PLUG_INS_OFF])?];
-        let kubectl = peers::need(test, "kubectl")?;
-        Some(Sides {
+    #[track_caller]
+    pub(crate) fn start_alike() -> Sides {
+        let kubectl = peers::program("kubectl");
+        let clusters = [Cluster::start_bare(&[PLUG_INS_OFF]), Cluster::start_bare(&[PLUG_INS_OFF])];
+        Sides {
             theirs: Side::new(&kubectl, &clusters[0].kubeconfig()),
             ours: Side::new(&kubectl, &clusters[1].kubeconfig()),
             namespace: String::new(),
             _servers: Servers::Alike { _theirs: clusters },
-        })
+        }
     }
 
     /// Creates a namespace for a story.

@@ -18,9 +18,9 @@ fn define(k: &Kubectl, manifest: &str) {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn one_name_means_something_else_in_every_logical_cluster() {
-    let test = "one_name_means_something_else_in_every_logical_cluster";
-    let Some(program) = peers::need(test, "kubectl") else { return };
+    let program = peers::program("kubectl");
     let server = Server::start();
     let (a, b) = (Kubectl::at(&server, &program, "root:a"), Kubectl::at(&server, &program, "root:b"));
     define(&a, &plain("widgets", "Widget", "{size: {type: integer}}"));
@@ -48,9 +48,9 @@ fn one_name_means_something_else_in_every_logical_cluster() {
 }
 
 #[test]
-fn a_server_that_starts_again_serves_what_was_defined() {
-    let test = "a_server_that_starts_again_serves_what_was_defined";
-    let Some(program) = peers::need(test, "kubectl") else { return };
+#[ignore = "needs kubectl"]
+fn a_restarted_server_serves_existing_definitions() {
+    let program = peers::program("kubectl");
     let server = Server::start();
     let k = Kubectl::at(&server, &program, "root:a");
     define(&k, WIDGETS);
@@ -66,12 +66,10 @@ fn a_server_that_starts_again_serves_what_was_defined() {
 }
 
 #[test]
-fn what_one_of_two_servers_accepts_both_serve() {
-    let test = "what_one_of_two_servers_accepts_both_serve";
-    let (Some(program), Some(etcd)) = (peers::need(test, "kubectl"), peers::need(test, "etcd")) else {
-        return;
-    };
-    let etcd = peers::Etcd::start(etcd, 1);
+#[ignore = "needs etcd and kubectl"]
+fn definitions_accepted_by_one_server_are_served_by_both() {
+    let program = peers::program("kubectl");
+    let etcd = peers::Etcd::start(peers::program("etcd"), 1);
     let start = || Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
     let (one, two) = (start(), start());
     let (first, second) = (Kubectl::new(&one, &program, "root"), Kubectl::new(&two, &program, "root"));

@@ -16,10 +16,9 @@ use beside::{Sides, Step};
 use common::repository;
 
 #[test]
+#[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn holon_answers_as_a_kube_apiserver_does() {
-    let Some(mut sides) = Sides::start("holon_answers_as_a_kube_apiserver_does") else {
-        return;
-    };
+    let mut sides = Sides::start();
     let directory = repository().join("test/requests");
     let mut exceptions = Exceptions::read(&directory.join("exceptions.txt"));
     let (mut compared, mut equal, mut unexplained) = (0, 0, Vec::new());

@@ -41,7 +41,7 @@ impl World {
 }
 
 #[test]
-fn what_keeps_the_server_from_connecting_is_said() {
+fn the_ready_condition_reports_connection_problems() {
     let world = World::new();
     world.ask("POST", PHYSICAL, &physical_cluster());
     world.until_said("False", "CannotConnect", "there is no Secret default/east; run `holon join` to write");

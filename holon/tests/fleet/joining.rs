@@ -21,7 +21,7 @@ fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, Stri
 /// An administrator joined a physical cluster at an address that a firewall drops. The command printed nothing for a
 /// minute, then failed, and left behind an object that had to be found and deleted by hand.
 #[test]
-fn joining_an_address_where_nobody_answers_says_so_and_leaves_nothing_behind() {
+fn joining_a_silent_address_fails_and_leaves_nothing_behind() {
     let world = World::new();
     // This listener accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

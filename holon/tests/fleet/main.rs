@@ -232,7 +232,7 @@ const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
 #[test]
-fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves() {
+fn placed_objects_run_report_status_and_are_deleted_when_the_cluster_leaves() {
     let world = World::joined();
     let known = world.admin.get(&format!("{PHYSICAL}/east")).json();
     assert_eq!(known["metadata"]["labels"]["region"], "eu");
@@ -274,7 +274,7 @@ fn what_is_put_into_a_mailbox_runs_and_is_shown_and_goes_when_its_cluster_leaves
 
 /// `holon leave` reported that a physical cluster had left as soon as the server did not answer.
 #[test]
-fn whether_it_is_gone_is_not_known_when_nobody_answers() {
+fn leave_fails_if_the_server_stops_answering() {
     let mut world = World::joined();
     world.put_app();
     world.runtime.block_on(world.east.kill());
@@ -364,7 +364,7 @@ fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
 /// A physical cluster that never answers must not keep its administrator waiting; if it answers later, it has lost
 /// nothing.
 #[test]
-fn a_physical_cluster_that_is_forgotten_keeps_what_it_has() {
+fn a_forgotten_physical_cluster_keeps_its_objects() {
     let mut world = World::joined();
     world.put_app();
     world.runtime.block_on(world.east.kill());

@@ -90,7 +90,7 @@ fn web_is_made_again(world: &World, uid: &Value) {
 /// The server is unreachable while the syncer is killed and restarted: the syncer still enforces the last desired
 /// state.
 #[test]
-fn a_syncer_that_starts_while_its_server_is_away_enforces_what_was_asked_for_last() {
+fn a_syncer_started_without_its_server_enforces_the_last_desired_state() {
     let (mut world, relay) = relayed();
     world.put_app();
     relay.lead_nowhere();
@@ -111,7 +111,7 @@ fn a_syncer_that_starts_while_its_server_is_away_enforces_what_was_asked_for_las
 /// A deleted object must not come back from the state directory of a syncer that is killed during the deletion and
 /// restarted without its server. The stored object was once removed last.
 #[test]
-fn what_was_deleted_does_not_come_back_from_disk() {
+fn deleted_objects_do_not_come_back_from_the_state_directory() {
     let (mut world, relay) = relayed();
     world.put_app();
     let maps = "/api/v1/namespaces/shop/configmaps";
@@ -162,7 +162,7 @@ fn what_was_deleted_does_not_come_back_from_disk() {
 /// Disconnected for longer than its token is valid, the syncer logs what to do, keeps enforcing, and reconnects with
 /// another ticket.
 #[test]
-fn a_syncer_whose_token_expired_enforces_and_waits_for_another_ticket() {
+fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
     let (mut world, relay) = relayed();
     world.put_app();
     relay.lead_nowhere();

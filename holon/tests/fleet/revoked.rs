@@ -92,7 +92,7 @@ const ALL: &[u8] = b"\r\n0\r\n\r\n";
 /// A log that broke off downstream once ended like a complete one, so `kubectl logs > file` reported success with half
 /// of the log.
 #[test]
-fn what_breaks_off_does_not_end_as_if_that_were_all() {
+fn an_interrupted_log_does_not_end_like_a_complete_one() {
     let (mut joined, mut dialled) = (World::joined(), World::dialled());
     let follow = |world: &World| {
         let path = format!("{MAILBOX}{PODS}/{}/log", reached(world));
@@ -117,7 +117,7 @@ fn what_breaks_off_does_not_end_as_if_that_were_all() {
 /// A browser sends its user's client certificate with every WebSocket that a page opens. So any page could have run
 /// commands in the containers of the user who visited it.
 #[test]
-fn a_page_of_somebody_else_runs_no_commands() {
+fn a_page_of_another_origin_runs_no_commands() {
     let world = World::joined();
     let path = format!("{MAILBOX}{PODS}/{}", reached(&world));
     let_in(&world);
@@ -135,7 +135,7 @@ fn a_page_of_somebody_else_runs_no_commands() {
 
 /// Many streams are open at once, and streams whose client does not read do not block others in the tunnel.
 #[test]
-fn who_does_not_read_holds_up_nobody_else() {
+fn a_client_that_does_not_read_delays_no_other() {
     let world = World::dialled();
     let pod = reached(&world);
     let_in(&world);
@@ -156,7 +156,7 @@ fn who_does_not_read_holds_up_nobody_else() {
 }
 
 /// Checks that ann's streams end when her binding is deleted. Restores the binding and returns the name of a pod.
-fn who_is_shut_out_is_cut_off(world: &World) -> String {
+fn check_revocation_ends_streams(world: &World) -> String {
     let pod = reached(world);
     let_in(world);
     let open = Stream::all(world, &pod);
@@ -167,9 +167,9 @@ fn who_is_shut_out_is_cut_off(world: &World) -> String {
 }
 
 #[test]
-fn who_is_shut_out_is_cut_off_where_the_server_connects() {
+fn revocation_ends_streams_over_connections_of_the_server() {
     let mut world = World::joined();
-    let pod = who_is_shut_out_is_cut_off(&world);
+    let pod = check_revocation_ends_streams(&world);
     // Streams of clients with rights end too when the physical cluster is killed.
     let open = Stream::all(&world, &pod);
     world.runtime.block_on(world.east.kill());
@@ -177,9 +177,9 @@ fn who_is_shut_out_is_cut_off_where_the_server_connects() {
 }
 
 #[test]
-fn who_is_shut_out_is_cut_off_in_a_tunnel() {
+fn revocation_ends_streams_in_a_tunnel() {
     let mut world = World::dialled();
-    let pod = who_is_shut_out_is_cut_off(&world);
+    let pod = check_revocation_ends_streams(&world);
     // A broken tunnel ends its streams, and is dialled again.
     let open = Stream::all(&world, &pod);
     world.end_syncer();
@@ -194,7 +194,7 @@ fn who_is_shut_out_is_cut_off_in_a_tunnel() {
 
 /// A client that could open the tunnel of a physical cluster would act as that cluster towards every user of its pods.
 #[test]
-fn nobody_but_the_syncer_opens_a_tunnel() {
+fn only_the_syncer_can_open_a_tunnel() {
     let world = World::joined();
     world.until("it has reported", || {
         world.admin.get(&format!("{MAILBOX}{}/east", crate::PHYSICAL)).code == 200

@@ -32,20 +32,20 @@ pub(crate) fn ways(world: &World, kubectl: &Path) -> [Way; 2] {
 }
 
 #[test]
-fn what_runs_is_reached_over_a_connection_of_the_servers() {
-    let test = "what_runs_is_reached_over_a_connection_of_the_servers";
-    let Some(kubectl) = peers::need(test, "kubectl") else { return };
-    what_runs_is_reached(&World::joined(), &kubectl);
+#[ignore = "needs kubectl"]
+fn pods_are_reached_over_a_connection_of_the_server() {
+    let kubectl = peers::program("kubectl");
+    check_pods_are_reached(&World::joined(), &kubectl);
 }
 
 #[test]
-fn what_runs_is_reached_through_a_tunnel_that_was_dialled() {
-    let test = "what_runs_is_reached_through_a_tunnel_that_was_dialled";
-    let Some(kubectl) = peers::need(test, "kubectl") else { return };
-    what_runs_is_reached(&World::dialled(), &kubectl);
+#[ignore = "needs kubectl"]
+fn pods_are_reached_through_a_dialled_tunnel() {
+    let kubectl = peers::program("kubectl");
+    check_pods_are_reached(&World::dialled(), &kubectl);
 }
 
-fn what_runs_is_reached(world: &World, kubectl: &Path) {
+fn check_pods_are_reached(world: &World, kubectl: &Path) {
     let pod = reached(world);
     let [through, direct] = ways(world, kubectl);
     let commands = [
@@ -184,7 +184,7 @@ fn proxied(world: &World, pod: &str) {
 }
 
 #[test]
-fn who_may_not_see_logs_does_not() {
+fn a_user_without_the_right_to_logs_cannot_read_them() {
     let world = World::joined();
     let pod = reached(&world);
     let path = format!("{MAILBOX}{PODS}/{pod}/log");

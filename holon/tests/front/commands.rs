@@ -58,7 +58,7 @@ fn an_authority_is_replaced_in_three_steps_and_the_old_kubeconfig_works_until_th
 }
 
 #[test]
-fn who_finds_no_server_is_told_what_to_do() {
+fn a_command_that_finds_no_server_suggests_the_next_step() {
     let server = Server::start();
     let dir = server.file("");
     let elsewhere = tempfile::tempdir().unwrap();

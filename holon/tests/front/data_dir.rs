@@ -23,7 +23,7 @@ fn run(arguments: &[&str], dir: &Path) -> (bool, String, String) {
 /// directory of the store, `holon start` the one above it: the export failed, and the imported objects were silently
 /// ignored.
 #[test]
-fn a_backup_that_was_restored_is_what_the_server_serves() {
+fn a_server_serves_a_restored_backup() {
     let old = Server::start();
     assert!(holon(&old, &["lc", "create", "a"]).0);
     let map = json!({ "metadata": { "name": "kept" }, "data": { "x": "y" } });

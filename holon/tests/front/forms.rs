@@ -26,7 +26,7 @@ fn people_get_lines_and_programs_do_not() {
 }
 
 #[test]
-fn large_bodies_are_compressed_for_those_who_can() {
+fn large_bodies_are_compressed_for_clients_that_accept_gzip() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let gzip = client.with("Accept-Encoding: gzip");
@@ -50,7 +50,7 @@ fn large_bodies_are_compressed_for_those_who_can() {
 }
 
 #[test]
-fn a_head_is_the_head_of_what_get_answers() {
+fn a_head_response_has_the_headers_of_the_get_response() {
     let server = Server::start();
     let client = Client::new(&server, true);
     for path in ["/api/v1/namespaces", "/readyz", "/openapi/v3/apis/apps/v1", "/nothing"] {

@@ -51,7 +51,7 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
 
 /// A user who could distinguish a forbidden path from one that does not exist would learn which logical clusters exist.
 #[test]
-fn what_somebody_does_not_reach_is_as_if_it_were_not_there() {
+fn an_inaccessible_logical_cluster_looks_like_a_missing_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,ann,7\nr00t,eve,8,system:masters\n").unwrap();

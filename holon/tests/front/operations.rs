@@ -21,7 +21,7 @@ fn every_answer_has_an_id_the_clients_if_it_has_one() {
 }
 
 #[test]
-fn operators_see_how_it_is_which_it_is_and_what_it_does() {
+fn operators_see_health_version_and_metrics() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let stranger = Client::new(&server, false);

@@ -52,7 +52,7 @@ fn questions_are_answered_and_not_kept() {
 
 /// The messages are those of kube-apiserver 1.36.4.
 #[test]
-fn what_is_no_question_is_said_as_kubernetes_says_it() {
+fn invalid_reviews_are_refused_with_the_messages_of_kubernetes() {
     let server = Server::start();
     let client = Client::new(&server, true);
     let check = |path: &str, body: Value, code: u16, message: &str| {

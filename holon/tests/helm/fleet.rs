@@ -81,8 +81,9 @@ impl World {
     }
 }
 
-fn waited(test: &str, clusters: &[&str]) {
-    let Some((helm, kubectl)) = programs(test) else { return };
+#[track_caller]
+fn waited(clusters: &[&str]) {
+    let [helm, kubectl] = programs();
     let world = World::new(&helm, &kubectl, clusters);
     // When Helm reports success, all pods of all clusters have the new image.
     for (revision, image) in [("1", "shop:1"), ("2", "shop:2")] {
@@ -107,16 +108,19 @@ fn waited(test: &str, clusters: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs helm and kubectl"]
 fn helm_waits_for_one_target() {
-    waited("helm_waits_for_one_target", &["east"]);
+    waited(&["east"]);
 }
 
 #[test]
+#[ignore = "needs helm and kubectl"]
 fn helm_waits_for_two_targets() {
-    waited("helm_waits_for_two_targets", &["east", "west"]);
+    waited(&["east", "west"]);
 }
 
 #[test]
+#[ignore = "needs helm and kubectl"]
 fn helm_waits_for_five_targets() {
-    waited("helm_waits_for_five_targets", &["east", "north", "south", "up", "west"]);
+    waited(&["east", "north", "south", "up", "west"]);
 }

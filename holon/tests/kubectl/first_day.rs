@@ -26,8 +26,9 @@ kind: LogicalCluster
 metadata: {name: team-a}
 ";
 
+#[track_caller]
 pub(crate) fn told_with(name: &str) {
-    let Some(program) = peers::need("the story told with kubectl", name) else { return };
+    let program = peers::program(name);
     let server = Server::start();
     let root = Kubectl::new(&server, &program, "root");
 
@@ -41,7 +42,7 @@ pub(crate) fn told_with(name: &str) {
 
     let team = Kubectl::new(&server, &program, "root:team-a");
     looking_around(&team);
-    who_and_what(&team);
+    identity_and_rights(&team);
     small_objects(&team);
     an_application(&team);
     watching(&team);
@@ -72,7 +73,7 @@ fn looking_around(team: &Kubectl) {
     team.says(&["get", "all", "-A"], "service/kubernetes");
 }
 
-fn who_and_what(team: &Kubectl) {
+fn identity_and_rights(team: &Kubectl) {
     team.says(&["auth", "whoami"], "holon-admin");
     team.says(&["auth", "whoami"], "system:authenticated");
     team.prints(&["auth", "can-i", "create", "deployments", "-n", "default"], "yes");

@@ -31,55 +31,59 @@ fn suite(k: &Kubectl, has_controllers: bool) {
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn a_first_day_with_the_newest_kubectl() {
     first_day::told_with("kubectl");
 }
 
 #[test]
+#[ignore = "needs kubectl-1.32"]
 fn a_first_day_with_an_older_kubectl() {
     first_day::told_with("kubectl-1.32");
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn the_suite_in_the_root() {
-    let Some(program) = peers::need("the_suite_in_the_root", "kubectl") else { return };
+    let program = peers::program("kubectl");
     let server = Server::start();
     suite(&Kubectl::at(&server, &program, "root"), true);
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn the_suite_in_a_nested_logical_cluster() {
-    let Some(program) = peers::need("the_suite_in_a_nested_logical_cluster", "kubectl") else { return };
+    let program = peers::program("kubectl");
     let server = Server::start();
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
+#[ignore = "needs kubectl-1.32"]
 fn the_suite_with_an_older_kubectl() {
-    let Some(program) = peers::need("the_suite_with_an_older_kubectl", "kubectl-1.32") else { return };
+    let program = peers::program("kubectl-1.32");
     let server = Server::start();
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
+#[ignore = "needs etcd and kubectl"]
 fn the_suite_on_etcd() {
-    let test = "the_suite_on_etcd";
-    let (Some(program), Some(etcd)) = (peers::need(test, "kubectl"), peers::need(test, "etcd")) else {
-        return;
-    };
-    let etcd = peers::Etcd::start(etcd, 1);
+    let program = peers::program("kubectl");
+    let etcd = peers::Etcd::start(peers::program("etcd"), 1);
     let server = Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
+#[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn the_suite_on_a_real_server() {
     // No controller runs there that creates service accounts or counts for quotas.
     let plug_ins = "--disable-admission-plugins=ServiceAccount,ResourceQuota,TaintNodesByCondition";
-    let Some(cluster) = peers::Cluster::start_bare("the_suite_on_a_real_server", &[plug_ins]) else { return };
+    let cluster = peers::Cluster::start_bare(&[plug_ins]);
     let scratch = tempfile::tempdir().unwrap();
     let kubeconfig = scratch.path().join("kubeconfig");
     std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
-    let program = peers::find("kubectl").unwrap();
+    let program = peers::program("kubectl");
     suite(&Kubectl::with_kubeconfig(&program, kubeconfig, scratch.path().join("cache")), false);
 }

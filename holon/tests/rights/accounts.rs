@@ -108,7 +108,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
 
 /// A client that could change a token undetected could be any user.
 #[test]
-fn a_token_that_was_changed_is_nobodys() {
+fn a_modified_token_does_not_authenticate() {
     let world = World::new();
     let (a, b) = (world.cluster("a"), world.cluster("b"));
     let [ours, theirs] =
@@ -140,7 +140,7 @@ fn a_token_that_was_changed_is_nobodys() {
 }
 
 #[test]
-fn a_token_ends_with_what_it_is_bound_to() {
+fn a_token_is_invalid_after_its_bound_object_is_deleted() {
     let world = World::new();
     let a = world.cluster("a");
     world.account(&a, "bot");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{GROUP, World};
 
 #[test]
-fn the_audit_log_says_who_changed_what_and_who_was_refused() {
+fn the_audit_log_has_changes_and_refused_requests() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
     let world = World::with(&["--audit-log", file.to_str().unwrap()]);

@@ -20,7 +20,7 @@ fn is_cut(client: &Client, said: &str) -> bool {
 
 /// A client that sends nothing, or hardly anything, holds a connection for some seconds and no longer.
 #[test]
-fn who_connects_and_says_nothing_is_let_go() {
+fn a_silent_connection_is_closed() {
     let server = Server::start();
     let client = Client::new(&server, false);
     for said in ["", "P", "GET / HT"] {
@@ -32,7 +32,7 @@ fn who_connects_and_says_nothing_is_let_go() {
 /// In 2023 clients brought down all kinds of servers by opening streams and resetting them at once (rapid reset): none
 /// of the streams ever counted as open, and each cost a request.
 #[test]
-fn who_opens_and_resets_streams_without_end_is_cut_off() {
+fn a_client_that_keeps_resetting_streams_is_disconnected() {
     let server = Server::start();
     let mut client = Client::new(&server, false);
     Arc::make_mut(&mut client.tls).alpn_protocols = vec![b"h2".to_vec()];
@@ -85,7 +85,7 @@ fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 
 /// The operator can accept client certificates of another authority, and can revoke that.
 #[test]
-fn who_is_vouched_for_by_another_authority_is_known_until_that_one_is_no_longer_trusted() {
+fn certificates_of_another_authority_work_until_it_is_no_longer_trusted() {
     let (dir, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let theirs = Authority::open(theirs.path()).unwrap();
     let trusted = dir.path().join("clients.crt");

@@ -101,7 +101,7 @@ fn a_binding_gives_no_more_than_its_writer_has() {
 /// Some requests create the object that they were to change. A user with only the right to update must not create that
 /// way.
 #[test]
-fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
+fn an_update_of_a_missing_object_needs_the_right_to_create() {
     let world = World::new();
     let leases = json!([
         { "verbs": ["get", "update", "patch"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] },
@@ -126,7 +126,7 @@ fn who_may_not_create_does_not_create_by_changing_what_is_not_there() {
 
 /// A role of 1.6 KB was once expanded into millions of rules, and the server answered no other request meanwhile.
 #[test]
-fn a_role_of_many_combinations_is_refused_and_keeps_nobody_waiting() {
+fn a_role_of_too_many_combinations_is_refused() {
     let world = world();
     let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
     let rule = json!({

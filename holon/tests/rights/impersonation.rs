@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{World, told};
 
 #[test]
-fn who_acts_as_somebody_else_must_be_allowed_every_part_of_it() {
+fn impersonation_needs_the_right_to_every_user_and_group() {
     let world = World::new();
     let a = world.cluster("a");
     world.role(&a, "as-bob", json!([
@@ -39,7 +39,7 @@ fn who_acts_as_somebody_else_must_be_allowed_every_part_of_it() {
 
 /// kcp had it the other way (GHSA-c7xh-gjv4-4jgv): the administrator of one workspace became an administrator of all.
 #[test]
-fn nobody_becomes_an_administrator_and_nobody_gets_elsewhere() {
+fn a_tenant_cannot_impersonate_masters_or_reach_other_logical_clusters() {
     let world = World::new();
     let (a, b) = (world.cluster("a"), world.cluster("b"));
     world.admin.bind(&a, "cluster-admin", "User lead");

@@ -269,7 +269,7 @@ fn nothing_b_tries_tells_it_anything_of_a() {
 
 /// A token that is invalid, for whatever reason, must not authenticate anywhere.
 #[test]
-fn what_is_no_token_is_nobodys() {
+fn an_invalid_token_is_unauthorized() {
     let tenants = Tenants::new();
     // The valid credentials work, so the server is fine.
     for client in &tenants.own {
@@ -303,7 +303,7 @@ fn what_is_no_token_is_nobodys() {
 
 /// Values of A (a continue token, a resource version, a uid, an id, a token) are of no use in B.
 #[test]
-fn what_is_as_keys_elsewhere_opens_nothing_at_home() {
+fn tokens_and_ids_of_one_tenant_are_useless_in_another() {
     let tenants = Tenants::new();
     let (admin, bob) = (&tenants.world.admin, &tenants.own[0]);
     let secrets = |name: &str| format!("/clusters/root:{name}/api/v1/namespaces/default/secrets");

@@ -40,7 +40,7 @@ fn pod(admin: &Client, cluster: &str, name: &str) {
 /// A user who could create `bindings` of an invented group could bind pods to nodes: the check compared only the name
 /// of the resource, not its group.
 #[test]
-fn what_is_named_like_a_part_of_a_pod_is_none() {
+fn a_custom_kind_named_like_a_subresource_does_not_act_as_one() {
     let world = World::new();
     let a = world.cluster("a");
     pod(&world.admin, &a, "web");
@@ -91,7 +91,7 @@ fn roles_that_gather_each_other_are_written_once() {
 /// An aggregating server forwards requests, and the backend can redirect clients, with their tokens, to other servers.
 /// Here a user can create an APIService, but it has no effect.
 #[test]
-fn nobody_is_sent_anywhere_by_an_api_service() {
+fn an_api_service_does_not_redirect_requests() {
     let world = World::new();
     let a = world.cluster("a");
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -134,7 +134,7 @@ fn nobody_is_sent_anywhere_by_an_api_service() {
 
 /// Another project's view of all workspaces was writable, and a write went to an arbitrary workspace.
 #[test]
-fn nobody_writes_to_all_logical_clusters_at_once() {
+fn writes_across_all_logical_clusters_are_refused() {
     let world = World::new();
     let a = world.cluster("a");
     let (maps, name) = ("/api/v1/namespaces/default/configmaps", "one");
@@ -315,7 +315,7 @@ fn a_continue_token_leads_nowhere_else() {
 
 /// In other projects, headers meant for a front proxy let any client impersonate any user.
 #[test]
-fn nobody_is_somebody_by_headers_of_a_proxy() {
+fn headers_of_a_proxy_do_not_authenticate() {
     let world = World::new();
     world.admin.bind("", "holon:access", "User bob");
     let headers = [

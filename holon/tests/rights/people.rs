@@ -25,11 +25,9 @@ fn kubectl(world: &World, program: &std::path::Path, user: &str, groups: &[&str]
 }
 
 #[test]
+#[ignore = "needs kubectl"]
 fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
-    let Some(program) = peers::need("an_administrator_a_lead_and_a_viewer_each_do_their_part", "kubectl")
-    else {
-        return;
-    };
+    let program = peers::program("kubectl");
     let world = World::new();
     world.cluster("team");
     let admin = Kubectl::new(&world.server, &program, "root:team");

@@ -39,7 +39,7 @@ fn used(world: &World, cluster: &str) -> i64 {
 }
 
 #[test]
-fn objects_are_counted_and_those_above_count_what_is_below() {
+fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
     let (world, a) = world();
     let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
     let used = used(&world, &a);
@@ -106,7 +106,7 @@ fn many_at_once_do_not_all_take_the_last_place() {
 }
 
 #[test]
-fn bytes_are_counted_and_what_shrinks_is_welcome() {
+fn bytes_are_counted_and_objects_over_the_limit_may_shrink() {
     let (world, a) = world();
     let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
     limit(&world, &json!({ "bytes": "100Ki" }));

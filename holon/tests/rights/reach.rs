@@ -8,7 +8,7 @@ use crate::{World, told};
 const NOT_THERE: &str = "the server could not find the requested resource";
 
 #[test]
-fn who_is_not_let_in_finds_nothing_and_who_is_may_do_what_roles_say() {
+fn users_need_access_to_a_logical_cluster_and_then_have_their_roles() {
     let world = World::new();
     let (a, ann) = (world.cluster("a"), world.user("ann"));
     let secrets = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/secrets");
@@ -100,7 +100,7 @@ fn a_name_can_be_listed_where_only_it_may_be_read() {
 
 /// Some tools read discovery before they authenticate. A logical cluster may allow that, and nothing else.
 #[test]
-fn strangers_see_what_is_served_where_that_is_allowed_and_nothing_else() {
+fn anonymous_clients_read_only_discovery_and_only_if_allowed() {
     let world = World::new();
     let (a, stranger) = (world.cluster("a"), Client::new(&world.server, false));
     let looks = |path: &str| stranger.get(&format!("{a}{path}")).code;

@@ -95,7 +95,7 @@ fn a_revoked_binding_ends_watches_over_websocket() {
 /// Watches once outlived the credentials of their clients: a token's account, pod or Secret, its line in the operator's
 /// file, and the logical cluster itself.
 #[test]
-fn a_watch_ends_with_what_its_client_is_known_by() {
+fn a_watch_ends_with_the_credential_of_its_client() {
     let world = World::new();
     let a = world.cluster("a");
     for name in ["one", "two", "three", "four", "five"] {
@@ -177,7 +177,7 @@ fn nothing_written_after_a_revocation_is_told() {
 
 /// The default bindings of a logical cluster can be deleted in that logical cluster alone.
 #[test]
-fn discovery_can_be_taken_from_everybody() {
+fn discovery_can_be_revoked_for_all_users() {
     let world = World::new();
     let (a, b, ann) = (world.cluster("a"), world.cluster("b"), world.user("ann"));
     for cluster in [&a, &b] {

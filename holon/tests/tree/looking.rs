@@ -14,7 +14,7 @@ fn nodes_of(pods: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_user_sees_what_his_deployment_brought_about_on_all_clusters() {
+fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
     let world = World::new("*");
     let service = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] } });
     let service = world.make(&format!("{SHOP}/services"), service);
@@ -72,7 +72,7 @@ fn a_user_sees_what_his_deployment_brought_about_on_all_clusters() {
 /// `kubectl top`: users see the usage of their own pods, under their own names and over all clusters, and nothing of
 /// other users.
 #[test]
-fn a_user_is_told_what_his_pods_use_wherever_they_are() {
+fn a_user_sees_the_usage_of_pods_on_all_clusters() {
     let world = World::new("*");
     world.deploy("web", 4);
     let own =

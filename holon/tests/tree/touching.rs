@@ -49,7 +49,7 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
 }
 
 #[test]
-fn what_is_shown_goes_with_what_made_it_and_a_namespace_waits_for_nothing() {
+fn projected_objects_are_deleted_with_their_owner_and_their_namespace() {
     let world = World::new("*");
     world.deploy("web", 4);
     world.deploy("other", 2);
@@ -70,7 +70,7 @@ fn what_is_shown_goes_with_what_made_it_and_a_namespace_waits_for_nothing() {
 }
 
 #[test]
-fn who_moves_sees_other_pods_on_another_node_and_keeps_his_history() {
+fn a_moved_deployment_has_new_pods_and_keeps_its_rollout_history() {
     let world = World::new("east");
     world.deploy("web", 2);
     let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
@@ -93,7 +93,7 @@ fn who_moves_sees_other_pods_on_another_node_and_keeps_his_history() {
 
 /// Deleting workloads on a cluster that does not answer must not block the user.
 #[test]
-fn a_silent_cluster_keeps_what_it_shows_and_holds_up_nobody() {
+fn a_silent_cluster_keeps_its_pods_and_blocks_no_deletion() {
     let mut world = World::new("east");
     world.deploy("web", 2);
     let east = world.standins.get_mut("east").unwrap();
@@ -135,7 +135,7 @@ fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
 /// `kubectl drain` of a node that stands for a physical cluster evicted every pod. Each started again on the same
 /// cluster, and kubectl reported "drained".
 #[test]
-fn evicting_a_shown_pod_is_refused_with_what_to_do_instead() {
+fn an_eviction_of_a_projected_pod_is_refused_with_a_remedy() {
     let world = World::of(&["east"], "*");
     world.deploy("web", 2);
     let before: Vec<String> =

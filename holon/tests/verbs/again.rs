@@ -39,7 +39,7 @@ fn placed(object: &Value) -> Option<Placed> {
 /// C-12. Controllers write the desired state over and over; if each write counted as a change, it would wake all
 /// watches.
 #[test]
-fn what_is_replaced_by_itself_stays_what_it_is() {
+fn replacing_an_object_by_itself_changes_nothing() {
     let server = Server::start();
     let client = Client::new(&server);
     let mut tried = 0;

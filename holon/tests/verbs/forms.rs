@@ -109,7 +109,7 @@ fn shapes_and_encodings_go_together_where_they_can() {
 }
 
 #[test]
-fn what_there_is_not_is_not_acceptable() {
+fn unsupported_media_types_are_not_acceptable() {
     let server = Server::start();
     let client = Client::new(&server);
     client.make(MAPS, &json!({ "metadata": { "name": "a" } }));

@@ -144,7 +144,7 @@ fn a_pod_is_bound_looked_into_resized_and_evicted() {
 }
 
 #[test]
-fn some_kinds_are_created_by_replacing_what_is_not_there() {
+fn some_kinds_can_be_created_by_an_update() {
     let server = Server::start();
     let client = Client::new(&server);
     let put = |path: &str, body: Value| {
@@ -167,7 +167,7 @@ fn some_kinds_are_created_by_replacing_what_is_not_there() {
 }
 
 #[test]
-fn whoever_empties_a_namespace_takes_its_finalizers_away() {
+fn only_the_finalize_subresource_changes_namespace_finalizers() {
     let server = Server::start();
     let client = Client::new(&server);
     client.make("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));

@@ -62,7 +62,7 @@ fn yaml_gives_the_same_and_tells_duplicates_in_one() {
 
 /// The value of an unknown field is skipped without recursion, but only up to a maximum depth.
 #[test]
-fn too_deep_is_refused_even_where_nobody_looks() {
+fn too_deep_json_is_refused_even_in_unknown_fields() {
     let read = |levels: usize, end: &str| {
         let body = format!(r#"{{"bogus": {}1{end}"#, r#"["}]\"]", {"a": "#.repeat(levels / 2));
         decode_as(body.as_bytes(), Syntax::Json, &deployment()).map_err(|error| error.to_string())
@@ -128,7 +128,7 @@ fn bytes_that_are_no_text_become_the_sign_for_that() {
 }
 
 #[test]
-fn what_the_client_is_told() {
+fn decoding_errors_have_the_messages_of_kubernetes() {
     let told = |body: &str| {
         let refused = decode_as(body.as_bytes(), Syntax::Json, &deployment()).expect_err("refused");
         refused.message(("Deployment", "v1"), body.as_bytes(), Syntax::Json)
@@ -170,7 +170,7 @@ fn what_the_client_is_told() {
 }
 
 #[test]
-fn the_client_chooses_what_odd_fields_mean() {
+fn field_validation_decides_about_unknown_and_duplicate_fields() {
     let strict_errors = [
         StrictDecodingError::UnknownField("spec.foo".to_owned()),
         StrictDecodingError::DuplicateField("a".to_owned()),

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_shows_what_kubernetes_shows() {
+    fn autoscaler_v1_equals_that_of_kubernetes() {
         let (v1, mut v2) = shown();
         to_v1(&mut v2);
         v2["apiVersion"] = "autoscaling/v1".into();

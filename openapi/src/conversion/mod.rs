@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_one_version_stays_as_it_is() {
+    fn objects_of_the_storage_version_are_not_converted() {
         let resource = catalog::find("", "v1", "events").unwrap();
         let object = json!({ "apiVersion": "v1", "message": "M" });
         assert_eq!(to_stored(resource, object.clone()), object);

@@ -18,7 +18,7 @@ fn check(kind: &str, mut object: Value, expected: &[(&str, Value)]) {
 }
 
 #[test]
-fn a_pod_gets_what_a_template_does_not() {
+fn a_pod_gets_defaults_that_a_template_does_not() {
     let spec = json!({
         "hostNetwork": true,
         "containers": [{
@@ -65,7 +65,7 @@ fn a_pod_gets_what_a_template_does_not() {
 }
 
 #[test]
-fn an_empty_value_goes_unless_somebody_points_at_it_or_it_must_be_there() {
+fn empty_values_are_dropped_unless_required_or_behind_a_pointer() {
     let deployment = json!({
         "metadata": { "name": "x", "labels": {}, "annotations": null, "creationTimestamp": null },
         "spec": { "paused": false, "minReadySeconds": 0, "replicas": 0, "selector": {}, "template": null },
@@ -150,7 +150,7 @@ fn a_new_object_has_no_past() {
 }
 
 #[test]
-fn a_service_keeps_what_it_was_given() {
+fn an_updated_service_keeps_its_allocations() {
     let service = resource("v1 Service");
     let mut old = json!({
         "spec": { "type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
@@ -195,7 +195,7 @@ fn a_status_comes_alone() {
 }
 
 #[test]
-fn a_pod_is_guaranteed_what_every_container_is() {
+fn the_qos_class_follows_from_all_containers() {
     let pod_qos_class = |containers: Value| {
         let mut pod = json!({ "spec": { "containers": containers } });
         apply_defaults(resource("v1 Pod"), &mut pod);

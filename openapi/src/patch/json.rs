@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_patch() {
+    fn invalid_json_patches_are_refused() {
         for (patch, expected) in [
             (
                 json!({}),

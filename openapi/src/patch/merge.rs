@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_not_a_patch() {
+    fn a_merge_patch_must_be_an_object() {
         for (patch, expected) in [
             (json!(null), "Invalid JSON Patch"),
             (

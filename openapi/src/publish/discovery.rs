@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_not_told_of() {
+    fn unserved_groups_and_versions_are_not_in_discovery() {
         assert_eq!(group(built_in(), "nobody.example"), None);
         assert_eq!(group(built_in(), ""), None);
         assert_eq!(resource_list(built_in(), "apps", "v1beta1"), None);

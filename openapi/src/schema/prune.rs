@@ -108,7 +108,7 @@ mod tests {
     use crate::samples::{any, integer, list, map, object, open, string};
 
     #[test]
-    fn what_a_schema_does_not_know_goes() {
+    fn fields_unknown_to_the_schema_are_pruned() {
         let widget = object(&[("size", integer()), ("tags", list(object(&[("name", string())])))]);
         let schema = object(&[
             ("spec", widget.clone()),

@@ -321,7 +321,7 @@ mod tests {
 
     /// Checks only what is valid. The full texts are compared with a real server.
     #[test]
-    fn who_is_right() {
+    fn rules_accept_valid_and_refuse_invalid_text() {
         type Rule = fn(&str) -> Vec<String>;
         let rows: &[(&str, Rule, &[&str], &[&str])] = &[
             (

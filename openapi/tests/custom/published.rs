@@ -32,7 +32,7 @@ fn own(definitions: &Value) -> Value {
 }
 
 #[test]
-fn documents_say_what_a_real_server_says() {
+fn documents_equal_those_of_a_real_server() {
     let record = Record::read();
     let (rows, definitions) = rows(&record);
     let v2: Value = serde_json::from_str(&documents::v2(&rows, &definitions).body).expect("JSON");
@@ -54,7 +54,7 @@ fn assert_same(path: &str, ours: &Value, record: &Record) {
 }
 
 #[test]
-fn discovery_lists_what_a_real_server_lists() {
+fn discovery_equals_that_of_a_real_server() {
     let record = Record::read();
     let (rows, _) = rows(&record);
     let group = discovery::group(&rows, "test.example.com").expect("it is served");
@@ -103,7 +103,7 @@ fn a_definition_is_filled_as_by_a_real_server() {
 /// Cells are computed from the object in each row, and compared with the cells in the row. Of ages only their presence
 /// is compared, because they change.
 #[test]
-fn tables_show_what_a_real_server_shows() {
+fn tables_equal_those_of_a_real_server() {
     let record = Record::read();
     for (kind, version) in [("samples", "v1"), ("pairs", "v1")] {
         let rows = CustomKind::of(&record.stored[kind]).resources;
@@ -127,7 +127,7 @@ fn tables_show_what_a_real_server_shows() {
 }
 
 #[test]
-fn what_was_written_in_one_version_is_read_in_another() {
+fn objects_written_in_one_version_are_read_in_another() {
     let record = Record::read();
     for (name, path) in [
         ("pair", "/apis/test.example.com/v1beta1/pairs/pair"),

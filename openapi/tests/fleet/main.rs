@@ -87,7 +87,7 @@ fn types_and_schemas_have_the_same_fields() {
 }
 
 #[test]
-fn a_server_accepts_what_the_types_say_and_keeps_all_of_it() {
+fn a_server_accepts_every_field_of_the_types_and_keeps_it() {
     for definition in definitions() {
         let row = row(&definition);
         for object in sample(&definition).objects {
@@ -97,7 +97,7 @@ fn a_server_accepts_what_the_types_say_and_keeps_all_of_it() {
 }
 
 #[test]
-fn what_is_not_said_means_the_same_to_a_server_and_to_the_types() {
+fn defaults_of_the_server_equal_those_of_the_types() {
     for definition in definitions() {
         let (row, sample) = (row(&definition), sample(&definition));
         let filled = accepted(&row, &sample.least).expect("acceptable");
@@ -108,7 +108,7 @@ fn what_is_not_said_means_the_same_to_a_server_and_to_the_types() {
 }
 
 #[test]
-fn every_field_says_what_it_is_for() {
+fn every_field_has_a_description() {
     fn mute(schema: &Value, path: &str, found: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let at = format!("{path}.{name}");

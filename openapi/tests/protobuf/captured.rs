@@ -28,7 +28,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_kubectl_sends_is_what_kubectl_prints() {
+fn protobuf_sent_by_kubectl_decodes_to_the_objects_it_prints() {
     let all = all();
     assert_eq!(all.len(), 16);
     for captured in all {
@@ -39,7 +39,7 @@ fn what_kubectl_sends_is_what_kubectl_prints() {
 }
 
 #[test]
-fn what_kubectl_prints_becomes_what_kubectl_sends() {
+fn objects_printed_by_kubectl_encode_to_the_protobuf_it_sends() {
     for captured in all() {
         assert_eq!(protobuf::encode(&captured.value).unwrap(), captured.body, "{}", captured.command);
     }

@@ -83,7 +83,7 @@ fn nested_schemas(levels: usize) -> Vec<u8> {
 }
 
 #[test]
-fn depth_is_limited_to_what_json_can_hold() {
+fn depth_is_limited_to_that_of_json() {
     check(&nested_schemas(80));
     assert!(protobuf::decode(&nested_schemas(80)).is_ok());
     assert_eq!(protobuf::decode(&nested_schemas(200)).unwrap_err().problem, Problem::TooDeep);

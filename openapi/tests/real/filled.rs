@@ -77,7 +77,7 @@ fn refused(object: &Value, answer: &Answer) -> String {
 /// A new object is defaulted before the server writes its metadata, and afterwards only in places that may depend on
 /// that. Defaulting the whole object again must make no difference.
 #[test]
-fn what_is_prepared_is_filled_throughout() {
+fn prepared_objects_are_completely_defaulted() {
     for Sample { row, mut object, .. } in samples().into_iter().chain(updates()) {
         // As from a client that lets the server generate the name.
         let name = object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("name"));

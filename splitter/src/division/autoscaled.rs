@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_target_is_asked_for() {
+    fn an_autoscaled_target_is_left_alone_once_it_has_its_share() {
         let check = |seen: (u32, u32, bool, bool), share: u32, is_moving: bool, expected: (u32, bool)| {
             let (asked, there, settled, left_alone) = seen;
             let ask = next(Some(Seen { asked, there, settled, left_alone }), share, is_moving);

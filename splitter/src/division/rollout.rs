@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn those_without_a_part_wait() {
+    fn targets_without_a_grant_wait() {
         let turn = |cluster, share, down, stage| RolloutTarget {
             cluster,
             share,
@@ -327,7 +327,7 @@ mod tests {
     /// Three targets grew from two pods to four and got a new template in one edit. A target that has grown takes one
     /// down, and the others have not grown yet: replicas change first.
     #[test]
-    fn what_grows_is_waited_for() {
+    fn missing_pods_of_growing_targets_count_as_unavailable() {
         let growing = |down| grant_partially_down(4, down, false);
         check(0, 1, &[growing(2), growing(2), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
         check(0, 1, &[growing(0), growing(0), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
@@ -339,7 +339,7 @@ mod tests {
 
     /// Each had one pod that was broken, so each was allowed one; and when all were up, each took one down.
     #[test]
-    fn who_limps_is_not_granted_more_than_all_together() {
+    fn degraded_targets_share_one_bound() {
         let degraded = |share, down| grant_partially_down(share, down, true);
         check(0, 1, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
         check(0, 2, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 1), (0, 0)]);

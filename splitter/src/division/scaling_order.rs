@@ -177,7 +177,7 @@ mod tests {
     /// A workload left a target and was sent back at once. The pods being deleted were taken for the new ones, so the
     /// other targets scaled down too early.
     #[test]
-    fn nobody_gives_up_anything_for_what_is_on_its_way_out() {
+    fn targets_do_not_scale_down_for_pods_that_are_being_deleted() {
         let mut now = seen(&[("a", 2, 2), ("b", 3, 3), ("c", 3, 3)]);
         now.get_mut("a").unwrap().leaving = true;
         assert_eq!(

@@ -88,7 +88,7 @@ fn a_deployment_is_divided_with_its_rolling_update() {
 }
 
 #[test]
-fn nobody_gets_none_of_what_is_scaled() {
+fn each_target_of_an_autoscaled_workload_gets_a_replica_if_possible() {
     let object = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": { "replicas": 1 } });
     let shares = |scaled: Option<u32>| -> Vec<u32> {
         let dividend = Dividend {
@@ -121,7 +121,7 @@ fn bounds_of_an_autoscaler_are_not_lowered_while_something_comes_or_goes() {
 }
 
 #[test]
-fn what_cannot_be_divided_is_copied_or_runs_in_one_place() {
+fn indivisible_objects_are_copied_or_run_in_one_place() {
     for (version, kind) in
         [("v1", "ConfigMap"), ("v1", "Service"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")]
     {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_takes_anything_of_every_version_anybody_has() {
+    fn mailbox_definitions_accept_any_object_of_every_version() {
         let first = permissive(&definition(&[("v1", true)]));
         assert_eq!(first["spec"]["conversion"], Value::Null, "a mailbox calls no webhook");
         assert_eq!(first["metadata"], json!({ "name": "widgets.example.com" }));

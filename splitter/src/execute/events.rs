@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_told_again() {
+    fn known_problems_are_not_reported_again() {
         let check = |before: Option<DistributionStatus>, now: DistributionStatus, tells: bool| {
             assert_eq!(new_problem(before.as_ref(), &now).is_some(), tells, "{before:?} {now:?}");
         };

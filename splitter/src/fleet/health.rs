@@ -150,7 +150,7 @@ mod tests {
     use PreviousHealth::{Alive, Nothing, Silent};
 
     #[test]
-    fn the_first_beat_is_enough_for_who_is_new() {
+    fn the_first_heartbeat_makes_a_new_cluster_alive() {
         story(Nothing, &[(0, None, Nothing), (100, None, Nothing), (101, Some("1"), Alive)]);
     }
 
@@ -177,7 +177,7 @@ mod tests {
 
     /// A flapping cluster stays silent: one heartbeat a minute is never two in a row.
     #[test]
-    fn who_comes_and_goes_is_not_there() {
+    fn a_flapping_cluster_stays_silent() {
         let beats = [
             (0, Some("1"), Silent),
             (60, Some("2"), Silent),
@@ -189,7 +189,7 @@ mod tests {
 
     /// A restarted server has observed no heartbeat yet, and must not conclude that clusters are silent.
     #[test]
-    fn who_starts_anew_gives_everybody_time() {
+    fn a_restarted_server_starts_with_the_known_health() {
         story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Silent)]);
         story(Silent, &[(0, Some("7"), Silent), (10, Some("8"), Silent), (20, Some("9"), Alive)]);
     }

@@ -194,7 +194,7 @@ mod tests {
     /// Two of five pods were unschedulable, so three fit and fewer were requested. Until the two were deleted they were
     /// subtracted again from the smaller number, and in the end none seemed to fit.
     #[test]
-    fn what_was_found_out_is_not_found_out_twice() {
+    fn unschedulable_pods_lower_an_estimate_only_once() {
         let now = Timestamp::now();
         let long = Some(now - Duration::from_secs(3600));
         let mut estimates = CapacityEstimates::default();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_room_is_told_from_what_waits_for_something_else() {
+    fn only_unschedulable_pods_count_as_waiting_for_room() {
         let pod = |reason: &str| {
             let said = json!({ "type": "PodScheduled", "status": "False", "reason": reason,
                 "lastTransitionTime": "2026-01-01T00:00:00Z" });

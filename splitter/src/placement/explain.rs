@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_something_runs_is_a_sentence() {
+    fn targets_are_described_in_a_sentence() {
         let target = |cluster: &str, role, share| Target { cluster: cluster.to_owned(), role, share };
         let moving = [
             target("east", Role::Steady, Some(6)),

@@ -277,7 +277,7 @@ mod tests {
     /// Four of six replicas fit, and then all of them: ready with four was taken for ready with six, and the old target
     /// was left with two missing.
     #[test]
-    fn who_takes_over_more_is_to_be_ready_with_more() {
+    fn an_arriving_target_that_grows_must_be_ready_with_its_new_share() {
         let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
         let leaving = at("A", Role::Leaving, 6);
         let wanted = [("B".to_owned(), Some(6))];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_run_twice() {
+    fn exclusive_workloads_are_recognized() {
         let check = |object: Value, expected: Option<ExclusiveReason>| {
             assert_eq!(exclusive(&object, |claim| claim == "data"), expected, "{object}");
         };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_run_twice_stops_before_it_begins() {
+    fn exclusive_workloads_stop_before_they_start_elsewhere() {
         let check = |old, ready, expected| assert_eq!(hand_over(old, ready), expected, "{old:?} {ready}");
         check(Presence::Running, false, Handover::Keep);
         check(Presence::Running, true, Handover::Stop);

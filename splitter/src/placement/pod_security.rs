@@ -169,7 +169,7 @@ mod tests {
     /// labels pod-security.kubernetes.io/enforce of its namespace had no effect. Every field that grants the same is checked,
     /// in every list of containers.
     #[test]
-    fn baseline_refuses_what_reaches_the_host() {
+    fn baseline_refuses_access_to_the_host() {
         let check = |mut pod: Value, expected: &[&str]| {
             if pod["containers"].is_null() {
                 pod["containers"] = json!([]);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_nowhere_is_pending() {
+    fn replicas_that_fit_nowhere_are_pending() {
         let two = |name| WeightedCluster { max: Some(2), ..WeightedCluster::new(name) };
         assert_eq!(divide(7, "shop/web", &[two("a"), two("b")]), Shares { of: vec![2, 2], pending: 3 });
         assert_eq!(divide(7, "shop/web", &[]), Shares { of: vec![], pending: 7 });
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn one_more_takes_from_nobody(total in 0..60_u32, members in members()) {
+        fn one_more_replica_reduces_no_share(total in 0..60_u32, members in members()) {
             let (before, after) = (divide(total, "shop/web", &members), divide(total + 1, "shop/web", &members));
             prop_assert!(before.of.iter().zip(&after.of).all(|(before, after)| before <= after), "{before:?} {after:?}");
         }

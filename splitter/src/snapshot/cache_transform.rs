@@ -76,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_owns_what_is_cut_out_and_the_rest_is_as_it_was() {
+    fn only_managed_fields_are_removed() {
         let whole = json!({
             "kind": "Deployment", "metadata": { "name": "web", "labels": { "a\"b": "c" } },
             "spec": { "replicas": 3, "text": "managedFields" },

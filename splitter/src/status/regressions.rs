@@ -15,7 +15,7 @@ fn merged(object: &Value, statuses: [&Value; 2]) -> Value {
 /// Karmada 2218, 2252 and 2457: a Deployment, later a StatefulSet and a DaemonSet, on two clusters was Progressing for ever
 /// in Argo CD. Its summary had no observedGeneration.
 #[test]
-fn what_every_target_has_observed_is_observed() {
+fn a_generation_is_observed_once_every_target_has_observed_it() {
     let (behind, up_to_date) = (json!({ "observedGeneration": 6 }), json!({ "observedGeneration": 7 }));
     for kind in ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"] {
         let object = object("apps/v1", kind);
@@ -42,7 +42,7 @@ fn updated_is_not_available() {
 /// Karmada 7844 and 6414: Kubernetes refuses a Job that is Failed without FailureTarget, or Complete without
 /// SuccessCriteriaMet. A summary that left those out was refused for ever, and the Job never ended.
 #[test]
-fn a_job_that_ended_has_what_comes_before_its_end() {
+fn a_finished_job_also_has_the_condition_that_precedes_its_end() {
     for (target, end) in [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")] {
         let ended =
             json!({ "conditions": [condition(target, "True", "t1", ""), condition(end, "True", "t2", "")] });
@@ -87,7 +87,7 @@ fn a_condition_says_of_which_generation_it_is() {
 /// An update got stuck on two targets and was undone. One of them had its turn; the other still had the bad template, and
 /// its deadline was exceeded, so `kubectl rollout status` said of the good one that it had failed.
 #[test]
-fn who_waits_his_turn_says_nothing_about_what_is_rolled_out() {
+fn a_target_that_waits_for_its_turn_reports_no_rollout_failure() {
     let of = |observed: i64, status: &str, reason: &str| {
         json!({ "observedGeneration": observed, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "conditions": [
             { "type": "Progressing", "status": status, "reason": reason, "message": "m", "lastTransitionTime": "t" },

@@ -86,7 +86,7 @@ mod exact {
     }
 
     #[test]
-    fn what_runs_nowhere_says_why() {
+    fn an_unplaced_object_has_a_condition_with_the_reason() {
         let web = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": {} });
         let nowhere =
             UserObject { unplaced: Some("there is no physical cluster yet; join one"), ..whole(&web) };
@@ -409,7 +409,7 @@ mod others {
     /// KubeStellar and OCM show one cluster's status of a custom kind as the whole, or none. Here what can be merged is, and
     /// what targets do not agree on is reported and not made up.
     #[test]
-    fn a_kind_nobody_told_us_about() {
+    fn the_status_of_an_unknown_kind_is_merged_and_disagreements_are_listed() {
         let summary = merged(
             "example.com/v1",
             "Widget",
@@ -481,7 +481,7 @@ mod rules {
     }
 
     #[test]
-    fn a_rule_says_what_a_summary_is() {
+    fn a_status_rule_computes_the_summary() {
         let rule = read(json!({
             "fields": [
                 { "path": "/status/ready", "expression": "sum(targets.map(t, t.status.ready))" },

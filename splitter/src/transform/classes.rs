@@ -116,7 +116,7 @@ mod tests {
     /// Pods that named a PriorityClass of their logical cluster were never made on a physical cluster that had none of that
     /// name, and nothing told the user.
     #[test]
-    fn what_a_cluster_lacks_is_named_and_what_is_not_known_is_not() {
+    fn missing_classes_are_named_only_if_the_classes_are_known() {
         let found = missing(&deployment(), &cluster());
         assert_eq!(found, [(ClassKind::PriorityClass, "high".to_owned())]);
         assert_eq!(

@@ -40,7 +40,7 @@ fn namespaces_of_different_logical_clusters_do_not_meet() {
 }
 
 #[test]
-fn what_the_server_set_is_taken_away_and_marks_are_put_on() {
+fn server_fields_are_removed_and_the_label_and_locator_are_added() {
     let object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
@@ -76,7 +76,7 @@ fn what_the_server_set_is_taken_away_and_marks_are_put_on() {
 }
 
 #[test]
-fn kinds_lose_what_is_each_servers_own() {
+fn fields_that_each_server_sets_itself_are_removed() {
     let east = cluster("east", json!({}));
     let check = |version: &str, kind: &str, fields: Value, expected: Value| {
         let mut object =
@@ -154,7 +154,7 @@ fn kinds_lose_what_is_each_servers_own() {
 }
 
 #[test]
-fn what_is_nothing_for_a_physical_cluster_stays() {
+fn objects_of_no_use_downstream_are_not_propagated() {
     let east = cluster("east", json!({}));
     let mut own = cluster("own", json!({}));
     own.spec.dedicated_to = Some("root:team-a".into());
@@ -187,7 +187,7 @@ fn what_is_nothing_for_a_physical_cluster_stays() {
 }
 
 #[test]
-fn what_a_pod_names_goes_with_it() {
+fn objects_named_by_a_pod_are_its_dependencies() {
     let spec = json!({
         "serviceAccountName": "runner",
         "imagePullSecrets": [{ "name": "pull" }],
@@ -299,7 +299,7 @@ fn over(name: &str, priority: i32, rules: Value) -> Override {
 }
 
 #[test]
-fn an_override_changes_what_some_clusters_get() {
+fn an_override_changes_objects_for_selected_clusters_only() {
     let (east, west) =
         (cluster("east", json!({ "region": "eu" })), cluster("west", json!({ "region": "us" })));
     let check = |rule: Value, pointer: &str, expected: Value| {

@@ -195,7 +195,7 @@ impl AsRef<[u8]> for Counted {
 
 /// Regression: deleting 100,000 objects left all their memory behind. Once they are deleted and their history is
 /// compacted, nothing holds them: not the tail, not the snapshot of an unfinished list, not a watch.
-pub(super) async fn what_is_deleted_and_forgotten_is_let_go(space: KeySpace) {
+pub(super) async fn deleted_and_compacted_values_are_released(space: KeySpace) {
     let held = Arc::new(());
     let value = || Bytes::from_owner(Counted { _held: held.clone() });
     let mut watch = space.follow(space.all(), space.head().await).await;

@@ -76,7 +76,7 @@ pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: KeySpace) 
     assert_same(&format!("after {dropped} dropped calls"), &seen, &before);
 }
 
-pub(super) async fn a_stalled_watcher_slows_nobody(space: KeySpace) {
+pub(super) async fn a_stalled_watcher_delays_no_other(space: KeySpace) {
     let start = space.head().await;
     let mut stalled = space.follow(space.all(), start).await;
     let mut keeps_up = {

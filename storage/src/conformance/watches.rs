@@ -48,7 +48,7 @@ pub(super) async fn ordered_unique_reliable_from_every_revision(space: KeySpace)
     }
 }
 
-pub(super) async fn events_are_what_their_writers_were_told(space: KeySpace) {
+pub(super) async fn events_equal_the_results_of_their_writes(space: KeySpace) {
     let start = space.head().await;
     let mut live = space.follow(space.all(), start).await;
     let events = space.load("k", 4, 50, 3).await;

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fjall_wrote_is_read() {
+    fn journals_written_by_fjall_are_read() {
         let (_dir, path) = written();
         let journal = Journal::read(&path).unwrap();
         assert_eq!(journal.tail, Tail::Clean);

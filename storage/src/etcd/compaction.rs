@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_never_forgets_what_came_after_it() {
+    fn a_mark_never_reaches_beyond_its_own_revision() {
         let check = |value: &[u8], moved: u64, through: u64| {
             let mark = Mark::decode(value, Revision(moved));
             assert_eq!(mark, Mark { through: Revision(through), moved: Revision(moved) });

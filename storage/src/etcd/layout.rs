@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_gives_back_what_was_sealed_and_leaves_the_rest_alone() {
+    fn an_envelope_returns_the_sealed_value_and_keeps_foreign_values() {
         let id = WriteId::new(7, 9);
         assert_eq!(open(seal(id, b"value").into()), (Some(id), Bytes::from("value")));
         assert_eq!(open(seal(id, b"").into()), (Some(id), Bytes::new()));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_before_is_left_out() {
+    fn events_seen_before_are_left_out() {
         let mut assembly = Assembly { seen: Revision(5), ..Assembly::default() };
         assert_eq!(assembly.add(message(&[5], false)), Ok(Received::Nothing));
         assert_eq!(assembly.add(message(&[5, 6], false)), events(&[6], 6));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tail_dropped_is_too_old() {
+    fn revisions_dropped_from_the_tail_are_too_old() {
         let mut tail = tail(100);
         tail.limits.events = 10;
         tail.push(Vec::new(), Revision(110));

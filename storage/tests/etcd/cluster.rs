@@ -46,8 +46,9 @@ fn read_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> J
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_die() {
-    let mut etcd = Peer::start(need!("etcd"), 3).await;
+    let mut etcd = Peer::start("etcd", 3).await;
     let (a, b) = (connect(options(etcd.endpoints())).await, connect(options(etcd.endpoints())).await);
     let before = create(&a, "before", "0").await;
     let mut watch = b.watch(Range::key("counted-by-a"), before.revision).await.unwrap();
@@ -100,8 +101,9 @@ async fn progress(store: &Etcd, last: &mut Event) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn without_a_quorum_there_are_errors_and_with_one_again_there_is_service() {
-    let mut etcd = Peer::start(need!("etcd"), 3).await;
+    let mut etcd = Peer::start("etcd", 3).await;
     let mut impatient = options(etcd.endpoints());
     impatient.timeouts.overall = Duration::from_secs(2);
     impatient.timeouts.settle = Duration::from_secs(2);
@@ -136,8 +138,9 @@ async fn without_a_quorum_there_are_errors_and_with_one_again_there_is_service()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_restart_of_all_members_is_survived_by_watches_and_data() {
-    let mut etcd = Peer::start(need!("etcd"), 3).await;
+    let mut etcd = Peer::start("etcd", 3).await;
     let server = connect(options(etcd.endpoints())).await;
     let first = create(&server, "a", "1").await;
     let mut watch = server.watch(Range::all(), first.revision).await.unwrap();

@@ -7,9 +7,10 @@ use crate::peer::Etcd as Peer;
 use crate::{connect, create, delete, eventually, options, text_of};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_full_etcd_is_read_only_until_it_is_compacted_defragmented_and_disarmed() {
     let flags = ["--quota-backend-bytes", "4194304", "--unsafe-no-fsync"];
-    let etcd = Peer::start_with(need!("etcd"), 1, "http", &flags).await;
+    let etcd = Peer::start_with("etcd", 1, "http", &flags).await;
     let server = connect(options(etcd.endpoints())).await;
     create(&server, "small", "1").await;
     let mut last = create(&server, "large", "0").await;

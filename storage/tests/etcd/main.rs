@@ -1,6 +1,5 @@
 //! The etcd engine against real etcd members.
 
-#[macro_use]
 #[path = "../peer/mod.rs"]
 mod peer;
 

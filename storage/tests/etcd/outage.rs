@@ -8,8 +8,9 @@ use crate::peer::{Etcd as Peer, Proxy};
 use crate::{connect, create, delete, eventually, next_events, options, soon, text_of, told, update};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_watch_goes_on_through_cuts_and_delays_without_missing_or_repeating() {
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let (a, b) = (connect(options([proxy.endpoint()])).await, connect(options(etcd.endpoints())).await);
     let first = create(&b, "a", "0").await;
@@ -30,8 +31,9 @@ async fn a_watch_goes_on_through_cuts_and_delays_without_missing_or_repeating() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let mut impatient = options([proxy.endpoint()]);
     impatient.timeouts.overall = Duration::from_secs(2);
@@ -55,9 +57,10 @@ async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
     // Only the responses of the first member are lost; the second leads to the same etcd.
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let a = connect(options([proxy.endpoint(), etcd.endpoint(0)])).await;
     let b = connect(options(etcd.endpoints())).await;
@@ -71,10 +74,11 @@ async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn an_idle_feed_keeps_its_watch() {
     // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The feed then took
     // it for dead, over and over.
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let mut restless = options(etcd.endpoints());
     restless.timeouts.request = Duration::from_millis(300);
     restless.timeouts.heartbeat = Duration::from_millis(50);
@@ -85,8 +89,9 @@ async fn an_idle_feed_keeps_its_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_right() {
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let (a, b) = (connect(options([proxy.endpoint()])).await, connect(options(etcd.endpoints())).await);
     let changed = create(&b, "changed", "1").await;
@@ -122,8 +127,9 @@ async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_righ
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history() {
-    let etcd = Peer::start(need!("etcd"), 1).await;
+    let etcd = Peer::start("etcd", 1).await;
     let a = connect(options(etcd.endpoints())).await;
     let one = create(&a, "a", "1").await;
     let two = update(&a, &one, "2").await;
@@ -144,8 +150,9 @@ async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_compaction_during_the_load_makes_it_start_over() {
-    let etcd = Peer::start_with(need!("etcd"), 1, "http", &["--unsafe-no-fsync"]).await;
+    let etcd = Peer::start_with("etcd", 1, "http", &["--unsafe-no-fsync"]).await;
     let writer = connect(options(etcd.endpoints())).await;
     let text = "x".repeat(4000);
     // More than two pages of four mebibytes.

@@ -82,6 +82,7 @@ async fn refused(options: Options) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd"]
 async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without() {
     let certificates = Certificates::new();
     let (ca, certificate) = (certificates.path("ca.pem"), certificates.path("member.pem"));
@@ -92,7 +93,7 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let (public, private) = (certificates.path("token.pub"), certificates.path("token.key"));
     let token = format!("jwt,pub-key={public},priv-key={private},sign-method=ES256,ttl=1s");
     flags.extend(["--key-file", &key, "--auth-token", &token]);
-    let etcd = Peer::start_with(need!("etcd"), 1, "https", &flags).await;
+    let etcd = Peer::start_with("etcd", 1, "https", &flags).await;
     let endpoint = etcd.endpoint(0);
     set_up_users(&mut certificates.administrator(&endpoint, None).await).await;
 

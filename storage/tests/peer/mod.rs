@@ -1,22 +1,10 @@
 //! Real etcd members for tests, and a proxy that injects network faults.
 //!
-//! The programs come from `hack/peers`. If they are missing, a test prints that it is skipped and passes, unless
-//! `HOLON_REQUIRE_PEERS=1` is set, as in continuous integration.
-
-/// Returns from the test if the program is not installed.
-macro_rules! need {
-    ($program:expr) => {
-        match peers::need(std::thread::current().name().unwrap_or("a test"), $program) {
-            Some(path) => path,
-            None => return,
-        }
-    };
-}
+//! The programs come from `hack/peers`.
 
 mod proxy;
 
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,17 +34,14 @@ impl DerefMut for Etcd {
 }
 
 impl Etcd {
-    pub(crate) async fn start(program: PathBuf, members: usize) -> Self {
-        Self::start_with(program, members, "http", &[]).await
+    /// Starts etcd from the peer `name`. Panics if that is not installed.
+    pub(crate) async fn start(name: &str, members: usize) -> Self {
+        Self::start_with(name, members, "http", &[]).await
     }
 
-    /// Starts etcd with additional flags; `scheme` may be `https` for clients.
-    pub(crate) async fn start_with(
-        program: PathBuf,
-        members: usize,
-        scheme: &'static str,
-        flags: &[&str],
-    ) -> Self {
+    /// The same with additional flags; `scheme` may be `https` for clients.
+    pub(crate) async fn start_with(name: &str, members: usize, scheme: &'static str, flags: &[&str]) -> Self {
+        let program = peers::program(name);
         Etcd(peers::Etcd::start_with(program, members, scheme, flags, &std::env::temp_dir()))
     }
 

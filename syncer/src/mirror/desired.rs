@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mailbox_allocated_is_allocated_anew_downstream() {
+    fn fields_allocated_by_the_mailbox_are_allocated_anew_downstream() {
         let service = |spec: Value| json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" }, "spec": spec });
         check(
             service(json!({
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_changes_only_with_what_is_applied() {
+    fn the_fingerprint_changes_only_with_applied_fields() {
         let map = |data: &str, version: &str| {
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": data },

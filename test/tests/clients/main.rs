@@ -118,13 +118,8 @@ impl Informer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs client-go and python-kubernetes"]
 async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
-    if !peers::present(
-        "informers_lose_nothing_over_restarts_and_a_compaction",
-        &["client-go", "python-kubernetes"],
-    ) {
-        return Ok(());
-    }
     let mut server = Server::start(&[])?;
     let kubeconfig = logical_cluster(&server).await?;
     let client = connect(&kubeconfig).await?;
@@ -238,10 +233,8 @@ async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
 
 /// Runs leader election and the life of a Deployment with the typed clients of a Go operator.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs client-go"]
 async fn typed_go_clients_speak_protobuf() -> Result<()> {
-    if !peers::present("typed_go_clients_speak_protobuf", &["client-go"]) {
-        return Ok(());
-    }
     let server = Server::start(&[])?;
     let kubeconfig = logical_cluster(&server).await?;
     let said = program::run("client-go", &["typed", &kubeconfig, NAMESPACE])?;

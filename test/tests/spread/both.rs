@@ -191,7 +191,7 @@ async fn told(kind: Kind, spec: Value, updated: &str, wanted: &str) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_ordinals_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_of_a_stateful_set_reports_no_early_success() -> Result<()> {
     let kind = Kind::new("apps", "v1", "statefulsets", "StatefulSet", true);
     let spec = json!({
         "replicas": 4, "serviceName": "web", "selector": { "matchLabels": { "app": "web" } },
@@ -201,7 +201,7 @@ async fn of_ordinals_nobody_is_told_too_much() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_what_is_on_every_node_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_of_a_daemon_set_reports_no_early_success() -> Result<()> {
     let kind = Kind::new("apps", "v1", "daemonsets", "DaemonSet", true);
     let spec = json!({ "selector": { "matchLabels": { "app": "web" } }, "template": template("web") });
     told(kind, spec, "/status/updatedNumberScheduled", "/status/desiredNumberScheduled").await

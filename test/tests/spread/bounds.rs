@@ -25,7 +25,7 @@ async fn kept_to_the_total(history: &History, web: &Value) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_beyond_the_bounds_of_one_goes_to_the_other_and_then_waits() -> Result<()> {
+async fn replicas_beyond_the_bounds_of_one_cluster_go_to_the_other_and_then_wait() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.change("a", json!({ "spec": { "bounds": { "cpu": "2" } } })).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
@@ -121,7 +121,7 @@ async fn an_hour_ago(mailbox: &Eyes) -> Result<usize> {
 /// A cluster has room on the whole, and none on any node. What waits there for a minute goes elsewhere, and does not come
 /// back as soon as nothing waits any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_a_node_goes_where_there_is_one() -> Result<()> {
+async fn unschedulable_pods_move_to_a_cluster_with_a_free_node() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     let nodes = vec![NodeShape::new("a-1", "3500m", "32Gi", 110)];
     fleet.join(Options { nodes, ..Options::new("a") }, &[]).await?;
@@ -157,7 +157,7 @@ async fn what_waits_for_a_node_goes_where_there_is_one() -> Result<()> {
 /// The same for an app that is in one place and has another to fall back on: it was looked for pods that wait only where
 /// there was more than one target already.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_on_the_only_target_falls_back() -> Result<()> {
+async fn unschedulable_pods_on_the_only_target_fall_back() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     // Room for three in sum, and on no node for a second one.
     let node = |number: u32| NodeShape::new(format!("a-{number}"), "1500m", "32Gi", 110);
@@ -194,7 +194,7 @@ async fn what_waits_on_the_only_target_falls_back() -> Result<()> {
 
 /// Who is as big as what is free has shares as big, as syncers report it.
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_follow_what_is_free() -> Result<()> {
+async fn shares_follow_the_free_capacity() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for (name, nodes) in [("a", 1), ("b", 2), ("c", 3)] {
         let node = |number: u32| NodeShape::new(format!("{name}-{number}"), "6", "32Gi", 110);
@@ -214,7 +214,7 @@ async fn shares_follow_what_is_free() -> Result<()> {
 
 /// A quota of the namespace there is a bound like any other. What runs already is within it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_quota_there_does_not_allow_goes_elsewhere() -> Result<()> {
+async fn replicas_beyond_a_downstream_quota_go_elsewhere() -> Result<()> {
     let mut fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(DEPLOYMENTS, hungry(2)).await?;
@@ -251,7 +251,7 @@ async fn what_a_quota_there_does_not_allow_goes_elsewhere() -> Result<()> {
 
 /// The new place has room for four of six. The other two stay in the old one until there is room for all, and none is missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_into_the_new_place_does_not_leave_the_old() -> Result<()> {
+async fn replicas_that_do_not_fit_the_new_target_stay_on_the_old() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.change("b", json!({ "spec": { "bounds": { "cpu": "4" } } })).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
@@ -312,7 +312,7 @@ async fn growth_spills_over_into_the_next_group_and_back() -> Result<()> {
 
 /// What fell back came home only when somebody touched the bounds. That what had been in its way was deleted nobody told it.
 #[tokio::test(flavor = "multi_thread")]
-async fn room_that_becomes_free_brings_back_what_fell_back() -> Result<()> {
+async fn freed_capacity_brings_fallen_back_replicas_home() -> Result<()> {
     let fleet = spilling().await?;
     let mut other = hungry(2);
     other["metadata"]["name"] = json!("other");
@@ -327,7 +327,7 @@ async fn room_that_becomes_free_brings_back_what_fell_back() -> Result<()> {
 
 /// A Job took as much as it had completions, and something that was whole everywhere as much as one replica.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_is_what_runs() -> Result<()> {
+async fn used_capacity_counts_the_pods_that_run() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     for name in ["a", "b"] {
         fleet.change(name, json!({ "spec": { "bounds": { "cpu": "4" } } })).await?;

@@ -71,7 +71,7 @@ async fn the_later_join_is_the_one_that_is_refused() -> Result<()> {
 /// A cycle through another Holon cannot be detected here; instead, objects that came through a mailbox are not placed
 /// there again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_through_a_mailbox_is_not_sent_there_again() -> Result<()> {
+async fn objects_from_a_mailbox_are_not_propagated_back_to_it() -> Result<()> {
     let (mut here, mut elsewhere) = (Fleet::alone().await?, Fleet::alone().await?);
     let (ours, theirs) = (here.logical("ours").await?, elsewhere.logical("theirs").await?);
     here.join_server("there", theirs.0.client().clone(), &[], None).await?;

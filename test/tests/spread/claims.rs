@@ -38,7 +38,7 @@ fn place_of(record: &Value) -> String {
 /// A claim was a dependency like others, only where a workload needed it. So when the last Deployment that mounted it
 /// was deleted, to be applied again a minute later, its data was deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_outlives_who_mounts_it() -> Result<()> {
+async fn a_claim_outlives_its_workload() -> Result<()> {
     let fleet = with_claim(&["a", "b"], "ReadWriteOnce").await?;
     let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
     fleet.root.make(&format!("{SHOP}/configmaps"), settings).await?;
@@ -71,7 +71,7 @@ async fn a_claim_outlives_who_mounts_it() -> Result<()> {
 /// Each of several workloads that mounted one claim was placed separately, and the pods of those that were not on the
 /// claim's cluster stayed Pending.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_who_mount_a_claim_are_where_it_is() -> Result<()> {
+async fn all_workloads_that_mount_a_claim_run_where_it_is() -> Result<()> {
     let fleet = with_claim(&["a", "b", "c"], "ReadWriteMany").await?;
     let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
     for name in &names {

@@ -77,7 +77,7 @@ async fn report(fleet: &Fleet, member: &str, ready: u64, phase: &str, is_well: b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_nobody_told_us_about_is_exact_on_one_and_merged_on_two() -> Result<()> {
+async fn the_status_of_an_unknown_kind_is_copied_from_one_target_and_merged_of_two() -> Result<()> {
     let fleet = fleet().await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
     fleet.root.make(WIDGETS, widget()).await?;
@@ -146,7 +146,7 @@ async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
 /// The status of an object on a single target is copied, not aggregated. A rule with an error prevented that all the
 /// same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_rule_does_not_hold_up_what_is_exact() -> Result<()> {
+async fn an_invalid_rule_does_not_block_a_copied_status() -> Result<()> {
     let fleet = fleet().await?;
     fleet.root.make(RULES, rule("sum(")).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
@@ -231,7 +231,7 @@ async fn a_kind_no_cluster_serves_stays_at_home() -> Result<()> {
 /// The splitter watched a kind forever that was defined and never placed. While it was unknown whether objects of it
 /// exist, obsolete objects were not removed, in any logical cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_no_more_is_in_nobodys_way() -> Result<()> {
+async fn a_deleted_kind_blocks_no_other_work() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(DEFINITIONS, definition(&[])).await?;
     fleet.root.until(WIDGETS, |found| !found.is_null()).await?;

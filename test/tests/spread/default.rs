@@ -43,7 +43,7 @@ async fn a_plain_deployment_runs_whole_in_one_place_and_leaves_nothing_behind() 
 
 /// Without physical clusters a logical cluster is only an API: the splitter writes nothing into it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_applied_before_there_was_any_physical_cluster_runs_when_there_is_one() -> Result<()> {
+async fn workloads_applied_before_the_first_physical_cluster_run_when_it_joins() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
     let made = fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;

@@ -55,7 +55,7 @@ async fn a_cordoned_cluster_keeps_its_share_exactly() -> Result<()> {
 
 /// The same with a taint: running replicas stay, new ones go elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_taint_keeps_out_what_is_new_and_moves_nothing() -> Result<()> {
+async fn a_taint_keeps_out_new_replicas_and_moves_none() -> Result<()> {
     let fleet = two_and_two().await?;
     let taint = json!({ "spec": { "taints": [{ "key": "upgrade", "effect": "NoSchedule" }] } });
     fleet.change("b", taint).await?;
@@ -114,7 +114,7 @@ async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
 
 /// A new workload with an invalid placement once had no verdicts on any physical cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
+async fn an_invalid_placement_still_has_verdicts_on_every_cluster() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.change("b", json!({ "spec": { "schedulable": false } })).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "zone in (")).await?;
@@ -137,7 +137,7 @@ async fn what_cannot_be_read_still_says_where_it_could_run() -> Result<()> {
 
 /// A missing report is not a report of zero: the user's numbers stay, and a condition says that they are old.
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_do_not_dip_because_somebody_is_silent() -> Result<()> {
+async fn numbers_do_not_drop_because_a_cluster_is_silent() -> Result<()> {
     let mut fleet = two_and_two().await?;
     let history = History::of_deployments(&fleet).await?;
     fleet.stop_syncing("b").await;
@@ -188,7 +188,7 @@ async fn a_splitter_that_begins_anew_changes_nothing() -> Result<()> {
 /// An object that was deleted while the splitter was down is removed when it is back: according to the Distribution,
 /// not because it is missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_while_the_splitter_was_away_goes_when_it_is_back() -> Result<()> {
+async fn objects_deleted_while_the_splitter_was_down_are_removed_when_it_is_back() -> Result<()> {
     let mut fleet = two_and_two().await?;
     fleet.stop_splitting();
     fleet.root.delete(WEB).await?;
@@ -219,7 +219,7 @@ async fn one_deleted_and_made_again_is_another() -> Result<()> {
 
 /// A mailbox object that someone deletes is created again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_somebody_deleted_comes_back() -> Result<()> {
+async fn a_deleted_mailbox_object_comes_back() -> Result<()> {
     let fleet = two_and_two().await?;
     let copy = fleet.member("b").mailbox.until_there(&there(WEB)).await?;
     fleet.member("b").mailbox.delete(&there(WEB)).await?;

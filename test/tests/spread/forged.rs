@@ -97,7 +97,7 @@ async fn a_record_does_not_say_that_something_may_be_sent() -> Result<()> {
 /// The right to use a cluster is revoked while a workload runs there: the workload is held, neither changed nor
 /// deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_not_be_sent_any_more_is_held_and_not_deleted() -> Result<()> {
+async fn a_workload_without_the_right_to_its_cluster_is_held_and_not_deleted() -> Result<()> {
     let fleet = Fleet::of(&["east"]).await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;

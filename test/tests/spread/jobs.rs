@@ -18,7 +18,7 @@ fn is_complete(job: &Value) -> bool {
 /// A Job without completions, or with indexes, was sent to every cluster to which its namespace moved, and ran again.
 /// One with completions kept its physical cluster from leaving forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_ended_does_not_begin_again() -> Result<()> {
+async fn a_completed_job_does_not_run_again() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     let job = json!({

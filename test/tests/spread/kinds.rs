@@ -333,7 +333,7 @@ pub(crate) async fn scale_below_at(member: &Member, path: &str, replicas: u64) -
 /// One replica over two targets was divided into one and zero, and an autoscaler ignores a Deployment with zero
 /// replicas: the second target never ran any.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_scaled_runs_on_every_target() -> Result<()> {
+async fn an_autoscaled_deployment_runs_on_every_target() -> Result<()> {
     for scaled_first in [true, false] {
         let fleet = Fleet::of(&["a", "b"]).await?;
         fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
@@ -364,7 +364,7 @@ async fn what_is_scaled_runs_on_every_target() -> Result<()> {
 /// An update of an autoscaled Deployment reached only the first target: that target never counted as finished, because
 /// it never had the initial number of replicas.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_scaled_is_updated_everywhere() -> Result<()> {
+async fn an_autoscaled_deployment_is_updated_on_every_target() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(SCALERS, scaler()).await?;
@@ -411,7 +411,7 @@ async fn a_budget_counts_the_pods_an_autoscaler_made() -> Result<()> {
 /// A chart with an autoscaler sets no replicas, so the default is one; each of two targets has at least one, and more
 /// when the autoscaler scales up. A tool that waited for the wanted number waited forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_scaled_below_is_what_is_wanted_here() -> Result<()> {
+async fn replicas_set_by_downstream_autoscalers_become_the_desired_number() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(SCALERS, scaler()).await?;
@@ -437,7 +437,7 @@ async fn what_is_scaled_below_is_what_is_wanted_here() -> Result<()> {
 /// The bounds of a budget were divided although its workload was duplicated: of a minimum of eight of ten pods on each
 /// target, a minimum of one was left.
 #[tokio::test(flavor = "multi_thread")]
-async fn bounds_of_what_is_whole_everywhere_are_whole_everywhere() -> Result<()> {
+async fn bounds_of_duplicated_workloads_are_not_divided() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     let placement = json!({
         "apiVersion": "holon.dev/v1alpha1", "kind": "Placement", "metadata": { "name": "everywhere" },
@@ -500,7 +500,7 @@ async fn a_claim_is_bound_where_its_pod_is_and_nowhere_before() -> Result<()> {
 /// A mailbox object was replaced as a whole when any field changed. The selector of a Job, which the mailbox had
 /// generated, was missing then; the mailbox rejected the update, and the Job was never updated again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_filled_in_is_not_in_the_way_of_a_change() -> Result<()> {
+async fn fields_set_by_the_mailbox_do_not_block_updates() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "a")).await?;
     let mut waiting = ending_template();

@@ -145,7 +145,7 @@ async fn a_move_back_does_not_count_the_copy_that_is_being_deleted() -> Result<(
 /// An autoscaler had made ten of one. Where they were to go one was asked for, and as soon as that was ready the ten were
 /// taken away.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_scaled_below_moves_with_all_it_has() -> Result<()> {
+async fn an_autoscaled_deployment_moves_with_all_its_replicas() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     fleet.root.make(SCALERS, scaler()).await?;
@@ -191,7 +191,7 @@ async fn what_is_scaled_below_moves_with_all_it_has() -> Result<()> {
 /// What must not run twice is gone in the old place before it begins in the new one. Pods that were told to stop and had not
 /// yet were not counted, because their Deployment does not count them.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_recreated_is_never_in_two_places() -> Result<()> {
+async fn a_deployment_with_recreate_never_runs_in_two_places() -> Result<()> {
     let (mut fleet, witness) = (Fleet::alone().await?, Witness::default());
     for name in ["east", "west"] {
         let delays = Delays { stop: Duration::from_millis(500), ..Delays::NONE };
@@ -215,7 +215,7 @@ async fn what_is_recreated_is_never_in_two_places() -> Result<()> {
 
 /// An autoscaler decides how many there are, but not whether they may be in two places. It leaves alone what has none.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_recreated_and_scaled_is_never_in_two_places() -> Result<()> {
+async fn an_autoscaled_deployment_with_recreate_never_runs_in_two_places() -> Result<()> {
     let fleet = Fleet::of(&["east", "west"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "east")).await?;
     fleet.root.make(SCALERS, scaler()).await?;

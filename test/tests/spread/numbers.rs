@@ -121,7 +121,7 @@ pub(crate) async fn weighted_in(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_above_every_maximum_waits_and_is_counted() -> Result<()> {
+async fn replicas_above_every_maximum_are_pending_and_counted() -> Result<()> {
     let shares_of = json!([
         { "clusterSelector": { "names": ["a"] }, "max": 2 },
         { "clusterSelector": { "names": ["b", "c"] }, "max": 4 },
@@ -183,7 +183,7 @@ async fn a_cluster_that_joins_takes_its_part_and_nothing_is_missing_meanwhile() 
 /// Each target has all replicas, and the workload is available when each target is. The status once reported six
 /// replicas of three, which no tool accepts as finished.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
+async fn a_duplicated_workload_has_all_replicas_on_every_target() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(PLACEMENTS, placement(json!({ "division": "Duplicate" }))).await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;
@@ -207,7 +207,7 @@ async fn what_is_duplicated_is_whole_everywhere() -> Result<()> {
 /// An object that differed only in form was written again and again: a change of its annotations increases a
 /// Deployment's generation, so each reconcile saw a rollout in progress, and wrote the object in the form for that.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_as_it_should_be_is_written_once() -> Result<()> {
+async fn an_unchanged_object_is_written_once() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
         // Slow enough for reconciles to happen in between.

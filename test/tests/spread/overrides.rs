@@ -16,7 +16,7 @@ async fn spec(fleet: &Fleet, member: &str) -> Result<(Value, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_overridden_on_one_cluster_is_restored_when_it_is_not() -> Result<()> {
+async fn an_override_is_undone_when_it_is_deleted() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     let mut web = deployment("web", 2);
@@ -93,7 +93,7 @@ async fn an_override_that_cannot_be_done_is_told_on_itself() -> Result<()> {
 /// A mailbox object that one cluster's mailbox rejected ended the reconcile: the other targets were not updated, no
 /// status was aggregated, and only the log said so.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_on_one_cluster_is_told_and_stops_no_other() -> Result<()> {
+async fn a_rejection_by_one_mailbox_is_reported_and_blocks_no_other_target() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     fleet.root.make(DEPLOYMENTS, deployment("web", 2)).await?;

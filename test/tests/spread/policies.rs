@@ -16,7 +16,7 @@ fn policy(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_placement_counts_what_came_of_it() -> Result<()> {
+async fn a_placement_counts_its_objects() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(PLACEMENTS, policy("Placement", "all", json!({}))).await?;
     fleet.root.make(NAMESPACES, namespace("shop")).await?;

@@ -204,7 +204,7 @@ async fn a_new_template_and_a_new_number_at_once() -> Result<()> {
 /// One pod was broken on each of two targets, and one may be unavailable. Each target waited for the other to become
 /// healthy, so neither got the template that would have repaired both.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_broken_in_several_places_is_mended_in_one_after_the_other() -> Result<()> {
+async fn degraded_targets_are_repaired_one_after_the_other() -> Result<()> {
     let mut fleet = Fleet::of(&["a", "b"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     let mut web = deployment("web", 4);

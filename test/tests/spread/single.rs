@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A claim is in one place. Replicas of a Deployment that mounts it were divided anyway, and those on other clusters
 /// waited forever for a volume.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_mounts_a_claim_is_whole_where_the_claim_is() -> Result<()> {
+async fn a_deployment_that_mounts_a_claim_runs_whole_where_the_claim_is() -> Result<()> {
     let fleet = Fleet::of(&["a", "b", "c"]).await?;
     fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
     let claim = json!({

@@ -126,24 +126,24 @@ async fn told(targets: usize) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_one_target_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_on_one_target_reports_no_early_success() -> Result<()> {
     told(1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_targets_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_on_two_targets_reports_no_early_success() -> Result<()> {
     told(2).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_five_targets_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_on_five_targets_reports_no_early_success() -> Result<()> {
     told(5).await
 }
 
 /// One of two targets is silent while the template changes, and while it is scaled. Its old numbers must not make the
 /// status report success until it reports again.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_silent_target_nobody_is_told_too_much() -> Result<()> {
+async fn the_status_with_a_silent_target_reports_no_early_success() -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
         fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;

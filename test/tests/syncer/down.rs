@@ -42,7 +42,7 @@ fn has_finalizer(object: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_placed_goes_down_once_and_then_nothing_is_written() -> Result<()> {
+async fn placed_objects_are_applied_downstream_once() -> Result<()> {
     let world = World::new().await?;
     // The order in which a namespace and its objects arrive does not matter.
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
@@ -84,7 +84,7 @@ async fn what_is_placed_goes_down_once_and_then_nothing_is_written() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> Result<()> {
+async fn downstream_drift_is_corrected_and_fields_of_others_are_kept() -> Result<()> {
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let mut both = map("settings", "one");
@@ -111,7 +111,7 @@ async fn what_somebody_changes_below_is_put_right_and_what_is_theirs_stays() -> 
 /// While no syncer ran, someone added a rule to a NetworkPolicy, which admitted more traffic. The syncer took the rule
 /// for another manager's and kept it. `up` checks that nothing is written if there was no such change.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_added_to_a_list_while_no_syncer_ran_is_taken_away() -> Result<()> {
+async fn list_items_added_while_no_syncer_ran_are_removed() -> Result<()> {
     const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
@@ -146,7 +146,7 @@ async fn what_was_added_to_a_list_while_no_syncer_ran_is_taken_away() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_in_the_mailbox_goes_and_what_is_only_missing_stays() -> Result<()> {
+async fn only_objects_with_a_tombstone_are_deleted_downstream() -> Result<()> {
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     for name in ["deleted", "missing", "kept"] {
@@ -190,7 +190,7 @@ async fn a_whole_namespace_goes_with_everything_in_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_made_is_not_touched_unless_it_is_to_be_adopted() -> Result<()> {
+async fn objects_of_others_are_not_changed_unless_adopted() -> Result<()> {
     let world = World::new().await?;
     world.below.make(NAMESPACES, namespace("shop")).await?;
     let theirs = world.below.make(MAPS, map("settings", "theirs")).await?;
@@ -212,7 +212,7 @@ async fn what_others_made_is_not_touched_unless_it_is_to_be_adopted() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> Result<()> {
+async fn a_custom_kind_is_synced_as_soon_as_its_definition_is_downstream() -> Result<()> {
     let world = World::new().await?;
     let _running = world.start();
     let definition = world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
@@ -241,7 +241,7 @@ async fn a_kind_somebody_defines_works_as_soon_as_its_definition_is_there() -> R
 
 /// The definition downstream is stricter, so only the physical cluster rejects the object.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_physical_cluster_refuses_is_tried_again_later_and_said() -> Result<()> {
+async fn rejected_objects_are_retried_with_backoff_and_reported() -> Result<()> {
     let world = World::new().await?;
     world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
     world.below.make(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;

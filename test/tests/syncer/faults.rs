@@ -16,7 +16,7 @@ use crate::server::{Link, Server};
 use crate::world::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cut_off_from_holon_it_enforces_what_was_asked_for_last_also_after_a_restart() -> Result<()> {
+async fn a_disconnected_syncer_enforces_the_last_desired_state_after_a_restart() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut world = World::new().await?;
     world.directory = Some(directory.path().to_owned());
@@ -154,7 +154,7 @@ async fn of_two_syncers_one_writes() -> Result<()> {
 /// with the current state: each undid the writes of the other, and deleted objects came back, without a tombstone to
 /// delete them.
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
+async fn a_disconnected_syncer_stops_when_another_leads() -> Result<()> {
     const LATER: Duration = Duration::from_secs(60);
     let directories = [tempfile::tempdir()?, tempfile::tempdir()?];
     let [first, second] = directories.each_ref().map(|directory| Some(directory.path().to_owned()));
@@ -223,7 +223,7 @@ async fn who_is_cut_off_stops_when_another_has_begun_to_lead() -> Result<()> {
 
 /// The physical cluster is unreachable for a while, in which objects are created, changed and deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_missed_while_a_cluster_was_away_is_made_good_when_it_is_back() -> Result<()> {
+async fn changes_missed_by_an_unreachable_cluster_are_applied_when_it_is_back() -> Result<()> {
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     for name in ["changed", "deleted", "kept"] {

@@ -105,7 +105,7 @@ async fn an_hour_without_the_physical_cluster_is_made_good() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_an_hour_without_holon_what_it_asked_for_last_is_enforced() -> Result<()> {
+async fn a_syncer_enforces_the_last_desired_state_for_an_hour_without_holon() -> Result<()> {
     for away in WAYS {
         println!("{away:?}");
         let (world, _running) = at_rest().await?;
@@ -150,7 +150,7 @@ async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
 /// Two hundred status changes and fifty events happen while a link is cut. Of ten changes of one status only the last
 /// is written, once, and each event is written once.
 #[tokio::test(start_paused = true)]
-async fn what_piled_up_behind_a_cut_link_is_made_good_once() -> Result<()> {
+async fn changes_behind_a_cut_link_are_written_once() -> Result<()> {
     for which in [|world: &World| world.mailbox_link.clone(), |world: &World| world.below_link.clone()] {
         let (world, _running) = at_rest().await?;
         busy(&world).await?;
@@ -238,7 +238,7 @@ async fn pile_up(world: &World) -> Result<()> {
 /// Drift is corrected within a second. That is a second of the simulated clock, which stands still during work: the
 /// test measures waiting, not the speed of the machine.
 #[tokio::test(start_paused = true)]
-async fn what_drifts_is_corrected_within_a_second() -> Result<()> {
+async fn drift_is_corrected_within_a_second() -> Result<()> {
     let (world, _running) = at_rest().await?;
     for turn in 0..10 {
         sleep(HOUR / 60).await;
@@ -270,7 +270,7 @@ async fn from_servers_that_take_their_time_everything_comes_in_the_end() -> Resu
 /// The holder of the lease has a clock that is five hours off. While it renews the lease, nothing is written, however
 /// old the lease looks; when it stops, the lease is soon taken, however new it looks.
 #[tokio::test(start_paused = true)]
-async fn whose_clock_is_wrong_neither_loses_the_lease_nor_keeps_it() -> Result<()> {
+async fn a_wrong_clock_neither_loses_nor_keeps_the_lease() -> Result<()> {
     let world = World::new().await?;
     world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let renewed = |hours: i64| {

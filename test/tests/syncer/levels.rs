@@ -19,12 +19,12 @@ use crate::world::*;
 const PATIENCE: Duration = Duration::from_secs(150);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_two_levels_down_is_counted_and_reached_where_the_server_dials() -> Result<()> {
+async fn pods_two_levels_down_are_counted_and_reached_with_push() -> Result<()> {
     counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Push).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_two_levels_down_is_counted_and_reached_by_one_that_dials_in() -> Result<()> {
+async fn pods_two_levels_down_are_counted_and_reached_with_pull() -> Result<()> {
     counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Pull).await?).await
 }
 

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An app is placed, so the syncer watches pods, and counts all pods for the inventory. It must not keep foreign ones.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_run_there_takes_no_memory() -> Result<()> {
+async fn pods_of_others_take_no_memory() -> Result<()> {
     let mut ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
     busy(&ground).await?;
     let before = begun_anew(&mut ground, 2).await?;

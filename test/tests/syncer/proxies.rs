@@ -59,7 +59,7 @@ async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> 
 /// A load balancer has a certificate of another authority. A syncer whose ticket includes that authority trusts it,
 /// also after it has updated the server's authority.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_tls_in_front_of_the_server_is_trusted_by_who_was_told_to() -> Result<()> {
+async fn a_proxy_that_terminates_tls_is_trusted_by_syncers_with_its_authority() -> Result<()> {
     let (authority, physical) = (Authority::new()?, Physical::standin().await?);
     let (mut ground, front) = Ground::dialled_through(&authority, physical).await?;
     busy(&ground).await?;

@@ -59,7 +59,7 @@ impl Both {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stand_in_runs_is_shown_and_asks_for_nothing_when_at_rest() -> Result<()> {
+async fn objects_of_a_stand_in_are_shown_and_cause_no_writes_at_rest() -> Result<()> {
     let both = Both::new().await?;
     let _running = both.start();
     both.until_ready(2).await?;
@@ -174,7 +174,7 @@ async fn fifty_objects_are_followed_by_as_many_watches_as_five() -> Result<()> {
 /// A cluster whose clock is five hours ahead: its timestamps are in our future. They are projected unchanged, and
 /// nothing waits for those times.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_whose_clock_is_hours_ahead_is_shown_as_it_is() -> Result<()> {
+async fn a_cluster_with_its_clock_hours_ahead_is_shown_unchanged() -> Result<()> {
     let mut options = Options::new("east");
     options.clock = Clock::held();
     options.clock.advance(Duration::from_secs(5 * 3600));
@@ -202,7 +202,7 @@ async fn a_cluster_whose_clock_is_hours_ahead_is_shown_as_it_is() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cron_job_whose_time_comes_shows_its_job_and_its_pod() -> Result<()> {
+async fn a_due_cron_job_shows_its_job_and_its_pod() -> Result<()> {
     let options = Options { clock: Clock::held(), ..Options::new("east") };
     let both = Both::with(options).await?;
     let _running = both.start();

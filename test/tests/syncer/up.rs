@@ -159,7 +159,7 @@ async fn pods_that_are_only_collected_in_the_mailbox_stay_below() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_run_in_the_same_namespace_is_not_shown() -> Result<()> {
+async fn pods_of_others_in_the_same_namespace_are_not_shown() -> Result<()> {
     let world = World::new().await?;
     let _running = world.start();
     let (set, _) = running_app(&world).await?;
@@ -208,7 +208,7 @@ async fn the_jobs_of_a_cron_job_are_shown_with_their_pods() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ran_before_it_was_adopted_is_shown_too() -> Result<()> {
+async fn pods_from_before_an_adoption_are_shown() -> Result<()> {
     let world = World::new().await?;
     let _running = world.start();
     // Another app is placed, so that pods are watched already.

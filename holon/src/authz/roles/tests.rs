@@ -128,7 +128,7 @@ fn allows(table: &str, (place, request): &Request) -> bool {
 }
 
 #[test]
-fn controllers_may_do_what_they_do_and_every_line_is_needed() {
+fn controller_roles_allow_all_their_requests_and_every_line_is_needed() {
     for (table, requests) in [(FLEET, OF_THE_FLEET), (SPLITTER, OF_THE_SPLITTER), (TUNNEL, OF_THE_TUNNEL)] {
         for request in requests {
             assert!(allows(table, request), "{request:?}");

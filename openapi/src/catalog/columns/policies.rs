@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_autoscaler_shows_what_it_measures_and_aims_at() {
+    fn an_autoscaler_shows_its_current_and_target_metrics() {
         let check = |autoscaler: Value, expected: &str| {
             assert_eq!(autoscaler_targets(&autoscaler, Timestamp::UNIX_EPOCH), expected, "{autoscaler}");
         };

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_backwards_reads_forwards() {
+    fn fields_written_backwards_are_read_forwards() {
         let mut writer = WireWriter::default();
         let long = [7; 5000];
         writer.bytes_field(4, &long);

@@ -31,7 +31,7 @@ fn unknown_fields_are_told_with_their_path_and_gone() {
 
 /// The error texts of a real kube-apiserver for the same strategic merge patches.
 #[test]
-fn what_a_strategic_merge_patch_made_is_converted() {
+fn the_result_of_a_strategic_merge_patch_is_converted_to_its_types() {
     for (tree, told) in [
         (json!({"metadata": {"labels": {"a": 1}}}), "cannot convert int64 to string"),
         (json!({"metadata": {"labels": {"a": 1.5}}}), "unrecognized type: string"),
@@ -53,7 +53,7 @@ fn what_a_strategic_merge_patch_made_is_converted() {
 }
 
 #[test]
-fn what_is_free_stays_free() {
+fn untyped_fields_are_kept_unchanged() {
     let tree = json!({"raw": {"any": [{"thing": null}]}, "metadata": {"labels": {"a": "b"}}});
     assert_eq!(
         decode_tree(tree.clone(), &deployment()),

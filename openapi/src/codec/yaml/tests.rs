@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn words_mean_what_they_mean_in_go() {
+fn values_are_parsed_as_in_go() {
     for (text, expected) in [
         ("yes", json!(true)),
         ("Off", json!(false)),
@@ -54,7 +54,7 @@ fn anchors_are_copies_and_merges_give_way() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_documents_are_refused() {
     let deep = "[".repeat(200);
     let bomb: String = (1..30).map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}]\n", n - 1)).collect();
     let bomb = format!("a0: &a0 x\n{bomb}");

@@ -124,7 +124,7 @@ spec:
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn written_yaml_reads_back_the_same() {
         let texts = [
             "",
             " ",

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_said_to_be_none() {
+    fn invalid_paths_are_refused() {
         for text in [".spec.a[", ".spec.a[]", ".a[?(@.b", ".a[x]", ".a[?(@.b=='c']"] {
             assert!(JsonPath::parse(text).is_err(), "{text}");
         }

@@ -59,7 +59,7 @@ fn an_invalid_object_names_its_kind_and_every_cause() {
 }
 
 #[test]
-fn who_may_not() {
+fn forbidden_and_unauthorized_requests() {
     check(
         Status::forbidden(PODS, "", "no"),
         json!({"code": 403, "reason": "Forbidden", "message": "pods is forbidden: no", "details": {"kind": "pods"}}),

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_keeps_what_it_leads_to() {
+    fn a_pattern_keeps_the_fields_it_matches() {
         let fields = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": {
             ".": {}, "f:image": {}, "f:resources": { "f:limits": {} }
         } }, "f:nodeName": {} } });

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_say_the_same_of_themselves_the_last_counts() {
+    fn of_equal_managers_the_last_entry_counts() {
         let entries = json!([
             entry("a", "Update", "", "one"),
             entry("b", "Update", "", "two"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_told() {
+    fn invalid_entries_are_refused() {
         for (field, value, expected) in [
             ("operation", json!("Steal"), "operation must be `Apply` or `Update`"),
             ("apiVersion", json!(""), "apiVersion must not be empty"),

@@ -149,7 +149,7 @@ mod tests {
     /// Kubernetes' order, as its tests document it: that of the applied list, with other items after their live
     /// neighbour.
     #[test]
-    fn items_come_in_the_order_of_who_applies_them() {
+    fn items_have_the_order_of_the_applied_list() {
         let schema = set_of_strings();
         for (live, config, expected) in [
             ("a b c", "a b c", "a b c"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn kubectl_finds_what_it_looks_for_before_it_patches() {
+    fn documents_describe_patches_as_kubectl_expects() {
         let patch =
             &read("apps", "v1")["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
         let kind = json!({ "group": "apps", "version": "v1", "kind": "Deployment" });
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_kind_is_published_without_what_only_built_ins_can() {
+    fn a_custom_kind_is_published_without_strategic_merge_and_protobuf() {
         let mut resource = (**crate::catalog::find("apps", "v1", "deployments").unwrap()).clone();
         resource.origin = crate::schema::Origin::Custom;
         (resource.group, resource.kind, resource.plural) =

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_says_what_v3_says_in_its_own_way() {
+    fn v2_definitions_are_converted_from_v3() {
         let check = |v3: Value, v2: Value| assert_eq!(definition(&v3.to_string()), v2);
         check(
             json!({ "default": {}, "description": "d", "allOf": [{ "$ref": "#/components/schemas/A" }] }),

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_means_what_it_means_in_go() {
+    fn expressions_match_as_in_go() {
         for (source, text, expected) in [
             ("^[a-z]+$", "abc", true),
             ("^[a-z]+$", "abc\n", false),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_in_gos_words() {
+    fn invalid_expressions_are_refused_with_the_messages_of_go() {
         for (source, expected) in [
             ("(a", "missing closing ): `(a`"),
             ("a)", "unexpected ): `a)`"),

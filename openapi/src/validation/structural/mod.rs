@@ -401,7 +401,7 @@ mod tests {
 
     /// Each error contains an enum value of ten kilobytes twice.
     #[test]
-    fn what_is_told_is_not_much_longer_than_it_may_be() {
+    fn the_total_length_of_errors_is_bounded() {
         let item = json!({ "type": "string", "enum": ["c".repeat(10_000)] });
         let found = found(json!({ "type": "array", "items": item }), json!(vec!["x"; 500]));
         let told: usize = found.iter().map(|error| error.to_string().len()).sum();

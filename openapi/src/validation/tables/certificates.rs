@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_signed_is_pem_of_certificates() {
+    fn a_signed_certificate_must_be_pem_of_certificates() {
         let validate = |pem: &str, expected: Result<(), &str>| {
             assert_eq!(is_certificate(&STANDARD.encode(pem)), expected.map_err(str::to_owned), "{pem}");
         };

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 
 #[test]
-fn pods_call_the_api_as_their_account_unless_somebody_says_otherwise() {
+fn pods_that_mount_a_token_call_the_api_as_their_account() {
     let check = |spec: Value, expected: Option<(&str, bool)>| {
         let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "template": { "spec": spec } } });
         let found = PodApiAccess::of(&object);
@@ -72,7 +72,7 @@ fn every_account_has_a_secret_of_its_own_however_long_its_name() {
 }
 
 #[test]
-fn what_cannot_be_changed_keeps_the_address_it_was_given() {
+fn immutable_objects_keep_their_api_address() {
     let api_access = ApiAccess { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
     let old = ApiAccess { host: "old".into(), ..api_access.clone() };
     let member = Arc::new(MemberCluster { owner: Id::ROOT, object: Default::default(), mailbox: None });

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_waits_for_one_thing_and_is_woken_once() {
+    async fn a_waiting_projection_has_one_dependency_and_is_woken_once() {
         let (index, queue) = (ProjectionIndex::default(), Queue::new());
         let (pod, set, other) = (subject("pod"), subject("set"), subject("other"));
         index.wait(&pod, set.clone());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_known_by_its_source() {
+    fn projected_objects_are_found_by_their_source() {
         let (index, source, key) = (ProjectionIndex::default(), subject("a"), Key::new("shop", "a-east"));
         index.show(&source, &key, false);
         assert_eq!(

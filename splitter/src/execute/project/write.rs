@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_observed_is_said_in_the_generations_of_what_is_shown() {
+    fn observed_generations_are_translated_to_the_projected_object() {
         let check = |observed: i64, there: i64, expected: i64| {
             let object =
                 json!({ "metadata": { "annotations": {} }, "status": { "observedGeneration": observed } });

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_filled_in_stays_where_it_cannot_be_taken_away() {
+    fn immutable_fields_set_by_the_server_are_kept() {
         let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
         let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
             "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });

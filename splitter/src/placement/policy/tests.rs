@@ -39,7 +39,7 @@ fn values_of_the_annotation() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_answered_with_what_to_write() {
+fn an_invalid_annotation_is_refused_with_a_correction() {
     let check = |value: &str, column: usize, words: &str| {
         let error = annotation::parse(value).map(|selector| panic!("{value:?}: {selector:?}")).unwrap_err();
         assert_eq!(error.column, column, "{value:?}: {error}");

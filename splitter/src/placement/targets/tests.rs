@@ -131,7 +131,7 @@ fn ties_fall_by_name_and_fall_the_same_again() {
 
 /// kcp evicted everything from a cluster that was cordoned. Here nothing that runs there moves, gains or loses.
 #[test]
-fn a_cordoned_cluster_keeps_what_it_has() {
+fn a_cordoned_cluster_keeps_its_replicas_and_gets_no_new_ones() {
     let east = cluster("east", json!({}), json!({ "schedulable": false }), json!({}));
     let fleet = [east, plain("west", 4)];
     let decision = decide(&annotated("*"), &fleet, &[("east", 2), ("west", 4)]);
@@ -338,7 +338,7 @@ fn a_fallback_is_used_only_while_it_is_needed() {
 }
 
 #[test]
-fn shares_follow_what_a_policy_says() {
+fn shares_follow_the_placement_policy() {
     let fleet = [plain("a", 6), plain("b", 12), plain("c", 18)];
     let check = |spec: Value, total: u32, expected: &[u32]| {
         let (shares, _) = shares(total, "shop/web", &decide(&placed(spec.clone()), &fleet, &[]).picks);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_about_what_the_user_sees() {
+    fn an_event_refers_to_the_object_of_the_user() {
         let event_about = |name: &str| {
             json!({ "reason": "Started", "involvedObject": {
                 "kind": "Pod", "name": name, "namespace": "shop-m41cmv47", "uid": "m", "resourceVersion": "7", "fieldPath": "f" } })

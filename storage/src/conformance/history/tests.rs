@@ -84,7 +84,7 @@ async fn errors_are_part_of_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_denies_what_it_wrote_is_caught() {
+async fn a_store_that_denies_its_writes_is_caught() {
     let violations = record(true).await.check().expect_err("it lies");
     assert!(
         violations.iter().any(|violation| matches!(violation, Violation::Phantom { .. })),

@@ -60,7 +60,7 @@ fn canonical_forms() {
 }
 
 #[test]
-fn what_is_not_a_quantity() {
+fn invalid_quantities_are_refused() {
     for (text, expected) in [
         ("", QuantityError::Format),
         ("1.2.3", QuantityError::Format),

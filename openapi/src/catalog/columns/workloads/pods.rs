@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_says_in_a_word_what_it_is_doing() {
+    fn a_pod_shows_its_readiness_status_and_restarts() {
         let now: Timestamp = "2026-11-16T00:05:00Z".parse().unwrap();
         let check = |pod: Value, expected: [&str; 3]| {
             let told = [ready(&pod, now), status(&pod, now), restarts(&pod, now)];

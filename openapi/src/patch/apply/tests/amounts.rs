@@ -42,7 +42,7 @@ fn there_is_an_end_to_conflicts_that_are_told() {
 }
 
 #[test]
-fn whose_conflicts_they_are_is_decided_on_all_of_them() {
+fn conflict_owners_are_determined_over_all_conflicts() {
     const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let mut applied = nothing();
     (applied["apiVersion"], applied["kind"]) = ("v1".into(), "ConfigMap".into());

@@ -113,7 +113,7 @@ fn nothing() -> Value {
 }
 
 #[test]
-fn who_creates_an_object_owns_what_they_said_and_what_was_filled_in() {
+fn the_creator_owns_the_sent_and_the_defaulted_fields() {
     let mut story = Story::of("apps", "deployments");
     story.update("creator", json!({
         "metadata": { "name": "web", "labels": { "a": "b" } },
@@ -149,7 +149,7 @@ fn who_creates_an_object_owns_what_they_said_and_what_was_filled_in() {
 }
 
 #[test]
-fn a_field_goes_when_nobody_applies_it_any_more() {
+fn a_field_is_removed_when_its_last_applier_drops_it() {
     let mut story = Story::of("", "configmaps");
     story.apply("one", &config_map(json!({ "x": "1", "y": "1", "z": "1" })));
     story.apply("two", &config_map(json!({ "y": "1" })));
@@ -174,7 +174,7 @@ fn fields_of_others_are_taken_only_by_force() {
 }
 
 #[test]
-fn applying_what_is_there_already_shares_it() {
+fn applying_an_equal_value_shares_its_ownership() {
     let mut story = Story::of("", "configmaps");
     story.apply("one", &config_map(json!({ "x": "1" })));
     let before = story.live.clone();
@@ -185,7 +185,7 @@ fn applying_what_is_there_already_shares_it() {
 }
 
 #[test]
-fn an_updater_owns_what_it_changes_and_nobody_what_is_gone() {
+fn an_updater_owns_changed_fields_and_removed_fields_have_no_owner() {
     let mut story = Story::of("", "configmaps");
     story.update("maker", config_map(json!({ "x": "1", "y": "1" })));
     story.set("editor", "/data/x", "2".into());
@@ -221,7 +221,7 @@ fn items_with_keys_and_values_have_owners_of_their_own() {
 }
 
 #[test]
-fn what_is_owned_as_a_whole_is_replaced_as_a_whole() {
+fn atomic_fields_are_owned_and_replaced_as_a_whole() {
     let mut story = Story::of("", "services");
     let service = |selector: Value| json!({ "metadata": { "name": "a" }, "spec": { "selector": selector } });
     story.apply("one", &service(json!({ "app": "a" })));
@@ -244,7 +244,7 @@ fn null_is_owned_and_means_that_the_server_chooses() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused() {
+fn invalid_applied_configurations_are_refused() {
     let told = |group: &str, plural: &str, config: Value| Story::of(group, plural).refusal("one", &config);
     let pod = |spec: Value| json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": spec });
     let typed = "failed to create typed patch object";
@@ -274,7 +274,7 @@ fn what_cannot_be_shared_is_refused() {
 }
 
 #[test]
-fn whoever_comes_late_finds_an_owner_for_what_was_there() {
+fn fields_from_before_the_first_apply_get_an_owner() {
     let mut story = Story::of("", "configmaps");
     story.live = config_map(json!({ "x": "1" }));
     story.live["metadata"]["uid"] = "u".into();
@@ -287,7 +287,7 @@ fn whoever_comes_late_finds_an_owner_for_what_was_there() {
 }
 
 #[test]
-fn accounts_are_cleared_by_who_asks_and_kept_from_who_does_not_know_them() {
+fn managed_fields_are_cleared_by_an_empty_list_and_kept_on_invalid_ones() {
     let mut story = Story::of("", "configmaps");
     story.update("maker", config_map(json!({ "x": "1" })));
     story.update("other", config_map(json!({ "x": "1" })));
@@ -307,7 +307,7 @@ fn accounts_are_cleared_by_who_asks_and_kept_from_who_does_not_know_them() {
 }
 
 #[test]
-fn time_stands_still_for_who_changes_nothing() {
+fn writes_without_changes_keep_the_time() {
     let mut story = Story::of("", "configmaps");
     story.apply("one", &config_map(json!({ "x": "1" })));
     let before = story.live.clone();
@@ -319,7 +319,7 @@ fn time_stands_still_for_who_changes_nothing() {
 }
 
 #[test]
-fn entries_of_a_version_nobody_serves_any_more_go() {
+fn entries_of_unserved_versions_are_removed() {
     let mut story = Story::of("", "configmaps");
     story.update("maker", config_map(json!({ "x": "1", "y": "1" })));
     story.live["metadata"]["managedFields"][0]["apiVersion"] = "v0".into();
@@ -328,7 +328,7 @@ fn entries_of_a_version_nobody_serves_any_more_go() {
 }
 
 #[test]
-fn who_applied_from_the_client_goes_on_on_the_server() {
+fn client_side_apply_migrates_to_server_side_apply() {
     const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let mut story = Story::of("", "configmaps");
     let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "x": "1", "y": "1" } });

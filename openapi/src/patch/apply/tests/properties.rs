@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn who_shares_no_field_can_come_in_any_order(one in spec(), two in spec()) {
+    fn disjoint_applies_commute(one in spec(), two in spec()) {
         let disjoint: Map<String, Value> = two.as_object().unwrap().iter()
             .filter(|(field, _)| matches!(field.as_str(), "map" | "any" | "named" | "paired" | "set") || one.get(*field).is_none())
             .map(|(field, value)| (field.clone(), elsewhere(value, field)))
@@ -205,7 +205,7 @@ proptest! {
 
     /// The object contains exactly what the remaining managers apply.
     #[test]
-    fn a_field_goes_if_and_only_if_nobody_else_owns_it(one in spec(), two in spec()) {
+    fn a_dropped_field_is_removed_unless_it_has_another_owner(one in spec(), two in spec()) {
         let mut alone = Object::new();
         alone.apply("two", &two, false);
         let mut object = Object::new();

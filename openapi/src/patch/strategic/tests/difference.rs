@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_patch_does_not_name_keeps_its_order(live in lists(), change in lists()) {
+    fn items_outside_the_patch_keep_their_order(live in lists(), change in lists()) {
         let keys = |items: &Value| -> Vec<Value> {
             items.as_array().into_iter().flatten().map(|item| item["k"].clone()).collect()
         };

@@ -250,7 +250,7 @@ fn patches_that_do_not_fit() {
 }
 
 #[test]
-fn a_deletion_takes_away_what_it_can_name() {
+fn a_delete_directive_affects_only_lists_of_scalars() {
     let live = json!({"items": [{"k": "a", "v": 1}], "map": {"x": "1"}, "n": 1, "set": ["a"]});
     let same = |patch: Value| check(live.clone(), patch, live.clone());
     same(json!({"$deleteFromPrimitiveList/set": "a"}));
@@ -313,7 +313,7 @@ fn a_deployment_gets_a_new_image_and_another_strategy() {
 }
 
 #[test]
-fn what_no_schema_describes_is_merged_like_json() {
+fn fields_without_a_schema_are_merged_as_json() {
     let nothing = object(&[]);
     let live = json!({"x": {"a": 1, "l": [1, 2]}});
     let patch = json!({"x": {"b": 2, "l": [3]}});

@@ -249,7 +249,7 @@ fn every_verdict_has_evidence_and_a_remedy() {
 }
 
 #[test]
-fn those_passed_over_learn_why() {
+fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
     let fleet = [plain("east", 4), plain("west", 9)];
     let row = |decision: &TargetChoice, name: &str| {
         let row = decision.verdicts.iter().find(|row| row.cluster == name).unwrap().clone();

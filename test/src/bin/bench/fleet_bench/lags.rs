@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -33,8 +33,9 @@ const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
 pub(super) async fn measure(program: &Path, changes: usize) -> Result<Vec<Row>> {
     println!("{changes} changes each way with a real kube-apiserver");
-    let cluster = peers::Cluster::start_bare("hack/bench fleet", &[]);
-    let cluster = cluster.context("the real one is missing: run hack/peers, or say --changes 0")?;
+    let is_installed = peers::cluster::BARE.iter().all(|name| peers::find(name).is_some());
+    ensure!(is_installed, "the real one is missing: run hack/peers, or say --changes 0");
+    let cluster = peers::Cluster::start_bare(&[]);
     let server = Server::start_program(program.to_owned(), &[])?;
     let mut ours = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
     ours.prefix.clear();
