@@ -40,7 +40,7 @@ const THERE: &[(&str, &str)] = &[
 ];
 
 pub(crate) struct Server {
-    stack: Stack,
+    stack: Arc<Stack>,
     /// Watches end with their group.
     _tasks: Tasks,
 }
@@ -52,7 +52,7 @@ impl Server {
             BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
         let store = Arc::new(BootstrapStore::new(store, Template::new(bootstrap::objects(&surroundings))));
         records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
-        let stack = Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop());
+        let stack = Arc::new(Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop()));
         let server = Server { stack, _tasks: tasks };
         for (path, body) in THERE {
             let request = Request::new("POST", path, "application/json", *body);
