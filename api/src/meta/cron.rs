@@ -86,10 +86,11 @@ impl Schedule {
             return Fields::parse(fields).map(Schedule::Fields);
         }
         let every = text.strip_prefix("@every ").ok_or_else(|| format!("unrecognized descriptor: {text}"))?;
-        let delay = duration(every).ok_or_else(|| {
-            format!("failed to parse duration {text}: time: invalid duration {}", go::quote(every))
-        })?;
-        Ok(Schedule::Every(delay.max(Duration::from_secs(1))))
+        let seconds = go::parse_duration(every);
+        let seconds = seconds.map_err(|error| format!("failed to parse duration {text}: {error}"))?;
+        // As in Go, an interval shorter than a second is one second.
+        let delay = Duration::try_from_secs_f64(seconds.max(1.0));
+        delay.map(Schedule::Every).map_err(|error| format!("failed to parse duration {text}: {error}"))
     }
 
     /// Returns the first due time after `moment`.
@@ -233,35 +234,6 @@ fn number(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses a Go duration: `1h30m`, `1.5s`. A negative one is zero.
-fn duration(text: &str) -> Option<Duration> {
-    let is_negative = text.starts_with('-');
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let mut seconds = 0.0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() && rest != "0" {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        let number: f64 = rest[..digits].parse().ok()?;
-        let unit = rest[digits..]
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .map_or(rest.len(), |at| at + digits);
-        seconds += number
-            * match &rest[digits..unit] {
-                "ns" => 1e-9,
-                "us" | "µs" | "μs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    Duration::try_from_secs_f64(if is_negative { 0.0 } else { seconds }).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,7 +278,8 @@ mod tests {
             ("a * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax"),
             ("*/0 * * * *", "step of range should be a positive number: */0"),
             ("@often", "unrecognized descriptor: @often"),
-            ("@every 1y", "failed to parse duration @every 1y: time: invalid duration \"1y\""),
+            ("@every 1y", "failed to parse duration @every 1y: time: unknown unit \"y\" in duration \"1y\""),
+            ("@every 1h0", "failed to parse duration @every 1h0: time: missing unit in duration \"1h0\""),
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("1/2/3 * * * *", "too many slashes: 1/2/3"),
         ];

@@ -133,6 +133,40 @@ mod tests {
         }
     }
 
+    /// Lets one user alone write nodes.
+    #[derive(Debug)]
+    struct KindGuard;
+
+    impl Guard for KindGuard {
+        fn labels(&self) -> &[&str] {
+            &[]
+        }
+
+        fn kinds(&self) -> &[(&str, &str)] {
+            &[("", "nodes")]
+        }
+
+        fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>> {
+            Dog.may(request)
+        }
+    }
+
+    /// The deletion of an object that could not be decoded was not checked.
+    #[tokio::test]
+    async fn a_guarded_object_that_cannot_be_decoded_stays_guarded() {
+        let tasks = controller::tasks::Tasks::new();
+        let store = Arc::new(storage::memory::Memory::new());
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+        let key = crate::keys::Collection { group: "", plural: "nodes" }.key(Id::ROOT, None, "broken");
+        let broken = storage::Change::Put(Bytes::from_static(b"{"));
+        storage::Store::commit(&*store, key, storage::Expect::Absent, broken).await.unwrap();
+        let stack = Stack::new(store, String::new(), tasks.stop());
+        let stack = Arc::new(stack.with_guard(Arc::new(KindGuard)));
+        let other = Identity::user("other", &["system:masters"]);
+        let request = Request::delete("/api/v1/nodes/broken").body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(stack.respond(other, request).await.status().as_u16(), 403);
+    }
+
     #[tokio::test]
     async fn a_client_that_the_guard_refuses_neither_creates_changes_labels_nor_deletes() {
         let tasks = controller::tasks::Tasks::new();

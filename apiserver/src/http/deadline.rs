@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use api::meta::go;
 use openapi::meta::status::Status;
 
 use crate::request::info::RequestInfo;
@@ -35,7 +36,7 @@ fn limit(info: &RequestInfo) -> Result<Option<Duration>, Status> {
     }
     let seconds = match info.query.text("timeout") {
         "" => 0.0,
-        text => seconds(text).map_err(|fault| {
+        text => go::parse_duration(text).map_err(|fault| {
             Status::bad_request(format!("invalid timeout specified in the request URL - {fault}"))
         })?,
     };
@@ -44,49 +45,6 @@ fn limit(info: &RequestInfo) -> Result<Option<Duration>, Status> {
         true => Duration::from_secs_f64(seconds.min(LIMIT.as_secs_f64())),
         false => LIMIT,
     }))
-}
-
-/// The units of Go durations in seconds. Longer names come first.
-const UNITS: &[(&str, f64)] = &[
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("µs", 1e-6),
-    ("μs", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
-];
-
-/// Parses `32s`, `1m30s`, `1.5h`, `-2ms`, `0`. Errors have Go's text.
-fn seconds(text: &str) -> Result<f64, String> {
-    let invalid = || format!("time: invalid duration {text:?}");
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Ok(0.0);
-    }
-    let mut total = 0.0;
-    loop {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
-        let number: f64 = rest[..end].parse().map_err(|_| invalid())?;
-        rest = &rest[end..];
-        let end = rest.find(is_number).unwrap_or(rest.len());
-        let unit = &rest[..end];
-        if unit.is_empty() {
-            return Err(format!("time: missing unit in duration {text:?}"));
-        }
-        let known = UNITS.iter().find(|(name, _)| *name == unit);
-        let (_, size) = known.ok_or_else(|| format!("time: unknown unit {unit:?} in duration {text:?}"))?;
-        total += number * size;
-        rest = &rest[end..];
-        if rest.is_empty() {
-            return Ok(sign * total);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(super) fn log<B: Incoming + Send + 'static>(
                 "request",
                 id = context.id.to_str().unwrap_or_default(),
                 method = context.info.method.as_str(),
-                path = context.info.path,
+                path = request_log::short_path(&context.info),
             );
             let mut response = answer(inner, request).instrument(span).await;
             let sender = context.facts().sender.clone();

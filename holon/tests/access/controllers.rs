@@ -47,7 +47,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     for name in ["fleet", "splitter"] {
         assert!(!of(name).is_empty(), "{name} did nothing");
     }
-    // A create in a terminating namespace is rejected, whoever sends it, so requests that were in flight then may fail.
+    // A create in a terminating namespace is rejected for every client, so requests that were in flight then may fail.
     let came_late = |at: usize, line: &Value| {
         let is_there = line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with("shop"));
         at >= so_far && line["verb"] == "create" && is_there

@@ -233,7 +233,7 @@ async fn a_deleted_mailbox_object_comes_back() -> Result<()> {
 }
 
 /// The mailbox namespace was deleted because it was empty, just when the next app was sent there: the app was deleted
-/// with the namespace, which nobody had requested. A Job that is deleted and created again runs twice.
+/// with the namespace, without a request to delete it. A Job that is deleted and created again runs twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_is_emptied_takes_nothing_new_along() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;
