@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use apiserver::clusters::bootstrap;
 use apiserver::clusters::bootstrap::BootstrapOptions;
-use peers::Cluster;
 use serde_json::Value;
+use testkit::peers::Cluster;
 
 /// Objects that only the real cluster has: accounts of its controllers, and records of its server.
 const ELSEWHERE: &[&str] = &[

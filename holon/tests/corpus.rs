@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
-use common::kubectl::Kubectl;
-use common::{Server, repository};
-use peers::Cluster;
+use testkit::peers::Cluster;
+use testkit::{Kubectl, Server};
+
+use common::{HOLON, repository};
 
 /// How many manifests run at a time. kubectl and the server share the cores; more would only wait.
 const AT_ONCE: usize = 4;
@@ -24,8 +25,8 @@ RuntimeClass,TaintNodesByCondition,PodTopologyLabels";
 #[test]
 #[ignore = "needs kubectl"]
 fn every_manifest_lives_its_life() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let server = Server::start(HOLON);
     let kubeconfig = server.file("corpus.kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig("root")).unwrap();
     live(&program, &kubeconfig);
@@ -35,7 +36,7 @@ fn every_manifest_lives_its_life() {
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn every_manifest_lives_its_life_on_a_real_server() {
     let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
-    live(&peers::program("kubectl"), &cluster.kubeconfig());
+    live(&testkit::peers::program("kubectl"), &cluster.kubeconfig());
 }
 
 /// Runs all manifests, several at once, each in a namespace of its own.

@@ -2,12 +2,10 @@
 
 mod common;
 
-#[path = "common/client.rs"]
-mod client;
-
-use client::Client;
-use common::Server;
 use serde_json::{Value, json};
+use testkit::{Client, Server};
+
+use common::HOLON;
 
 /// A kind with almost no validation, and of which a new namespace has no objects.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -18,8 +16,8 @@ fn named(name: &str, labels: Value) -> Value {
 
 #[test]
 fn strangers_learn_that_it_is_well_and_nothing_else() {
-    let server = Server::start();
-    let stranger = Client::new(&server, false);
+    let server = Server::start(HOLON);
+    let stranger = Client::anonymous(&server);
     for path in ["/healthz", "/livez", "/readyz", "/clusters/root/readyz"] {
         let answer = stranger.get(path);
         assert_eq!((answer.code, answer.body.as_str()), (200, "ok"), "{path}");
@@ -40,8 +38,8 @@ fn strangers_learn_that_it_is_well_and_nothing_else() {
 
 #[test]
 fn invalid_requests_are_refused_with_the_statuses_of_kubernetes() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let check = |method: &str, path: &str, body: Value, code: u16, reason: &str| {
         let answer = client.ask(method, path, &body);
         let status = answer.json();
@@ -94,8 +92,8 @@ fn invalid_requests_are_refused_with_the_statuses_of_kubernetes() {
 
 #[test]
 fn a_list_in_pages_is_one_list() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     for number in 0..5 {
         let labels = json!({ "even": (number % 2 == 0).to_string() });
         assert_eq!(client.ask("POST", SECRETS, &named(&format!("m{number}"), labels)).code, 201);
@@ -133,8 +131,8 @@ fn a_list_in_pages_is_one_list() {
 
 #[test]
 fn a_watch_shows_objects_entering_changing_and_leaving_its_selection() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let relabel = |value: &str| {
         let patch = json!({ "metadata": { "labels": { "tier": value } } });
         assert_eq!(client.ask("PATCH", &format!("{SECRETS}/a"), &patch).code, 200);
@@ -159,8 +157,8 @@ fn a_watch_shows_objects_entering_changing_and_leaving_its_selection() {
 
 #[test]
 fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
     let check = |expected: &[&str]| {
         let events = client.watched(&format!("{SECRETS}?{begin}"));
@@ -179,8 +177,8 @@ fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
 
 #[test]
 fn a_status_write_does_not_change_the_id_of_a_logical_cluster() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
     let made = client.ask(
         "POST",
@@ -202,8 +200,8 @@ fn a_status_write_does_not_change_the_id_of_a_logical_cluster() {
 /// only bootstrap objects.
 #[test]
 fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
     let maps = "/clusters/root:a/api/v1/namespaces/default/configmaps";
     let accounts = "/clusters/root:a/api/v1/namespaces/default/serviceaccounts/default";

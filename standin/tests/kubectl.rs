@@ -62,7 +62,7 @@ struct Desk {
 
 impl Desk {
     async fn open(options: Options) -> Desk {
-        let kubectl = peers::program("kubectl");
+        let kubectl = testkit::peers::program("kubectl");
         let standin = Standin::start(options).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("kubeconfig"), standin.kubeconfig().unwrap()).unwrap();

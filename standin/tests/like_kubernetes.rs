@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use peers::Cluster;
 use serde_json::{Map, Value, json};
 use standin::{NodeShape, Options, Standin};
+use testkit::peers::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -264,7 +264,7 @@ fn strip(value: &mut Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real Kubernetes cluster"]
 async fn statuses_are_those_of_kubernetes() {
-    let kubectl = peers::program("kubectl");
+    let kubectl = testkit::peers::program("kubectl");
     let real = Cluster::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let nodes = vec![NodeShape::new("east-1", "64", "256Gi", 1000)];

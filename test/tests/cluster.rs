@@ -1,6 +1,6 @@
 //! A real Kubernetes cluster from `hack/cluster` starts, and is taken down without a trace.
 
-use peers::Cluster;
+use testkit::peers::Cluster;
 
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]

@@ -9,17 +9,17 @@ use serde_json::Value;
 
 /// The allowed dependencies between our crates (docs/architecture.md). All others are forbidden.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("peers", &[]),
+    ("testkit", &[]),
     ("api", &[]),
-    ("storage", &["peers"]),
+    ("storage", &["testkit"]),
     ("expression", &["api"]),
-    ("openapi", &["api", "expression", "peers"]),
+    ("openapi", &["api", "expression", "testkit"]),
     ("controller", &["api"]),
-    ("apiserver", &["api", "storage", "expression", "openapi", "controller", "peers"]),
+    ("apiserver", &["api", "storage", "expression", "openapi", "controller", "testkit"]),
     ("splitter", &["api", "expression", "controller"]),
     ("tunnel", &["api"]),
     ("syncer", &["api", "controller", "tunnel"]),
-    ("standin", &["api", "storage", "expression", "openapi", "controller", "apiserver", "peers"]),
+    ("standin", &["api", "storage", "expression", "openapi", "controller", "apiserver", "testkit"]),
     (
         "holon",
         &[
@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tunnel",
             "syncer",
             "standin",
-            "peers",
+            "testkit",
         ],
     ),
     (
@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "syncer",
             "standin",
             "holon",
-            "peers",
+            "testkit",
         ],
     ),
 ];
@@ -100,7 +100,7 @@ fn crates_depend_only_on_those_the_design_allows() {
                 wrong.push(format!("{name} -> {on}"));
             }
             let in_tests = dependency["kind"] == "dev" || name == "scenarios";
-            if on == "peers" && !in_tests {
+            if on == "testkit" && !in_tests {
                 wrong.push(format!("{name} -> {on} outside its tests"));
             }
         }
@@ -201,7 +201,7 @@ const ACYCLIC: &[&str] = &[
     "syncer",
     "standin",
     "holon",
-    "peers",
+    "testkit",
     "scenarios",
 ];
 

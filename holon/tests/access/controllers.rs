@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use testkit::objects::deployment;
+use testkit::{Client, until};
 
-use crate::{World, deployment};
+use crate::common::fleet::TestFleet;
 
 #[test]
 fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let world = World::with(&["east"], &["--audit-log", file.to_str().unwrap()]);
-    let ours = world.cluster("team-a");
-    let make = |path: &str, object: Value| world.make(&format!("{ours}{path}"), &object);
+    let fleet = TestFleet::start_with(&["east"], &["--audit-log", file.to_str().unwrap()]);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
+    let make = |path: &str, object: Value| fleet.admin.create(&format!("{ours}{path}"), &object);
     make("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } }));
     make(
         "/api/v1/namespaces/shop/configmaps",
@@ -33,11 +35,11 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
         json!({ "metadata": { "name": "once" }, "spec": { "template": template } }),
     );
     let web = format!("{ours}/apis/apps/v1/namespaces/shop/deployments/web");
-    world.until("it runs", || world.read(&web)["status"]["readyReplicas"] == 2);
+    until("it runs", || fleet.admin.get(&web).json()["status"]["readyReplicas"] == 2);
     let so_far = std::fs::read_to_string(&file).unwrap().lines().count();
-    assert_eq!(world.admin.ask("DELETE", &format!("{ours}/api/v1/namespaces/shop"), &Value::Null).code, 200);
-    world.until("all of it goes", || world.placed("east", "/api/v1/namespaces").is_empty());
-    assert!(world.server.stop());
+    assert_eq!(fleet.admin.ask("DELETE", &format!("{ours}/api/v1/namespaces/shop"), &Value::Null).code, 200);
+    until("all of it goes", || fleet.placed("east", "/api/v1/namespaces").is_empty());
+    assert!(fleet.server.stop());
 
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -101,13 +103,13 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
 
 /// A user with the name of a controller has no rights of a controller.
 #[test]
-fn a_name_is_no_mandate() {
+fn the_name_of_a_controller_gives_no_rights() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "t,system:holon:splitter,1\n").unwrap();
-    let world = World::with(&[], &["--token-auth-file", file.to_str().unwrap()]);
-    world.cluster("team-a");
-    let named = crate::client::Client::new(&world.server, false).with("Authorization: Bearer t");
+    let fleet = TestFleet::start_with(&[], &["--token-auth-file", file.to_str().unwrap()]);
+    fleet.admin.create_logical_cluster("root:team-a");
+    let named = Client::anonymous(&fleet.server).with("Authorization: Bearer t");
     for path in ["/clusters/*/api/v1/secrets", "/clusters/root:team-a/api/v1/secrets"] {
         assert_eq!(named.get(path).code, 404, "{path}");
     }

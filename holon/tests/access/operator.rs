@@ -2,18 +2,20 @@
 //! physical cluster with only what a kubelet provides; the objects it manages are in its logical cluster.
 
 use serde_json::{Value, json};
+use testkit::Client;
+use testkit::objects::deployment;
+use testkit::until;
 
-use crate::client::Client;
+use crate::common::fleet::TestFleet;
 use crate::pods::{Inside, apply};
-use crate::{World, deployment};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SHOPS: &str = "/apis/example.com/v1/namespaces/customers/shops";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/customers/deployments";
 
 /// Applies the manifests of `make install` of an operator: its kind, and a role for it in all namespaces.
-fn install(world: &World, cluster: &str) {
-    let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
+fn install(fleet: &TestFleet, cluster: &str) {
+    let make = |path: &str, object: Value| fleet.admin.create(&format!("{cluster}{path}"), &object);
     let integer = json!({ "type": "integer" });
     let schema = json!({
         "type": "object",
@@ -71,7 +73,7 @@ fn reconcile_one(client: &Client, shop: &Value) -> usize {
     let found = client.get(&path);
     if found.code == 404 {
         let pod = json!({ "containers": [{ "name": "shelf", "image": "shelf:1" }] });
-        let mut made = deployment(name, wanted.as_u64().unwrap() as u32, pod);
+        let mut made = deployment(name, wanted.as_u64().unwrap(), pod);
         made["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "example.com/v1", "kind": "Shop", "name": name, "uid": shop["metadata"]["uid"],
             "controller": true, "blockOwnerDeletion": true,
@@ -94,35 +96,38 @@ fn reconcile_one(client: &Client, shop: &Value) -> usize {
 
 #[test]
 fn an_operator_defines_a_kind_and_reconciles_its_objects() {
-    let world = World::new(&["east"]);
-    let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
-    install(&world, &ours);
-    apply(&world, &ours);
-    world.make(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "customers" } }));
-    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
-    let client = Inside::of(&world, "east").unwrap().client();
+    let fleet = TestFleet::start(&["east"]);
+    let (ours, theirs) = (
+        fleet.admin.create_logical_cluster("root:team-a"),
+        fleet.admin.create_logical_cluster("root:team-b"),
+    );
+    install(&fleet, &ours);
+    apply(&fleet, &ours);
+    fleet.admin.create(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "customers" } }));
+    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
+    let client = Inside::of(&fleet, "east").unwrap().client();
     assert_eq!(reconcile(&client), 0, "there is nothing to do");
 
     let shop = json!({
         "apiVersion": "example.com/v1", "kind": "Shop", "metadata": { "name": "corner" }, "spec": { "shelves": 2 },
     });
-    world.make(&format!("{ours}{SHOPS}"), &shop);
+    fleet.admin.create(&format!("{ours}{SHOPS}"), &shop);
     let corner = format!("{ours}{SHOPS}/corner");
     let pods = || {
-        let pods = world.below("east", "/api/v1/pods?labelSelector=app%3Dcorner");
+        let pods = fleet.read_downstream("east", "/api/v1/pods?labelSelector=app%3Dcorner");
         pods["items"].as_array().map_or(0, Vec::len)
     };
     let has_ready = |count: u64| {
         reconcile(&client);
-        world.read(&corner)["status"]["ready"] == count
+        fleet.admin.get(&corner).json()["status"]["ready"] == count
     };
-    world.until("two shelves are ready", || has_ready(2));
+    until("two shelves are ready", || has_ready(2));
     assert_eq!(pods(), 2, "they are where the pods of this logical cluster are");
     let larger = json!({ "spec": { "shelves": 3 } });
-    assert_eq!(world.admin.ask("PATCH", &corner, &larger).code, 200);
-    world.until("three are", || has_ready(3) && pods() == 3);
+    assert_eq!(fleet.admin.ask("PATCH", &corner, &larger).code, 200);
+    until("three are", || has_ready(3) && pods() == 3);
     // It reaches a steady state: no other controller changes what it wrote.
-    world.until("there is nothing left to do", || reconcile(&client) == 0);
+    until("there is nothing left to do", || reconcile(&client) == 0);
     assert_eq!(reconcile(&client), 0);
 
     // It has the rights of its role only: for shops, not for definitions; in its own logical cluster, not in others.
@@ -130,11 +135,10 @@ fn an_operator_defines_a_kind_and_reconciles_its_objects() {
     assert_eq!(client.get(kinds).code, 403);
     assert_eq!(client.ask("DELETE", SHOPS, &Value::Null).code, 403);
     assert_eq!(client.get(&format!("{theirs}{SHOPS}")).code, 404);
-    assert_eq!(world.admin.get(&format!("{theirs}{SHOPS}")).code, 404, "they have no such kind");
+    assert_eq!(fleet.admin.get(&format!("{theirs}{SHOPS}")).code, 404, "they have no such kind");
 
     // The objects of a shop are deleted with the shop.
-    assert_eq!(world.admin.ask("DELETE", &corner, &Value::Null).code, 200);
-    world
-        .until("its Deployment goes", || world.admin.get(&format!("{ours}{DEPLOYMENTS}/corner")).code == 404);
-    world.until("its pods go", || pods() == 0);
+    assert_eq!(fleet.admin.ask("DELETE", &corner, &Value::Null).code, 200);
+    until("its Deployment goes", || fleet.admin.get(&format!("{ours}{DEPLOYMENTS}/corner")).code == 404);
+    until("its pods go", || pods() == 0);
 }

@@ -5,17 +5,20 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use testkit::Client;
+use testkit::objects::deployment;
+use testkit::until;
 
-use crate::client::Client;
-use crate::{World, decoded, deployment};
+use crate::common::fleet::TestFleet;
+use crate::decoded;
 
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/operators";
 const SECRET: &str = "holon-api-access-manager";
 
 /// Applies the manifests of `make deploy` of an operator.
-pub(crate) fn apply(world: &World, cluster: &str) {
-    let make = |path: &str, object: Value| world.make(&format!("{cluster}{path}"), &object);
+pub(crate) fn apply(fleet: &TestFleet, cluster: &str) {
+    let make = |path: &str, object: Value| fleet.admin.create(&format!("{cluster}{path}"), &object);
     make("/api/v1/namespaces", json!({ "metadata": { "name": "operators" } }));
     make("/api/v1/namespaces/operators/serviceaccounts", json!({ "metadata": { "name": "manager" } }));
     let role = json!({
@@ -59,8 +62,8 @@ pub(crate) struct Inside {
 
 impl Inside {
     /// Builds the environment as a kubelet would, only from the objects on the physical cluster.
-    pub(crate) fn of(world: &World, cluster: &str) -> Option<Inside> {
-        let pods = world.below(cluster, "/api/v1/pods?labelSelector=app%3Dmanager");
+    pub(crate) fn of(fleet: &TestFleet, cluster: &str) -> Option<Inside> {
+        let pods = fleet.read_downstream(cluster, "/api/v1/pods?labelSelector=app%3Dmanager");
         let pod = pods["items"].as_array()?.first()?.clone();
         let container = &pod["spec"]["containers"][0];
         let variable = |name: &str| {
@@ -73,7 +76,8 @@ impl Inside {
         let volume = volumes.iter().find(|volume| volume["name"] == mount["name"])?;
         let name = volume["secret"]["secretName"].as_str()?;
         let namespace = pod["metadata"]["namespace"].as_str()?;
-        let secret = world.below(cluster, &format!("/api/v1/namespaces/{namespace}/secrets/{name}"));
+        let secret =
+            fleet.read_downstream(cluster, &format!("/api/v1/namespaces/{namespace}/secrets/{name}"));
         secret.get("data")?;
         Some(Inside {
             host: variable("KUBERNETES_SERVICE_HOST")?,
@@ -93,11 +97,14 @@ impl Inside {
 
 #[test]
 fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
-    let world = World::new(&["east"]);
-    let (ours, theirs) = (world.cluster("team-a"), world.cluster("team-b"));
-    apply(&world, &ours);
-    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
-    let inside = Inside::of(&world, "east").unwrap();
+    let fleet = TestFleet::start(&["east"]);
+    let (ours, theirs) = (
+        fleet.admin.create_logical_cluster("root:team-a"),
+        fleet.admin.create_logical_cluster("root:team-b"),
+    );
+    apply(&fleet, &ours);
+    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
+    let inside = Inside::of(&fleet, "east").unwrap();
     assert_eq!(inside.namespace, "operators");
 
     let client = inside.client();
@@ -105,8 +112,8 @@ fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
     let made = client.ask("POST", maps, &json!({ "metadata": { "name": "made-by-it" } }));
     assert_eq!(made.code, 201, "{}", made.body);
     // The object is created in the logical cluster, where its users look, and nowhere else.
-    assert_eq!(world.admin.get(&format!("{ours}{maps}/made-by-it")).code, 200);
-    assert_eq!(world.admin.get(&format!("{theirs}{maps}/made-by-it")).code, 404);
+    assert_eq!(fleet.admin.get(&format!("{ours}{maps}/made-by-it")).code, 200);
+    assert_eq!(fleet.admin.get(&format!("{theirs}{maps}/made-by-it")).code, 404);
     let lease = json!({ "metadata": { "name": "lock" }, "spec": { "holderIdentity": "me" } });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/operators/leases";
     assert_eq!(client.ask("POST", leases, &lease).code, 201);
@@ -121,99 +128,101 @@ fn an_operator_manages_the_logical_cluster_it_was_applied_to() {
     }
     // The roles of the logical cluster count: a binding deleted there takes effect at once.
     let path = format!("{ours}{RBAC}/rolebindings/manager");
-    assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
+    assert_eq!(fleet.admin.ask("DELETE", &path, &Value::Null).code, 200);
     assert_eq!(client.get(maps).code, 403);
 }
 
 #[test]
 fn a_token_is_replaced_before_it_ends_and_goes_with_the_last_pod() {
-    let world = World::new(&["east"]);
-    let ours = world.cluster("team-a");
-    apply(&world, &ours);
-    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
-    let first = Inside::of(&world, "east").unwrap();
+    let fleet = TestFleet::start(&["east"]);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
+    apply(&fleet, &ours);
+    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
+    let first = Inside::of(&fleet, "east").unwrap();
     let there = first.secret["metadata"]["namespace"].as_str().unwrap().to_owned();
     let in_mailbox = format!("/clusters/root:mailbox-east/api/v1/namespaces/{there}/secrets/{SECRET}");
     // Instead of waiting, the test sets the renewal time to the past.
     let come = json!({ "metadata": { "annotations": { "holon.dev/renew-after": "2020-01-01T00:00:00Z" } } });
-    assert_eq!(world.admin.ask("PATCH", &in_mailbox, &come).code, 200);
-    let renewed = || Inside::of(&world, "east").filter(|inside| inside.token != first.token);
-    world.until("its pod has another token", || renewed().is_some());
+    assert_eq!(fleet.admin.ask("PATCH", &in_mailbox, &come).code, 200);
+    let renewed = || Inside::of(&fleet, "east").filter(|inside| inside.token != first.token);
+    until("its pod has another token", || renewed().is_some());
     let maps = "/api/v1/namespaces/operators/configmaps";
     assert_eq!(renewed().unwrap().client().get(maps).code, 200);
     let second = renewed().unwrap();
     // A deleted token Secret is created again.
-    let uid = world.read(&in_mailbox)["metadata"]["uid"].clone();
-    assert_eq!(world.admin.ask("DELETE", &in_mailbox, &Value::Null).code, 200);
-    world.until("there is another", || {
-        let now = world.admin.get(&in_mailbox);
+    let uid = fleet.admin.get(&in_mailbox).json()["metadata"]["uid"].clone();
+    assert_eq!(fleet.admin.ask("DELETE", &in_mailbox, &Value::Null).code, 200);
+    until("there is another", || {
+        let now = fleet.admin.get(&in_mailbox);
         now.code == 200 && now.json()["metadata"]["uid"] != uid
     });
 
     // An account that was created again is another account: tokens of the first are invalid, so a new one is made.
     let accounts = format!("{ours}/api/v1/namespaces/operators/serviceaccounts");
-    assert_eq!(world.admin.ask("DELETE", &format!("{accounts}/manager"), &Value::Null).code, 200);
-    world.make(&accounts, &json!({ "metadata": { "name": "manager" } }));
+    assert_eq!(fleet.admin.ask("DELETE", &format!("{accounts}/manager"), &Value::Null).code, 200);
+    fleet.admin.create(&accounts, &json!({ "metadata": { "name": "manager" } }));
     let works = || {
-        let now = Inside::of(&world, "east").filter(|inside| inside.token != second.token);
+        let now = Inside::of(&fleet, "east").filter(|inside| inside.token != second.token);
         now.is_some_and(|inside| inside.client().get(maps).code == 200)
     };
-    world.until("the new account's token works", works);
+    until("the new account's token works", works);
 
     let path = format!("{ours}/apis/apps/v1/namespaces/operators/deployments/manager");
-    assert_eq!(world.admin.ask("DELETE", &path, &Value::Null).code, 200);
-    world.until("nobody needs it any more", || world.admin.get(&in_mailbox).code == 404);
-    world.until("nor is it below", || world.placed("east", "/api/v1/secrets").is_empty());
+    assert_eq!(fleet.admin.ask("DELETE", &path, &Value::Null).code, 200);
+    until("nobody needs it any more", || fleet.admin.get(&in_mailbox).code == 404);
+    until("nor is it below", || fleet.placed("east", "/api/v1/secrets").is_empty());
 }
 
 /// Many clusters are hardened by accounts that mount no token unless a pod asks for it.
 #[test]
 fn pods_that_want_no_token_get_none() {
-    let world = World::new(&["east"]);
-    let ours = world.cluster("team-a");
-    world.make(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "quiet" } }));
+    let fleet = TestFleet::start(&["east"]);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
+    fleet.admin.create(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "quiet" } }));
     let accounts = format!("{ours}/api/v1/namespaces/quiet/serviceaccounts");
-    world.until("there is an account", || world.admin.get(&format!("{accounts}/default")).code == 200);
+    until("there is an account", || fleet.admin.get(&format!("{accounts}/default")).code == 200);
     let says_no = json!({ "automountServiceAccountToken": false });
-    assert_eq!(world.admin.ask("PATCH", &format!("{accounts}/default"), &says_no).code, 200);
+    assert_eq!(fleet.admin.ask("PATCH", &format!("{accounts}/default"), &says_no).code, 200);
     let containers = json!([{ "name": "web", "image": "nginx" }]);
     let deployments = format!("{ours}/apis/apps/v1/namespaces/quiet/deployments");
-    world.make(&deployments, &deployment("web", 1, json!({ "containers": containers })));
-    world.until("it runs", || world.read(&format!("{deployments}/web"))["status"]["readyReplicas"] == 1);
-    let sent = world.placed("east", "/apis/apps/v1/deployments");
+    fleet.admin.create(&deployments, &deployment("web", 1, json!({ "containers": containers })));
+    until("it runs", || {
+        fleet.admin.get(&format!("{deployments}/web")).json()["status"]["readyReplicas"] == 1
+    });
+    let sent = fleet.placed("east", "/apis/apps/v1/deployments");
     let pod = &sent[0]["spec"]["template"]["spec"];
     assert_eq!((&pod["automountServiceAccountToken"], &pod["volumes"]), (&json!(false), &Value::Null));
-    assert!(world.placed("east", "/api/v1/secrets").is_empty());
+    assert!(fleet.placed("east", "/api/v1/secrets").is_empty());
     // A pod that asks for a token gets one, whatever its account says.
     let pod = json!({ "containers": containers, "automountServiceAccountToken": true });
-    world.make(&deployments, &deployment("api", 1, pod));
-    world.until("it has a token", || world.placed("east", "/api/v1/secrets").len() == 1);
+    fleet.admin.create(&deployments, &deployment("api", 1, pod));
+    until("it has a token", || fleet.placed("east", "/api/v1/secrets").len() == 1);
 }
 
 #[test]
 fn an_account_that_changes_its_mind_changes_its_pods() {
-    let world = World::new(&["east"]);
-    let ours = world.cluster("team-a");
-    apply(&world, &ours);
-    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
+    let fleet = TestFleet::start(&["east"]);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
+    apply(&fleet, &ours);
+    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
     let account = format!("{ours}/api/v1/namespaces/operators/serviceaccounts/manager");
     let says = |mounts: bool| json!({ "automountServiceAccountToken": mounts });
-    assert_eq!(world.admin.ask("PATCH", &account, &says(false)).code, 200);
+    assert_eq!(fleet.admin.ask("PATCH", &account, &says(false)).code, 200);
     let volumes = || {
-        let sent = world.placed("east", "/apis/apps/v1/deployments");
+        let sent = fleet.placed("east", "/apis/apps/v1/deployments");
         sent[0]["spec"]["template"]["spec"]["volumes"].clone()
     };
-    world.until("its pods mount nothing", || volumes().is_null());
-    world.until("there is nothing to mount", || world.placed("east", "/api/v1/secrets").is_empty());
-    assert_eq!(world.admin.ask("PATCH", &account, &says(true)).code, 200);
-    world.until("its pod has all it needs again", || Inside::of(&world, "east").is_some());
+    until("its pods mount nothing", || volumes().is_null());
+    until("there is nothing to mount", || fleet.placed("east", "/api/v1/secrets").is_empty());
+    assert_eq!(fleet.admin.ask("PATCH", &account, &says(true)).code, 200);
+    until("its pod has all it needs again", || Inside::of(&fleet, "east").is_some());
 }
 
 /// A real program: client-go finds the files and the variables in their standard places, and elects a leader.
 #[test]
 #[ignore = "needs client-go and unshare"]
 fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
-    let program = peers::program("client-go");
+    let program = testkit::peers::program("client-go");
     // The path of the files is fixed, so the program runs in a mount namespace of its own.
     let alone = |script: &str| {
         let mut command = Command::new("unshare");
@@ -223,11 +232,11 @@ fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     let tried = alone("mount -t tmpfs none /run").output().expect("unshare is installed");
     let said = String::from_utf8_lossy(&tried.stderr);
     assert!(tried.status.success(), "unshare cannot mount here; be root or allow user namespaces: {said}");
-    let world = World::new(&["east"]);
-    let ours = world.cluster("team-a");
-    apply(&world, &ours);
-    world.until("its pod has all it needs", || Inside::of(&world, "east").is_some());
-    let inside = Inside::of(&world, "east").unwrap();
+    let fleet = TestFleet::start(&["east"]);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
+    apply(&fleet, &ours);
+    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
+    let inside = Inside::of(&fleet, "east").unwrap();
     let files = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
     put("token", &inside.token);
@@ -255,7 +264,9 @@ fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
         ),
         "{said}"
     );
-    let lease =
-        world.read(&format!("{ours}/apis/coordination.k8s.io/v1/namespaces/operators/leases/the-one"));
+    let lease = fleet
+        .admin
+        .get(&format!("{ours}/apis/coordination.k8s.io/v1/namespaces/operators/leases/the-one"))
+        .json();
     assert_eq!(lease["spec"]["holderIdentity"], "", "it let go of it: {lease}");
 }

@@ -4,16 +4,19 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use peers::Etcd;
 use serde_json::{Value, json};
+use testkit::objects::deployment;
+use testkit::peers::Etcd;
+use testkit::until;
+use testkit::wait::PATIENCE;
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
-use crate::{PATIENCE, World, deployment};
+use crate::common::HOLON;
+use crate::common::fleet::TestFleet;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-fleet";
 const CLUSTERS: [&str; 2] = ["east", "west"];
-const REPLICAS: u32 = 3;
+const REPLICAS: u64 = 3;
 
 /// A lease lasts eight seconds, and waiting servers check it every second; a busy machine takes longer.
 const AFTER_A_KILL: Duration = Duration::from_secs(20);
@@ -29,7 +32,7 @@ fn beside(first: &Server, options: &[&str]) -> Server {
         let file = file.unwrap();
         std::fs::copy(file.path(), pki.join(file.file_name())).unwrap();
     }
-    Server::start_in(dir, options)
+    Server::start_in(HOLON, dir, options)
 }
 
 fn holder(admin: &Client) -> String {
@@ -88,17 +91,17 @@ fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) 
 #[test]
 #[ignore = "needs etcd"]
 fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done_twice() {
-    let etcd = Etcd::start(peers::program("etcd"), 1);
+    let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &endpoint, "--advertise-address", "holon.example:6443"];
-    let first = Server::start_with(&options);
-    let mut world = World::of(first, &CLUSTERS);
-    let ours = world.cluster("team-a");
+    let first = Server::start_with(HOLON, &options);
+    let mut fleet = TestFleet::with_server(first, &CLUSTERS);
+    let ours = fleet.admin.create_logical_cluster("root:team-a");
     let spread = json!({ "metadata": { "name": "shop", "annotations": { "holon.dev/placement": "*" } } });
-    world.make(&format!("{ours}/api/v1/namespaces"), &spread);
-    let leader = holder(&world.admin);
-    let second = beside(&world.server, &options);
-    let (one, other) = (Client::new(&world.server, true), Client::new(&second, true));
+    fleet.admin.create(&format!("{ours}/api/v1/namespaces"), &spread);
+    let leader = holder(&fleet.admin);
+    let second = beside(&fleet.server, &options);
+    let (one, other) = (Client::admin(&fleet.server), Client::admin(&second));
     let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
 
     let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -109,10 +112,7 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
             while !stop.load(Ordering::Relaxed) {
                 for (name, numbers) in asked(&other).unwrap_or_default() {
                     let all: u64 = numbers.iter().sum();
-                    assert!(
-                        all <= u64::from(REPLICAS) && numbers.len() <= CLUSTERS.len(),
-                        "{name}: {numbers:?}"
-                    );
+                    assert!(all <= REPLICAS && numbers.len() <= CLUSTERS.len(), "{name}: {numbers:?}");
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -124,41 +124,41 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
             }
         };
         until(5);
-        world.server.kill();
+        fleet.server.kill();
         let took = taken_over(&other, &leader);
         until(made.load(Ordering::Relaxed) + 5);
         stop.store(true, Ordering::Relaxed);
         took
     });
     assert!(took < AFTER_A_KILL, "after a kill another leads only after {took:.1?}");
-    world.admin = other;
+    fleet.admin = other;
     let count = made.load(Ordering::Relaxed);
-    settled(&world, &ours, count);
+    settled(&fleet, &ours, count);
 
     // A server that is stopped gracefully releases its lease, so the takeover is quick.
     let third = beside(&second, &options);
-    let leader = holder(&world.admin);
-    world.admin = Client::new(&third, true);
+    let leader = holder(&fleet.admin);
+    fleet.admin = Client::admin(&third);
     assert!(second.stop());
-    let took = taken_over(&world.admin, &leader);
+    let took = taken_over(&fleet.admin, &leader);
     assert!(took < AFTER_A_STOP, "after a stop another leads only after {took:.1?}");
     let late = deployment("late", REPLICAS, json!({ "containers": [{ "name": "a", "image": "nginx" }] }));
-    world.make(&path, &late);
-    settled(&world, &ours, count + 1);
+    fleet.admin.create(&path, &late);
+    settled(&fleet, &ours, count + 1);
 }
 
 /// Checks that every Deployment runs, and that its two mailbox objects were written once.
-fn settled(world: &World, ours: &str, count: usize) {
+fn settled(fleet: &TestFleet, ours: &str, count: usize) {
     let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
     let items = |path: &str| -> Vec<Value> {
-        world.admin.get(path).json()["items"].as_array().cloned().unwrap_or_default()
+        fleet.admin.get(path).json()["items"].as_array().cloned().unwrap_or_default()
     };
     let is_ready = |one: &Value| one["status"]["readyReplicas"] == REPLICAS;
-    world.until("all of it runs", || items(&path).len() == count && items(&path).iter().all(is_ready));
+    until("all of it runs", || items(&path).len() == count && items(&path).iter().all(is_ready));
     let records = items(&format!("{ours}/apis/holon.dev/v1alpha1/namespaces/shop/distributions"));
     assert_eq!(records.len(), count);
-    for (name, numbers) in asked(&world.admin).unwrap() {
-        assert_eq!(numbers.iter().sum::<u64>(), u64::from(REPLICAS), "{name}: {numbers:?}");
+    for (name, numbers) in asked(&fleet.admin).unwrap() {
+        assert_eq!(numbers.iter().sum::<u64>(), REPLICAS, "{name}: {numbers:?}");
     }
     let copies = items("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue");
     assert_eq!(copies.len(), count * CLUSTERS.len());

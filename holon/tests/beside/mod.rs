@@ -14,12 +14,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use openapi::codec::{Syntax, decode};
-use peers::{Answer, Cluster, Proxy, Request};
 use serde_json::{Value, json};
+use testkit::Server;
+use testkit::peers::{Answer, Cluster, Proxy, Request};
 
 use self::mask::mask;
+
 pub(crate) use self::step::Step;
-use crate::common::Server;
+use crate::common::HOLON;
 
 /// Admission plug-ins that Holon does not implement, or that need controllers which do not run beside a bare server.
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds,Priority,\
@@ -123,9 +125,9 @@ impl Sides {
     /// Starts a real kube-apiserver and Holon.
     #[track_caller]
     pub(crate) fn start() -> Sides {
-        let kubectl = peers::program("kubectl");
+        let kubectl = testkit::peers::program("kubectl");
         let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
-        let server = Server::start();
+        let server = Server::start(HOLON);
         Sides {
             theirs: Side::new(&kubectl, &cluster.kubeconfig()),
             ours: Side::new(&kubectl, &server.file("admin.kubeconfig")),
@@ -137,7 +139,7 @@ impl Sides {
     /// Starts two real kube-apiservers. If their responses differ, the test is wrong.
     #[track_caller]
     pub(crate) fn start_alike() -> Sides {
-        let kubectl = peers::program("kubectl");
+        let kubectl = testkit::peers::program("kubectl");
         let clusters = [Cluster::start_bare(&[PLUG_INS_OFF]), Cluster::start_bare(&[PLUG_INS_OFF])];
         Sides {
             theirs: Side::new(&kubectl, &clusters[0].kubeconfig()),

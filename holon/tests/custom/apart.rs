@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use super::common::Server;
-use super::common::kubectl::Kubectl;
 use super::life::NOT_SERVED;
 use super::manifests::{WIDGETS, plain, widget};
+use crate::common::HOLON;
+
+use testkit::{Kubectl, Server};
 
 fn define(k: &Kubectl, manifest: &str) {
     k.with(&["create"], manifest, "created");
@@ -20,8 +21,8 @@ fn define(k: &Kubectl, manifest: &str) {
 #[test]
 #[ignore = "needs kubectl"]
 fn one_name_means_something_else_in_every_logical_cluster() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let server = Server::start(HOLON);
     let (a, b) = (Kubectl::at(&server, &program, "root:a"), Kubectl::at(&server, &program, "root:b"));
     define(&a, &plain("widgets", "Widget", "{size: {type: integer}}"));
     define(&b, &plain("widgets", "Wish", "{wanted: {type: string}}"));
@@ -50,13 +51,13 @@ fn one_name_means_something_else_in_every_logical_cluster() {
 #[test]
 #[ignore = "needs kubectl"]
 fn a_restarted_server_serves_existing_definitions() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let mut server = Server::start(HOLON);
     let k = Kubectl::at(&server, &program, "root:a");
     define(&k, WIDGETS);
     k.with(&["create"], &widget("one", 1), "created");
     k.finish();
-    let server = server.again();
+    server.restart();
     let k = Kubectl::new(&server, &program, "root:a");
     k.prints(&["get", "widget", "one", "-o", "jsonpath={.spec.size}"], "1");
     k.with(&["create"], &widget("two", 2), "created");
@@ -68,9 +69,9 @@ fn a_restarted_server_serves_existing_definitions() {
 #[test]
 #[ignore = "needs etcd and kubectl"]
 fn definitions_accepted_by_one_server_are_served_by_both() {
-    let program = peers::program("kubectl");
-    let etcd = peers::Etcd::start(peers::program("etcd"), 1);
-    let start = || Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
+    let program = testkit::peers::program("kubectl");
+    let etcd = testkit::peers::Etcd::start(testkit::peers::program("etcd"), 1);
+    let start = || Server::start_with(HOLON, &["--etcd-endpoints", &etcd.endpoint(0)]);
     let (one, two) = (start(), start());
     let (first, second) = (Kubectl::new(&one, &program, "root"), Kubectl::new(&two, &program, "root"));
     for (writer, reader) in [(&first, &second), (&second, &first)] {

@@ -1,7 +1,8 @@
 //! The life of a custom kind, from the creation of its definition to its deletion.
 
-use super::common::kubectl::Kubectl;
 use super::manifests::{WIDGETS, plain, widget};
+
+use testkit::Kubectl;
 
 /// The common part of the messages: the rest depends on whether kubectl has the resource in its cache.
 pub(crate) const NOT_SERVED: &str = "the server";

@@ -3,6 +3,10 @@
 //!
 //! Every command runs once, right after the previous one: clients have to wait for a kind only until it is established.
 
+use testkit::{Kubectl, Server};
+
+use common::HOLON;
+
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -10,9 +14,6 @@ mod apart;
 mod life;
 mod manifests;
 mod own;
-
-use common::Server;
-use common::kubectl::Kubectl;
 
 fn suite(k: &Kubectl) {
     life::definition(k);
@@ -28,36 +29,36 @@ fn suite(k: &Kubectl) {
 #[test]
 #[ignore = "needs kubectl"]
 fn a_life_in_the_root() {
-    let program = peers::program("kubectl");
-    suite(&Kubectl::at(&Server::start(), &program, "root"));
+    let program = testkit::peers::program("kubectl");
+    suite(&Kubectl::at(&Server::start(HOLON), &program, "root"));
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn a_life_in_a_nested_logical_cluster() {
-    let program = peers::program("kubectl");
-    suite(&Kubectl::at(&Server::start(), &program, "root:a:b"));
+    let program = testkit::peers::program("kubectl");
+    suite(&Kubectl::at(&Server::start(HOLON), &program, "root:a:b"));
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn built_in_kinds_are_served_in_a_nested_logical_cluster() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let server = Server::start(HOLON);
     own::suite(&Kubectl::at(&server, &program, "root:a:b"));
 }
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
 fn built_in_kinds_are_served_to_an_older_kubectl() {
-    let program = peers::program("kubectl-1.32");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl-1.32");
+    let server = Server::start(HOLON);
     own::suite(&Kubectl::at(&server, &program, "root"));
 }
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
 fn a_life_with_an_older_kubectl() {
-    let program = peers::program("kubectl-1.32");
-    suite(&Kubectl::at(&Server::start(), &program, "root"));
+    let program = testkit::peers::program("kubectl-1.32");
+    suite(&Kubectl::at(&Server::start(HOLON), &program, "root"));
 }

@@ -1,6 +1,6 @@
 //! Holon's own kinds.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const EAST: &str = "
 apiVersion: holon.dev/v1alpha1

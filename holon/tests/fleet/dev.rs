@@ -4,37 +4,29 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
+use testkit::Process;
+use testkit::wait::PATIENCE;
+
+use crate::common::{HOLON, repository};
 
 /// A running `holon dev` and its output. Killed when dropped.
 struct Dev {
-    child: Child,
+    process: Process,
     lines: Lines<BufReader<ChildStdout>>,
     said: Vec<String>,
     kubeconfig: PathBuf,
 }
 
-impl Drop for Dev {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Dev {
     /// Starts it in a directory. Returns once it has printed the suggested commands.
     fn start(dir: &Path, arguments: &[&str]) -> Dev {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holon"))
-            .arg("dev")
-            .args(arguments)
-            .current_dir(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut command = Command::new(HOLON);
+        command.arg("dev").args(arguments).current_dir(dir).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command);
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut said = Vec::new();
         for line in lines.by_ref().map_while(Result::ok) {
             said.push(line);
@@ -44,7 +36,7 @@ impl Dev {
         }
         let kubeconfig = said.iter().find_map(|line| line.trim().strip_prefix("export KUBECONFIG="));
         let kubeconfig = kubeconfig.unwrap_or_else(|| panic!("it said {said:?}")).into();
-        Dev { child, lines, said, kubeconfig }
+        Dev { process, lines, said, kubeconfig }
     }
 
     fn dir(&self) -> &Path {
@@ -60,21 +52,21 @@ impl Dev {
 
     /// Sends Ctrl-C and checks that it exits successfully.
     fn stop(mut self) {
-        let told = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        let told = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status().unwrap();
         assert!(told.success());
         // Reads the rest of the output, because a full or closed pipe would fail its last writes.
         self.lines.by_ref().for_each(drop);
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
     }
 
     /// Runs a command line as it is printed, in the root of the repository.
     fn types(&self, kubectl: &Path, command: &str) -> String {
-        let programs = [kubectl, Path::new(env!("CARGO_BIN_EXE_holon"))];
+        let programs = [kubectl, Path::new(HOLON)];
         let [first, second] = programs.map(|program| program.parent().unwrap().display().to_string());
         let path = format!("{first}:{second}:{}", std::env::var("PATH").unwrap_or_default());
         let done = Command::new("sh")
             .args(["-c", command])
-            .current_dir(crate::common::repository())
+            .current_dir(repository())
             .env("KUBECONFIG", &self.kubeconfig)
             .env("PATH", &path)
             .output()
@@ -120,14 +112,14 @@ fn holon_dev_runs_two_clusters_prints_commands_and_cleans_up() {
     let text = dev.said.join("\n");
     let example = dev.said.iter().find_map(|line| line.split("apply -f ").nth(1)).expect(&text);
     let example = example.split_whitespace().next().expect(&text);
-    assert!(crate::common::repository().join(example).exists(), "{example}");
+    assert!(repository().join(example).exists(), "{example}");
     check_and_stop(dev, nowhere.path());
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn the_commands_that_it_says_work_as_they_are() {
-    let kubectl = peers::program("kubectl");
+    let kubectl = testkit::peers::program("kubectl");
     let nowhere = tempfile::tempdir().unwrap();
     let dev = Dev::start(nowhere.path(), &["--listen", "127.0.0.1:0"]);
     type_all(&dev, &kubectl);
@@ -136,11 +128,7 @@ fn the_commands_that_it_says_work_as_they_are() {
 
 /// Checks that it has its two mailboxes, stops it, and checks that it leaves nothing behind.
 fn check_and_stop(dev: Dev, nowhere: &Path) {
-    let listed = Command::new(env!("CARGO_BIN_EXE_holon"))
-        .args(["lc", "list", "--data-dir"])
-        .arg(dev.dir())
-        .output()
-        .unwrap();
+    let listed = Command::new(HOLON).args(["lc", "list", "--data-dir"]).arg(dev.dir()).output().unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("root:mailbox-east") && listed.contains("root:mailbox-west"), "{listed}");
     let dir = dev.dir().to_owned();
@@ -185,7 +173,7 @@ fn type_all(dev: &Dev, kubectl: &Path) {
 #[test]
 #[ignore = "needs kubectl"]
 fn holon_dev_with_keep_continues_with_its_data() {
-    let kubectl = peers::program("kubectl");
+    let kubectl = testkit::peers::program("kubectl");
     let here = tempfile::tempdir().unwrap();
     let uids = |dev: &Dev| {
         let command = "kubectl -n shop get pods -o jsonpath='{.items[*].metadata.uid}'";

@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::Process;
+use testkit::client::from_base64;
+use testkit::until;
 
-use crate::{World, mount, objects, print_manifest};
+use crate::common::HOLON;
+use crate::{EastFleet, mount, objects, print_manifest};
 
 /// The directory of the service account in every Pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -32,49 +36,47 @@ fn a_syncer_in_a_pod_needs_nothing_beyond_its_manifest() {
     let tried = alone("mount -t tmpfs none /run").output().expect("unshare is installed");
     let said = String::from_utf8_lossy(&tried.stderr);
     assert!(tried.status.success(), "unshare cannot mount here; be root or allow user namespaces: {said}");
-    let mut world = World::new();
-    let objects = objects(&print_manifest(&world.server, &[]));
+    let mut fleet = EastFleet::not_joined();
+    let objects = objects(&print_manifest(&fleet.server, &[]));
     for (collection, object) in COLLECTIONS.iter().zip(&objects) {
-        assert!(world.below("POST", collection, object).is_some(), "{object:#}");
+        assert!(fleet.send_downstream("east", "POST", collection, object).is_some(), "{object:#}");
     }
-    mount(&world.server, &objects);
-    let files = world.server.file("account");
+    mount(&fleet.server, &objects);
+    let files = fleet.server.file("account");
     std::fs::create_dir(&files).unwrap();
     let wanted = json!({ "spec": { "expirationSeconds": 3600 } });
     let path = format!("{}/holon-syncer/token", COLLECTIONS[1]);
-    let made = world.below("POST", &path, &wanted).expect("a token");
+    let made = fleet.send_downstream("east", "POST", &path, &wanted).expect("a token");
     let put = |name: &str, text: &str| std::fs::write(files.join(name), text).unwrap();
     put("token", made["status"]["token"].as_str().unwrap());
-    put("ca.crt", &authority(&world.east.kubeconfig().unwrap()));
+    put("ca.crt", &authority(&fleet.east().kubeconfig().unwrap()));
     put("namespace", "holon-syncer");
 
     let container = &objects[4]["spec"]["template"]["spec"]["containers"][0];
     let arguments = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
-    let address = world.east.address();
+    let address = fleet.east().address();
     let mut pod = alone(&format!(
         "mount -t tmpfs none \"$(readlink -f /var/run)\"; mount -t tmpfs none /var/lib; \
          mkdir -p {ACCOUNT} /var/run/holon /var/lib/holon; cp \"$FILES\"/* {ACCOUNT}; cp \"$TICKET\" \"$KEY\" /var/run/holon; \
          exec \"$@\""
     ));
-    pod.args(["pod", env!("CARGO_BIN_EXE_holon")]).args(arguments);
+    pod.args(["pod", HOLON]).args(arguments);
     pod.env("FILES", Path::new(&files))
-        .env("TICKET", world.server.file("ticket"))
-        .env("KEY", world.server.file("state-key"))
+        .env("TICKET", fleet.server.file("ticket"))
+        .env("KEY", fleet.server.file("state-key"))
         .env("KUBERNETES_SERVICE_HOST", address.ip().to_string())
         .env("KUBERNETES_SERVICE_PORT", address.port().to_string())
         .env_remove("KUBECONFIG");
-    world.syncer = Some(pod.spawn().unwrap());
-    world.until("it is there", || world.ready()["status"] == "True");
-    world.put_app();
-    world.until("three pods are shown", || world.pods().len() == 3);
+    fleet.syncer = Some(Process::spawn(&mut pod));
+    until("it is there", || fleet.ready_condition("east")["status"] == "True");
+    fleet.put_app();
+    until("three pods are shown", || fleet.pods().len() == 3);
     let credential = format!("{}/holon-syncer-credential", COLLECTIONS[3]);
-    world.until("it is kept how it is known", || world.below("GET", &credential, &Value::Null).is_some());
+    until("it is kept how it is known", || fleet.get_downstream("east", &credential).is_some());
 }
 
 /// Returns the certificate authority in a kubeconfig, as PEM.
 fn authority(kubeconfig: &str) -> String {
-    use base64::Engine;
     let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: "));
-    let bytes = base64::engine::general_purpose::STANDARD.decode(line.unwrap()).unwrap();
-    String::from_utf8(bytes).unwrap()
+    String::from_utf8(from_base64(line.unwrap())).unwrap()
 }

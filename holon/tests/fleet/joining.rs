@@ -4,16 +4,19 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::json;
+use testkit::until;
 
-use crate::{PHYSICAL, World};
+use crate::EastFleet;
+use crate::common::HOLON;
+use crate::common::fleet::PHYSICAL_CLUSTERS;
 
 const RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
 
 /// Runs a command that fails after so many seconds: the tested commands once never ended.
-fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, String, String) {
+fn holon_within(fleet: &EastFleet, seconds: &str, arguments: &[&str]) -> (bool, String, String) {
     let mut command = Command::new("timeout");
-    command.arg(seconds).arg(env!("CARGO_BIN_EXE_holon")).args(arguments);
-    let output = command.arg("--data-dir").arg(world.server.file("")).output().unwrap();
+    command.arg(seconds).arg(HOLON).args(arguments);
+    let output = command.arg("--data-dir").arg(fleet.server.file("")).output().unwrap();
     let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (output.status.success(), out, error)
 }
@@ -22,16 +25,16 @@ fn holon_within(world: &World, seconds: &str, arguments: &[&str]) -> (bool, Stri
 /// minute, then failed, and left behind an object that had to be found and deleted by hand.
 #[test]
 fn joining_a_silent_address_fails_and_leaves_nothing_behind() {
-    let world = World::new();
+    let fleet = EastFleet::not_joined();
     // This listener accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let file = world.server.file("dead.kubeconfig");
+    let file = fleet.server.file("dead.kubeconfig");
     let dead = [silent.local_addr().unwrap().to_string(), "127.0.0.1:1".to_owned()];
     for address in dead {
-        let text = world.east.kubeconfig().unwrap();
-        std::fs::write(&file, text.replace(&world.east.address().to_string(), &address)).unwrap();
+        let text = fleet.east().kubeconfig().unwrap();
+        std::fs::write(&file, text.replace(&fleet.east().address().to_string(), &address)).unwrap();
         let join = ["join", "dead", "--timeout", "7", "--kubeconfig", file.to_str().unwrap()];
-        let (worked, out, error) = holon_within(&world, "50", &join);
+        let (worked, out, error) = holon_within(&fleet, "50", &join);
         assert!(!worked && out.is_empty(), "{out}{error}");
         for words in [
             "waiting up to 7s",
@@ -42,24 +45,24 @@ fn joining_a_silent_address_fails_and_leaves_nothing_behind() {
         ] {
             assert!(error.contains(words), "{words:?} is not in {error}");
         }
-        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 404);
+        assert_eq!(fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/dead")).code, 404);
         let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-dead";
-        world.until("its Secret goes", || world.admin.get(secret).code == 404);
+        until("its Secret goes", || fleet.admin.get(secret).code == 404);
 
         let kept = [&join[..], &["--keep"]].concat();
-        let (worked, _, error) = holon_within(&world, "50", &kept);
+        let (worked, _, error) = holon_within(&fleet, "50", &kept);
         assert!(!worked && error.contains("the server keeps trying"), "{error}");
         // Such a cluster was Ready as soon as its syncer ran, and the splitter placed workloads on it.
-        let status = world.admin.get(&format!("{PHYSICAL}/dead")).json()["status"].clone();
+        let status = fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/dead")).json()["status"].clone();
         let ready =
             status["conditions"].as_array().unwrap().iter().find(|said| said["type"] == "Ready").unwrap();
         assert_ne!(ready["status"], "True", "{status}");
-        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
+        assert_eq!(fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/dead")).code, 200);
         // The object existed before this command, so the command must not delete it.
-        let (worked, _, error) = holon_within(&world, "50", &join);
+        let (worked, _, error) = holon_within(&fleet, "50", &join);
         assert!(!worked && error.contains("The PhysicalCluster stays"), "{error}");
-        assert_eq!(world.admin.get(&format!("{PHYSICAL}/dead")).code, 200);
-        let (worked, _, error) = holon_within(&world, "50", &["leave", "dead", "--forget"]);
+        assert_eq!(fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/dead")).code, 200);
+        let (worked, _, error) = holon_within(&fleet, "50", &["leave", "dead", "--forget"]);
         assert!(worked, "{error}");
     }
 }
@@ -69,32 +72,32 @@ fn joining_a_silent_address_fails_and_leaves_nothing_behind() {
 /// object.
 #[test]
 fn a_cluster_with_work_on_it_can_be_forgotten() {
-    let mut world = World::joined();
-    let (worked, said) = world.holon(&["lc", "create", "team-a"]);
+    let mut fleet = EastFleet::joined();
+    let (worked, said) = fleet.server.run(&["lc", "create", "team-a"]);
     assert!(worked, "{said}");
     let ours = "/clusters/root:team-a";
     for (path, mut object) in crate::app() {
         object["metadata"]["labels"] = json!({});
-        let made = world.admin.ask("POST", &format!("{ours}{path}"), &object);
+        let made = fleet.admin.ask("POST", &format!("{ours}{path}"), &object);
         assert_eq!(made.code, 201, "{}", made.body);
     }
-    let web = || world.admin.get(&format!("{ours}{}", crate::WEB)).json();
-    world.until("it runs", || web()["status"]["readyReplicas"] == 3);
-    let finalizers = || world.admin.get(&format!("{PHYSICAL}/east")).json()["metadata"]["finalizers"].clone();
-    world.until("it is marked as used", || finalizers().to_string().contains("splitter"));
-    world.runtime.block_on(world.east.kill());
+    let admin = fleet.admin.clone();
+    let web = || admin.get(&format!("{ours}{}", crate::WEB)).json();
+    until("it runs", || web()["status"]["readyReplicas"] == 3);
+    let finalizers =
+        || fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/east")).json()["metadata"]["finalizers"].clone();
+    until("it is marked as used", || finalizers().to_string().contains("splitter"));
+    fleet.kill_cluster("east");
     // First without --forget, which waits for the workloads to be moved. Then the administrator decides otherwise.
-    let (worked, out, _) = holon_within(&world, "5", &["leave", "east"]);
+    let (worked, out, _) = holon_within(&fleet, "5", &["leave", "east"]);
     assert!(!worked && out.contains("moved to other targets first"), "{out}");
-    let (worked, out, error) = holon_within(&world, "50", &["leave", "east", "--forget"]);
+    let (worked, out, error) = holon_within(&fleet, "50", &["leave", "east", "--forget"]);
     assert!(worked && out.contains("east has left"), "{out}{error}");
-    assert_eq!(world.admin.get(&format!("{PHYSICAL}/east")).code, 404);
+    assert_eq!(fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/east")).code, 404);
     // The object still exists and runs nowhere. Its record once kept the forgotten cluster, and its status three ready
     // replicas there.
     assert_eq!(web()["spec"]["replicas"], 3);
-    let record = || world.admin.get(&format!("{ours}{RECORD}")).json();
-    world.until("the record names no cluster", || {
-        record()["spec"]["targets"].as_array().is_none_or(Vec::is_empty)
-    });
-    world.until("no replica is ready", || web()["status"]["readyReplicas"].as_u64().unwrap_or_default() == 0);
+    let record = || fleet.admin.get(&format!("{ours}{RECORD}")).json();
+    until("the record names no cluster", || record()["spec"]["targets"].as_array().is_none_or(Vec::is_empty));
+    until("no replica is ready", || web()["status"]["readyReplicas"].as_u64().unwrap_or_default() == 0);
 }

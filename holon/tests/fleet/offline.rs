@@ -1,15 +1,15 @@
 //! A pull syncer whose server is unreachable, was restored to an earlier state, or has another certificate authority.
 
-use std::fs::File;
 use std::io::copy;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use testkit::Client;
+use testkit::until;
 
-use crate::client::Client;
 use crate::pull::holding;
-use crate::{MAILBOX, WEB, World, holon, mount, objects, print_manifest};
+use crate::{EastFleet, MAILBOX, WEB, mount, objects, print_manifest};
 
 /// A stable address for syncers that leads to the current address of the server.
 struct Relay {
@@ -56,34 +56,25 @@ fn join(near: TcpStream, far: TcpStream) {
     }
 }
 
-/// Returns a world whose syncer reaches the server through a relay.
-fn relayed() -> (World, Relay) {
-    let (mut world, relay) = (World::new(), Relay::start());
-    relay.lead_to(&world.server.url);
-    mount(&world.server, &objects(&print_manifest(&world.server, &["--server", &relay.url])));
-    start(&mut world);
-    world.until("east is there", || world.ready()["status"] == "True");
-    (world, relay)
+/// Returns a fleet whose syncer reaches the server through a relay.
+fn relayed() -> (EastFleet, Relay) {
+    let (mut fleet, relay) = (EastFleet::not_joined(), Relay::start());
+    relay.lead_to(&fleet.server.url);
+    mount(&fleet.server, &objects(&print_manifest(&fleet.server, &["--server", &relay.url])));
+    fleet.start_syncer_with("state", &[]);
+    until("east is there", || fleet.ready_condition("east")["status"] == "True");
+    (fleet, relay)
 }
 
-fn start(world: &mut World) {
-    let log = File::create(world.server.file("syncer.log")).unwrap();
-    world.syncer = Some(world.seat("state").stderr(log).spawn().unwrap());
-}
-
-fn said(world: &World) -> String {
-    std::fs::read_to_string(world.server.file("syncer.log")).unwrap_or_default()
-}
-
-fn delete_web(world: &World) -> Value {
-    let uid = world.below("GET", WEB, &Value::Null).unwrap()["metadata"]["uid"].clone();
-    world.below("DELETE", WEB, &Value::Null).unwrap();
+fn delete_web(fleet: &EastFleet) -> Value {
+    let uid = fleet.get_downstream("east", WEB).unwrap()["metadata"]["uid"].clone();
+    fleet.send_downstream("east", "DELETE", WEB, &Value::Null).unwrap();
     uid
 }
 
-fn web_is_made_again(world: &World, uid: &Value) {
-    world.until("web is made again", || {
-        world.below("GET", WEB, &Value::Null).is_some_and(|web| web["metadata"]["uid"] != *uid)
+fn web_is_made_again(fleet: &EastFleet, uid: &Value) {
+    until("web is made again", || {
+        fleet.get_downstream("east", WEB).is_some_and(|web| web["metadata"]["uid"] != *uid)
     });
 }
 
@@ -91,103 +82,107 @@ fn web_is_made_again(world: &World, uid: &Value) {
 /// state.
 #[test]
 fn a_syncer_started_without_its_server_enforces_the_last_desired_state() {
-    let (mut world, relay) = relayed();
-    world.put_app();
+    let (mut fleet, relay) = relayed();
+    fleet.put_app();
     relay.lead_nowhere();
-    world.server.kill();
-    world.end_syncer();
-    let uid = delete_web(&world);
-    start(&mut world);
-    web_is_made_again(&world, &uid);
+    fleet.server.kill();
+    fleet.end_syncer();
+    let uid = delete_web(&fleet);
+    fleet.start_syncer_with("state", &[]);
+    web_is_made_again(&fleet, &uid);
     // After reconnecting, nothing is different, so nothing is written.
-    let before = world.east.requests();
-    world.server.restart(|_| {});
-    relay.lead_to(&world.server.url);
-    world.admin = Client::new(&world.server, true);
-    world.until("web is ready", || world.mailbox(WEB)["status"]["readyReplicas"] == 3);
-    assert_eq!(world.east.requests().since(&before).deletes(), 0);
+    let before = fleet.east().requests();
+    fleet.server.restart();
+    relay.lead_to(&fleet.server.url);
+    fleet.admin = Client::admin(&fleet.server);
+    until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
+    assert_eq!(fleet.east().requests().since(&before).deletes(), 0);
 }
 
 /// A deleted object must not come back from the state directory of a syncer that is killed during the deletion and
 /// restarted without its server. The stored object was once removed last.
 #[test]
 fn deleted_objects_do_not_come_back_from_the_state_directory() {
-    let (mut world, relay) = relayed();
-    world.put_app();
+    let (mut fleet, relay) = relayed();
+    fleet.put_app();
     let maps = "/api/v1/namespaces/shop/configmaps";
     let labels = json!({ "holon.dev/placed": "true" });
-    let kept = |world: &World, name: &str| {
-        holding(&world.server.file("state/asked"), &format!("\"name\":\"{name}\""))
+    let kept = |fleet: &EastFleet, name: &str| {
+        holding(&fleet.server.file("state/asked"), &format!("\"name\":\"{name}\""))
     };
     for name in ["going", "gone"] {
-        world.put(maps, &json!({ "metadata": { "name": name, "labels": labels } }));
-        world.until("it is below", || world.below("GET", &format!("{maps}/{name}"), &Value::Null).is_some());
-        world.until("it is kept", || kept(&world, name) == 1);
+        fleet.put(maps, &json!({ "metadata": { "name": name, "labels": labels } }));
+        until("it is below", || fleet.get_downstream("east", &format!("{maps}/{name}")).is_some());
+        until("it is kept", || kept(&fleet, name) == 1);
     }
     // A finalizer downstream delays the deletion, so that the syncer is killed in the middle of it.
     let going = format!("{maps}/going");
     let held = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
-    world.below("PATCH", &going, &held(json!(["example.com/wait"]))).unwrap();
-    world.admin.ask("DELETE", &format!("{MAILBOX}{going}"), &Value::Null);
-    world.until("it leaves", || {
-        world.below("GET", &going, &Value::Null).unwrap()["metadata"]["deletionTimestamp"].is_string()
+    fleet.send_downstream("east", "PATCH", &going, &held(json!(["example.com/wait"]))).unwrap();
+    fleet.admin.ask("DELETE", &format!("{MAILBOX}{going}"), &Value::Null);
+    until("it leaves", || {
+        fleet.get_downstream("east", &going).unwrap()["metadata"]["deletionTimestamp"].is_string()
     });
-    assert_eq!(kept(&world, "going"), 0);
+    assert_eq!(kept(&fleet, "going"), 0);
     relay.lead_nowhere();
-    world.server.kill();
-    world.end_syncer();
-    world.below("PATCH", &going, &held(Value::Null)).unwrap();
-    let uid = delete_web(&world);
-    start(&mut world);
-    web_is_made_again(&world, &uid);
-    assert!(world.below("GET", &going, &Value::Null).is_none());
+    fleet.server.kill();
+    fleet.end_syncer();
+    fleet.send_downstream("east", "PATCH", &going, &held(Value::Null)).unwrap();
+    let uid = delete_web(&fleet);
+    fleet.start_syncer_with("state", &[]);
+    web_is_made_again(&fleet, &uid);
+    assert!(fleet.get_downstream("east", &going).is_none());
 
     // Objects that were deleted on both sides meanwhile are forgotten once the mailbox is read.
-    world.end_syncer();
-    world.server.restart(|_| {});
-    world.admin = Client::new(&world.server, true);
+    fleet.end_syncer();
+    fleet.server.restart();
+    fleet.admin = Client::admin(&fleet.server);
     let gone = format!("{maps}/gone");
-    let mut object = world.mailbox(&gone);
+    let mut object = fleet.mailbox(&gone);
     object["metadata"].as_object_mut().unwrap().remove("finalizers");
-    assert_eq!(world.admin.ask("PUT", &format!("{MAILBOX}{gone}"), &object).code, 200);
-    assert_eq!(world.admin.ask("DELETE", &format!("{MAILBOX}{gone}"), &Value::Null).code, 200);
-    world.below("DELETE", &gone, &Value::Null).unwrap();
-    assert_eq!(kept(&world, "gone"), 1);
-    relay.lead_to(&world.server.url);
-    start(&mut world);
-    world.until("it is forgotten", || kept(&world, "gone") == 0);
-    assert_eq!(kept(&world, "web"), 1);
+    assert_eq!(fleet.admin.ask("PUT", &format!("{MAILBOX}{gone}"), &object).code, 200);
+    assert_eq!(fleet.admin.ask("DELETE", &format!("{MAILBOX}{gone}"), &Value::Null).code, 200);
+    fleet.send_downstream("east", "DELETE", &gone, &Value::Null).unwrap();
+    assert_eq!(kept(&fleet, "gone"), 1);
+    relay.lead_to(&fleet.server.url);
+    fleet.start_syncer_with("state", &[]);
+    until("it is forgotten", || kept(&fleet, "gone") == 0);
+    assert_eq!(kept(&fleet, "web"), 1);
 }
 
 /// Disconnected for longer than its token is valid, the syncer logs what to do, keeps enforcing, and reconnects with
 /// another ticket.
 #[test]
 fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
-    let (mut world, relay) = relayed();
-    world.put_app();
+    let (mut fleet, relay) = relayed();
+    fleet.put_app();
     relay.lead_nowhere();
-    world.end_syncer();
-    let file = world.server.file("state/credential");
+    fleet.end_syncer();
+    let file = fleet.server.file("state/credential");
     let mut credential: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    world.server.restart(|directory| {
+    fleet.server.restart_with(&[], |directory| {
         let mailbox = credential["mailbox"].as_str().unwrap().to_owned();
         let token = credential["token"].as_str().unwrap().to_owned();
         credential["token"] = expired::token(directory, &mailbox, &token).into();
     });
     std::fs::write(&file, credential.to_string()).unwrap();
-    relay.lead_to(&world.server.url);
-    world.admin = Client::new(&world.server, true);
-    start(&mut world);
-    world.until("it is said what to do", || {
-        said(&world).contains("the token has expired while the server was unreachable")
-            && said(&world).contains("holon join east --print | kubectl apply -f -")
+    relay.lead_to(&fleet.server.url);
+    fleet.admin = Client::admin(&fleet.server);
+    fleet.start_syncer_with("state", &[]);
+    until("it is said what to do", || {
+        fleet.syncer_log().contains("the token has expired while the server was unreachable")
+            && fleet.syncer_log().contains("holon join east --print | kubectl apply -f -")
     });
-    let uid = delete_web(&world);
-    web_is_made_again(&world, &uid);
-    assert!(!said(&world).contains("no longer accepts the token of this syncer"), "{}", said(&world));
-    mount(&world.server, &objects(&print_manifest(&world.server, &["--server", &relay.url])));
-    world.until("web is ready", || world.mailbox(WEB)["status"]["readyReplicas"] == 3);
-    world.until("it is heard", || {
+    let uid = delete_web(&fleet);
+    web_is_made_again(&fleet, &uid);
+    assert!(
+        !fleet.syncer_log().contains("no longer accepts the token of this syncer"),
+        "{}",
+        fleet.syncer_log()
+    );
+    mount(&fleet.server, &objects(&print_manifest(&fleet.server, &["--server", &relay.url])));
+    until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
+    until("it is heard", || {
         let credential: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         credential["isSpent"] == true
     });
@@ -197,23 +192,23 @@ fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
 /// follows without manual action.
 #[test]
 fn a_syncer_follows_its_server_to_another_authority() {
-    let (mut world, relay) = relayed();
-    world.put_app();
-    let authorities = |world: &World| {
+    let (mut fleet, relay) = relayed();
+    fleet.put_app();
+    let authorities = |fleet: &EastFleet| {
         let credential: Value =
-            serde_json::from_slice(&std::fs::read(world.server.file("state/credential")).unwrap()).unwrap();
+            serde_json::from_slice(&std::fs::read(fleet.server.file("state/credential")).unwrap()).unwrap();
         credential["authority"].as_str().unwrap().matches("BEGIN").count()
     };
     for expected in [2, 2, 1] {
-        let (worked, said) = holon(&world.server, &["ca", "rotate"]);
+        let (worked, said) = fleet.server.run(&["ca", "rotate"]);
         assert!(worked, "{said}");
-        world.server.restart(|_| {});
-        relay.lead_to(&world.server.url);
-        world.admin = Client::new(&world.server, true);
-        world.until("it is trusted", || authorities(&world) == expected);
-        let uid = delete_web(&world);
-        web_is_made_again(&world, &uid);
-        world.until("it reports", || world.mailbox(WEB)["status"]["readyReplicas"] == 3);
+        fleet.server.restart();
+        relay.lead_to(&fleet.server.url);
+        fleet.admin = Client::admin(&fleet.server);
+        until("it is trusted", || authorities(&fleet) == expected);
+        let uid = delete_web(&fleet);
+        web_is_made_again(&fleet, &uid);
+        until("it reports", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
     }
 }
 

@@ -3,41 +3,29 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::process::Child;
-use std::time::{Duration, Instant};
 
-use peers::Cluster;
+use testkit::peers::Cluster;
+use testkit::until;
+use testkit::{Client, Process, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::transcripts::{SPDY, Way, compare, compare_copies};
-use crate::{MAILBOX, PODS, app, holon, print_ticket, seat};
-
-const PATIENCE: Duration = Duration::from_secs(90);
+use crate::{MAILBOX, PODS, app, print_ticket, syncer_command};
 
 /// A server, and a real cluster that is registered as `east`.
 struct Real {
     server: Server,
     admin: Client,
     cluster: Cluster,
-    syncer: Option<Child>,
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        if let Some(mut syncer) = self.syncer.take() {
-            let _ = syncer.kill();
-            let _ = syncer.wait();
-        }
-    }
+    syncer: Option<Process>,
 }
 
 impl Real {
     #[track_caller]
     fn start() -> Real {
         let cluster = Cluster::start_with_kubelet();
-        let server = Server::start();
-        let admin = Client::new(&server, true);
+        let server = Server::start(HOLON);
+        let admin = Client::admin(&server);
         std::fs::copy(cluster.kubeconfig(), server.file("east.kubeconfig")).unwrap();
         std::fs::write(server.file("mailbox.kubeconfig"), server.kubeconfig("root")).unwrap();
         Real { server, admin, cluster, syncer: None }
@@ -45,15 +33,12 @@ impl Real {
 
     /// Creates an app and returns the name of a pod of it that can be reached.
     fn reached(&self) -> String {
-        self.until("there is a mailbox", || {
-            self.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 200
-        });
+        until("there is a mailbox", || self.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 200);
         for (path, object) in app() {
-            let made = self.admin.ask("POST", &format!("{MAILBOX}{path}"), &object);
-            assert_eq!(made.code, 201, "{}", made.body);
+            self.admin.create(&format!("{MAILBOX}{path}"), &object);
         }
         let mut found = String::new();
-        self.until("a pod can be reached", || {
+        until("a pod can be reached", || {
             let pods = self.admin.get(&format!("{MAILBOX}{PODS}")).json();
             let Some(pod) = pods["items"][0]["metadata"]["name"].as_str() else { return false };
             found = pod.to_owned();
@@ -62,19 +47,11 @@ impl Real {
         found
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
     fn ways(&self, speaks: &[(&'static str, &'static str)]) -> [Way; 2] {
         let mailbox = self.server.file("mailbox.kubeconfig");
         std::fs::write(&mailbox, self.server.kubeconfig("root:mailbox-east")).unwrap();
         [mailbox, self.server.file("east.kubeconfig")].map(|kubeconfig| Way {
-            kubectl: peers::program("kubectl"),
+            kubectl: testkit::peers::program("kubectl"),
             kubeconfig,
             cache: self.server.file("cache"),
             speaks: speaks.to_vec(),
@@ -140,7 +117,7 @@ impl Real {
         assert!(worked, "{said}");
         let names = ["get", "pod", pod, "-o", "jsonpath={.spec.ephemeralContainers[*].name}"];
         for way in [direct, through] {
-            self.until("it is in the pod", || way.says(&names) == (true, "look".to_owned()));
+            until("it is in the pod", || way.says(&names) == (true, "look".to_owned()));
         }
     }
 }
@@ -150,7 +127,7 @@ impl Real {
 fn kubectl_says_the_same_through_a_mailbox_of_a_real_cluster() {
     let real = Real::start();
     let file = real.server.file("east.kubeconfig");
-    let (worked, said) = holon(&real.server, &["join", "east", "--kubeconfig", file.to_str().unwrap()]);
+    let (worked, said) = real.server.run(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
     assert!(worked, "{said}");
     real.transcripts();
 }
@@ -160,6 +137,6 @@ fn kubectl_says_the_same_through_a_mailbox_of_a_real_cluster() {
 fn kubectl_says_the_same_through_a_tunnel_from_a_real_cluster() {
     let mut real = Real::start();
     print_ticket(&real.server);
-    real.syncer = Some(seat(&real.server, "state").spawn().unwrap());
+    real.syncer = Some(Process::spawn(&mut syncer_command(&real.server, "state")));
     real.transcripts();
 }

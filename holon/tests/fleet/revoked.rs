@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 
 use serde_json::{Value, json};
+use testkit::until;
 
+use crate::common::fleet::PHYSICAL_CLUSTERS;
 use crate::tunnels::reached;
-use crate::{MAILBOX, PODS, World};
+use crate::{EastFleet, MAILBOX, PODS};
 
 /// The headers of kubectl for WebSocket.
 const SOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -19,30 +21,30 @@ const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 
                     X-Stream-Protocol-Version: portforward.k8s.io\r\n";
 
 /// Lets ann read logs, run commands and forward ports in the mailbox, by a binding that the test can delete.
-fn let_in(world: &World) {
-    world.admin.bind(MAILBOX, "holon:access", "User ann");
+fn let_in(fleet: &EastFleet) {
+    fleet.admin.bind(MAILBOX, "holon:access", "User ann");
     let rule = json!({ "apiGroups": [""], "resources": RESOURCES, "verbs": ["get", "create"] });
-    make(world, "clusterroles", &json!({ "metadata": { "name": "reach" }, "rules": [rule] }));
-    bind(world);
+    make(fleet, "clusterroles", &json!({ "metadata": { "name": "reach" }, "rules": [rule] }));
+    bind(fleet);
 }
 
-fn bind(world: &World) {
+fn bind(fleet: &EastFleet) {
     let group = "rbac.authorization.k8s.io";
     let binding = json!({
         "metadata": { "name": "reach" },
         "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "reach" },
         "subjects": [{ "apiGroup": group, "kind": "User", "name": "ann" }],
     });
-    make(world, "clusterrolebindings", &binding);
+    make(fleet, "clusterrolebindings", &binding);
 }
 
-fn make(world: &World, plural: &str, object: &Value) {
-    let made = world.admin.ask("POST", &format!("{ROLES}/{plural}"), object);
+fn make(fleet: &EastFleet, plural: &str, object: &Value) {
+    let made = fleet.admin.ask("POST", &format!("{ROLES}/{plural}"), object);
     assert_eq!(made.code, 201, "{}", made.body);
 }
 
-fn shut_out(world: &World) {
-    let gone = world.admin.ask("DELETE", &format!("{ROLES}/clusterrolebindings/reach"), &Value::Null);
+fn shut_out(fleet: &EastFleet) {
+    let gone = fleet.admin.ask("DELETE", &format!("{ROLES}/clusterrolebindings/reach"), &Value::Null);
     assert_eq!(gone.code, 200, "{}", gone.body);
 }
 
@@ -50,8 +52,8 @@ fn shut_out(world: &World) {
 struct Stream(Box<dyn Read>);
 
 impl Stream {
-    fn open(world: &World, head: &str, expected: &str) -> Stream {
-        let mut stream = world.admin.connect();
+    fn open(fleet: &EastFleet, head: &str, expected: &str) -> Stream {
+        let mut stream = fleet.admin.connect();
         stream.write_all(format!("{head}Host: holon\r\nImpersonate-User: ann\r\n\r\n").as_bytes()).unwrap();
         let mut begun = [0; 12];
         stream.read_exact(&mut begun).unwrap();
@@ -60,14 +62,14 @@ impl Stream {
     }
 
     /// Opens a followed log, an exec that waits for input, an attach, and a port-forward.
-    fn all(world: &World, pod: &str) -> [Stream; 4] {
+    fn all(fleet: &EastFleet, pod: &str) -> [Stream; 4] {
         let path = format!("{MAILBOX}{PODS}/{pod}");
         let exec = format!("GET {path}/exec?command=cat&stdin=true&stdout=true HTTP/1.1\r\n{SOCKET}");
         [
-            Stream::open(world, &format!("GET {path}/log?follow=true HTTP/1.1\r\n"), "200"),
-            Stream::open(world, &exec, "101"),
-            Stream::open(world, &format!("GET {path}/attach?stdout=true HTTP/1.1\r\n{SOCKET}"), "101"),
-            Stream::open(world, &format!("POST {path}/portforward HTTP/1.1\r\n{SPDY}"), "101"),
+            Stream::open(fleet, &format!("GET {path}/log?follow=true HTTP/1.1\r\n"), "200"),
+            Stream::open(fleet, &exec, "101"),
+            Stream::open(fleet, &format!("GET {path}/attach?stdout=true HTTP/1.1\r\n{SOCKET}"), "101"),
+            Stream::open(fleet, &format!("POST {path}/portforward HTTP/1.1\r\n{SPDY}"), "101"),
         ]
     }
 
@@ -93,21 +95,21 @@ const ALL: &[u8] = b"\r\n0\r\n\r\n";
 /// of the log.
 #[test]
 fn an_interrupted_log_does_not_end_like_a_complete_one() {
-    let (mut joined, mut dialled) = (World::joined(), World::dialled());
-    let follow = |world: &World| {
-        let path = format!("{MAILBOX}{PODS}/{}/log", reached(world));
-        let_in(world);
-        let log = |rest: &str| Stream::open(world, &format!("GET {path}{rest}"), "200");
+    let (mut joined, mut dialled) = (EastFleet::joined(), EastFleet::with_syncer());
+    let follow = |fleet: &EastFleet| {
+        let path = format!("{MAILBOX}{PODS}/{}/log", reached(fleet));
+        let_in(fleet);
+        let log = |rest: &str| Stream::open(fleet, &format!("GET {path}{rest}"), "200");
         // The log has no more lines, so it ends properly.
         assert!(log(" HTTP/1.1\r\nConnection: close\r\n").rest().ends_with(ALL));
         let refused = log("?follow=true HTTP/1.1\r\n");
-        shut_out(world);
+        shut_out(fleet);
         let refused = refused.rest();
-        bind(world);
+        bind(fleet);
         (refused, log("?follow=true HTTP/1.1\r\n"))
     };
     let [(first, by_server), (second, by_line)] = [&joined, &dialled].map(follow);
-    joined.runtime.block_on(joined.east.kill());
+    joined.kill_cluster("east");
     dialled.end_syncer();
     for rest in [first, second, by_server.rest(), by_line.rest()] {
         assert!(!rest.ends_with(ALL), "{:?}", String::from_utf8_lossy(&rest));
@@ -118,9 +120,9 @@ fn an_interrupted_log_does_not_end_like_a_complete_one() {
 /// commands in the containers of the user who visited it.
 #[test]
 fn a_page_of_another_origin_runs_no_commands() {
-    let world = World::joined();
-    let path = format!("{MAILBOX}{PODS}/{}", reached(&world));
-    let_in(&world);
+    let fleet = EastFleet::joined();
+    let path = format!("{MAILBOX}{PODS}/{}", reached(&fleet));
+    let_in(&fleet);
     for (origin, expected) in [
         ("https://evil.example", "403"),
         ("null", "403"),
@@ -129,24 +131,24 @@ fn a_page_of_another_origin_runs_no_commands() {
     ] {
         let exec =
             format!("GET {path}/exec?command=pwd&stdout=true HTTP/1.1\r\nOrigin: {origin}\r\n{SOCKET}");
-        Stream::open(&world, &exec, expected);
+        Stream::open(&fleet, &exec, expected);
     }
 }
 
 /// Many streams are open at once, and streams whose client does not read do not block others in the tunnel.
 #[test]
 fn a_client_that_does_not_read_delays_no_other() {
-    let world = World::dialled();
-    let pod = reached(&world);
-    let_in(&world);
+    let fleet = EastFleet::with_syncer();
+    let pod = reached(&fleet);
+    let_in(&fleet);
     let path = format!("{MAILBOX}{PODS}/{pod}");
     // Some seven megabytes each: far more than fits into flow-control windows and socket buffers.
     let exec = format!("GET {path}/exec?command=seq&command=1000000&stdout=true HTTP/1.1\r\n{SOCKET}");
     let log = format!("GET {path}/log?follow=true HTTP/1.1\r\n");
-    let unread: Vec<Stream> = (0..20).map(|_| Stream::open(&world, &exec, "101")).collect();
-    let followed: Vec<Stream> = (0..60).map(|_| Stream::open(&world, &log, "200")).collect();
+    let unread: Vec<Stream> = (0..20).map(|_| Stream::open(&fleet, &exec, "101")).collect();
+    let followed: Vec<Stream> = (0..60).map(|_| Stream::open(&fleet, &log, "200")).collect();
     for _ in 0..20 {
-        assert_eq!(world.admin.get(&format!("{path}/log")).code, 200);
+        assert_eq!(fleet.admin.get(&format!("{path}/log")).code, 200);
     }
     // A client that starts to read later gets everything.
     for stream in unread.into_iter().take(3) {
@@ -156,60 +158,58 @@ fn a_client_that_does_not_read_delays_no_other() {
 }
 
 /// Checks that ann's streams end when her binding is deleted. Restores the binding and returns the name of a pod.
-fn check_revocation_ends_streams(world: &World) -> String {
-    let pod = reached(world);
-    let_in(world);
-    let open = Stream::all(world, &pod);
-    shut_out(world);
+fn check_revocation_ends_streams(fleet: &EastFleet) -> String {
+    let pod = reached(fleet);
+    let_in(fleet);
+    let open = Stream::all(fleet, &pod);
+    shut_out(fleet);
     open.into_iter().for_each(Stream::ends);
-    bind(world);
+    bind(fleet);
     pod
 }
 
 #[test]
 fn revocation_ends_streams_over_connections_of_the_server() {
-    let mut world = World::joined();
-    let pod = check_revocation_ends_streams(&world);
+    let mut fleet = EastFleet::joined();
+    let pod = check_revocation_ends_streams(&fleet);
     // Streams of clients with rights end too when the physical cluster is killed.
-    let open = Stream::all(&world, &pod);
-    world.runtime.block_on(world.east.kill());
+    let open = Stream::all(&fleet, &pod);
+    fleet.kill_cluster("east");
     open.into_iter().for_each(Stream::ends);
 }
 
 #[test]
 fn revocation_ends_streams_in_a_tunnel() {
-    let mut world = World::dialled();
-    let pod = check_revocation_ends_streams(&world);
+    let mut fleet = EastFleet::with_syncer();
+    let pod = check_revocation_ends_streams(&fleet);
     // A broken tunnel ends its streams, and is dialled again.
-    let open = Stream::all(&world, &pod);
-    world.end_syncer();
+    let open = Stream::all(&fleet, &pod);
+    fleet.end_syncer();
     open.into_iter().for_each(Stream::ends);
     let log = format!("{MAILBOX}{PODS}/{pod}/log");
-    let answer = world.admin.get(&log);
+    let answer = fleet.admin.get(&log);
     assert_eq!(answer.code, 503, "{}", answer.body);
     assert!(answer.body.contains("the physical cluster is not connected to this server"), "{}", answer.body);
-    world.start_syncer();
-    world.until("there is a way again", || world.admin.get(&log).code == 200);
+    fleet.start_syncer();
+    until("there is a way again", || fleet.admin.get(&log).code == 200);
 }
 
 /// A client that could open the tunnel of a physical cluster would act as that cluster towards every user of its pods.
 #[test]
 fn only_the_syncer_can_open_a_tunnel() {
-    let world = World::joined();
-    world.until("it has reported", || {
-        world.admin.get(&format!("{MAILBOX}{}/east", crate::PHYSICAL)).code == 200
-    });
-    let path = format!("{MAILBOX}{}/east/tunnel", crate::PHYSICAL);
+    let fleet = EastFleet::joined();
+    until("it has reported", || fleet.admin.get(&format!("{MAILBOX}{}/east", PHYSICAL_CLUSTERS)).code == 200);
+    let path = format!("{MAILBOX}{}/east/tunnel", PHYSICAL_CLUSTERS);
     let upgrade = "Connection: Upgrade\r\nUpgrade: holon-tunnel/1";
     let acting = "Impersonate-User: system:serviceaccount:kube-system:holon-syncer";
     for (header, expected) in [("Accept: */*", 400), (acting, 400)] {
-        let mut stream = world.admin.connect();
+        let mut stream = fleet.admin.connect();
         let head = format!("GET {path} HTTP/1.1\r\nHost: holon\r\n{upgrade}\r\n{header}\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut begun = [0; 12];
         stream.read_exact(&mut begun).unwrap();
         assert_eq!(String::from_utf8_lossy(&begun), format!("HTTP/1.1 {expected}"), "{header}");
     }
-    let stranger = world.admin.with("Impersonate-User: ann");
+    let stranger = fleet.admin.with("Impersonate-User: ann");
     assert_eq!(stranger.get(&path).code, 403);
 }

@@ -9,8 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-
-use crate::common::kubectl::said;
+use testkit::process::run;
 
 /// How long a wait may take. Everything answers within moments; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +38,7 @@ impl Way {
     }
 
     pub(crate) fn says(&self, arguments: &[&str]) -> (bool, String) {
-        said(&mut self.command(arguments))
+        run(&mut self.command(arguments))
     }
 
     /// Types into a shell on a terminal. Returns everything that was shown until the end of input was typed: whether

@@ -4,29 +4,30 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use testkit::until;
 
 use crate::transcripts::{SPDY, Way, compare, compare_copies};
-use crate::{MAILBOX, PODS, World};
+use crate::{EastFleet, MAILBOX, PODS};
 
 /// Creates an app and returns the name of a pod of it that can be reached.
-pub(crate) fn reached(world: &World) -> String {
-    world.put_app();
-    world.until("three pods are shown", || world.pods().len() == 3);
-    let pod = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+pub(crate) fn reached(fleet: &EastFleet) -> String {
+    fleet.put_app();
+    until("three pods are shown", || fleet.pods().len() == 3);
+    let pod = fleet.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     // A pull syncer dials its tunnel only after its first report.
     let log = format!("{MAILBOX}{PODS}/{pod}/log");
-    world.until("there is a way", || world.admin.get(&log).code == 200);
+    until("there is a way", || fleet.admin.get(&log).code == 200);
     pod
 }
 
 /// Returns kubectl for the mailbox and for the physical cluster.
-pub(crate) fn ways(world: &World, kubectl: &Path) -> [Way; 2] {
-    let mailbox = world.server.file("mailbox.kubeconfig");
-    std::fs::write(&mailbox, world.server.kubeconfig("root:mailbox-east")).unwrap();
-    [mailbox, world.server.file("east.kubeconfig")].map(|kubeconfig| Way {
+pub(crate) fn ways(fleet: &EastFleet, kubectl: &Path) -> [Way; 2] {
+    let mailbox = fleet.server.file("mailbox.kubeconfig");
+    std::fs::write(&mailbox, fleet.server.kubeconfig("root:mailbox-east")).unwrap();
+    [mailbox, fleet.server.file("east.kubeconfig")].map(|kubeconfig| Way {
         kubectl: kubectl.to_owned(),
         kubeconfig,
-        cache: world.server.file("cache"),
+        cache: fleet.server.file("cache"),
         speaks: Vec::new(),
     })
 }
@@ -34,20 +35,20 @@ pub(crate) fn ways(world: &World, kubectl: &Path) -> [Way; 2] {
 #[test]
 #[ignore = "needs kubectl"]
 fn pods_are_reached_over_a_connection_of_the_server() {
-    let kubectl = peers::program("kubectl");
-    check_pods_are_reached(&World::joined(), &kubectl);
+    let kubectl = testkit::peers::program("kubectl");
+    check_pods_are_reached(&EastFleet::joined(), &kubectl);
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn pods_are_reached_through_a_dialled_tunnel() {
-    let kubectl = peers::program("kubectl");
-    check_pods_are_reached(&World::dialled(), &kubectl);
+    let kubectl = testkit::peers::program("kubectl");
+    check_pods_are_reached(&EastFleet::with_syncer(), &kubectl);
 }
 
-fn check_pods_are_reached(world: &World, kubectl: &Path) {
-    let pod = reached(world);
-    let [through, direct] = ways(world, kubectl);
+fn check_pods_are_reached(fleet: &EastFleet, kubectl: &Path) {
+    let pod = reached(fleet);
+    let [through, direct] = ways(fleet, kubectl);
     let commands = [
         &["logs", &pod][..],
         &["logs", &pod, "--timestamps"],
@@ -71,25 +72,25 @@ fn check_pods_are_reached(world: &World, kubectl: &Path) {
         through.forwards(&pod, 8080, "GET /# HTTP/1.1\r\nHost: web\r\n\r\n"),
         "HTTP/1.1 200 OK\r\n".repeat(3)
     );
-    looked_at(world, &through, &direct, &pod);
-    let [spdy, direct_spdy] = ways(world, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
-    looked_at(world, &spdy, &direct_spdy, &pod);
+    looked_at(fleet, &through, &direct, &pod);
+    let [spdy, direct_spdy] = ways(fleet, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
+    looked_at(fleet, &spdy, &direct_spdy, &pod);
     assert_eq!(spdy.forwards(&pod, 8080, "ping #\n"), forwarded);
-    copies(world, &through, &direct, &pod);
-    proxied(world, &pod);
-    measured(world, &through, &direct);
-    debugged(world, &through, &pod);
+    copies(fleet, &through, &direct, &pod);
+    proxied(fleet, &pod);
+    measured(fleet, &through, &direct);
+    debugged(fleet, &through, &pod);
 }
 
 /// Compares the log of a container: the existing lines, and those written from now on.
-fn looked_at(world: &World, through: &Way, direct: &Way, pod: &str) {
+fn looked_at(fleet: &EastFleet, through: &Way, direct: &Way, pod: &str) {
     // Makes the pod ready again, which writes a log line.
     let again = || {
         for trouble in [json!("NotReady"), Value::Null] {
             let change = json!({ "metadata": { "annotations": { "standin.holon.dev/fail": trouble } } });
-            world.below("PATCH", &format!("{PODS}/{pod}"), &change).unwrap();
+            fleet.send_downstream("east", "PATCH", &format!("{PODS}/{pod}"), &change).unwrap();
             let wanted = if trouble.is_null() { "True" } else { "False" };
-            world.until("it has heard of it", || is_ready(world, pod) == wanted);
+            until("it has heard of it", || is_ready(fleet, pod) == wanted);
         }
     };
     let attached = [through, direct].map(|way| way.attaches(pod, "ready", again));
@@ -99,59 +100,59 @@ fn looked_at(world: &World, through: &Way, direct: &Way, pod: &str) {
 }
 
 /// Returns the Ready condition of a pod downstream.
-fn is_ready(world: &World, pod: &str) -> String {
-    let real = world.below("GET", &format!("{PODS}/{pod}"), &Value::Null).unwrap();
+fn is_ready(fleet: &EastFleet, pod: &str) -> String {
+    let real = fleet.get_downstream("east", &format!("{PODS}/{pod}")).unwrap();
     let conditions = real["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
     ready.and_then(|ready| ready["status"].as_str()).unwrap_or_default().to_owned()
 }
 
 /// Checks that a file copied in through the mailbox arrives, and comes out the same both ways.
-fn copies(world: &World, through: &Way, direct: &Way, pod: &str) {
-    let source = world.server.file("source");
+fn copies(fleet: &EastFleet, through: &Way, direct: &Way, pod: &str) {
+    let source = fleet.server.file("source");
     // Every byte value, and more than fits into one message.
     let bytes: Vec<u8> = (0..300_000u32).map(|number| (number % 251) as u8).chain(0..=255).collect();
     std::fs::write(&source, &bytes).unwrap();
     let target = format!("{pod}:/srv/copied");
     let (worked, said) = through.says(&["cp", source.to_str().unwrap(), &target]);
     assert!(worked, "{said}");
-    compare_copies(through, direct, &target, &world.server.file(""));
-    let back = world.server.file("back");
+    compare_copies(through, direct, &target, &fleet.server.file(""));
+    let back = fleet.server.file("back");
     let (worked, said) = through.says(&["cp", &target, back.to_str().unwrap()]);
     assert!(worked && std::fs::read(&back).unwrap() == bytes, "{said}");
 }
 
 /// Compares `kubectl top`.
-fn measured(world: &World, through: &Way, direct: &Way) {
+fn measured(fleet: &EastFleet, through: &Way, direct: &Way) {
     let group = format!("{MAILBOX}/apis/metrics.k8s.io/v1beta1");
-    world.until("the mailbox says so", || world.admin.get(&group).code == 200);
+    until("the mailbox says so", || fleet.admin.get(&group).code == 200);
     compare(through, direct, &[&["top", "pods"], &["top", "pods", "-l", "app=web", "--containers"]]);
     let (worked, said) = through.says(&["top", "pods"]);
     assert!(worked && said.contains("web-"), "{said}");
     // Metrics are read-only.
-    let made = world.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
+    let made = fleet.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
     assert_eq!(made.code, 405, "{}", made.body);
 }
 
 /// Checks that an ephemeral container added in the mailbox is in the real pod.
-fn debugged(world: &World, through: &Way, pod: &str) {
+fn debugged(fleet: &EastFleet, through: &Way, pod: &str) {
     let (worked, said) =
         through.says(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
     assert!(worked, "{said}");
     let path = format!("{PODS}/{pod}");
-    world.until("it runs", || {
-        let real = world.below("GET", &path, &json!(null)).unwrap();
+    until("it runs", || {
+        let real = fleet.get_downstream("east", &path).unwrap();
         real["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
     });
-    world.until("the mailbox shows it", || {
-        let shown = world.admin.get(&format!("{MAILBOX}{path}")).json();
+    until("the mailbox shows it", || {
+        let shown = fleet.admin.get(&format!("{MAILBOX}{path}")).json();
         shown["spec"]["ephemeralContainers"][0]["name"] == "look"
             && shown["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
     });
 }
 
 /// Checks `kubectl get --raw …/proxy/…`, also with request bodies.
-fn proxied(world: &World, pod: &str) {
+fn proxied(fleet: &EastFleet, pod: &str) {
     let at = |name: &str, rest: &str| format!("{PODS}/{name}/proxy{rest}");
     for (method, name, rest, body) in [
         ("GET", pod.to_owned(), "/".to_owned(), ""),
@@ -162,10 +163,10 @@ fn proxied(world: &World, pod: &str) {
         ("GET", format!("{pod}:9:9:9"), "/".to_owned(), ""),
     ] {
         let path = at(&name, &rest);
-        let through = world.admin.say(method, &format!("{MAILBOX}{path}"), body);
+        let through = fleet.admin.say(method, &format!("{MAILBOX}{path}"), body);
         let request = http::Request::builder().method(method).uri(&path).body(body.as_bytes().to_vec());
-        let direct = world.runtime.block_on(async {
-            let client = world.east.client();
+        let direct = fleet.runtime.block_on(async {
+            let client = fleet.east().client();
             let request = request.unwrap().map(kube::client::Body::from);
             let answer = client.send(request).await.unwrap();
             let status = answer.status().as_u16();
@@ -176,8 +177,8 @@ fn proxied(world: &World, pod: &str) {
         assert!(through.body.contains(direct.1.trim()), "{method} {path}: {} {}", through.body, direct.1);
     }
     // A user with only `get` may not send a POST: the verb follows the method.
-    world.admin.bind(MAILBOX, "holon:access", "User ann");
-    let ann = world.admin.with("Impersonate-User: ann");
+    fleet.admin.bind(MAILBOX, "holon:access", "User ann");
+    let ann = fleet.admin.with("Impersonate-User: ann");
     assert_eq!(ann.get(&format!("{MAILBOX}{}", at(pod, "/"))).code, 403);
     let refused = ann.say("POST", &format!("{MAILBOX}{}", at(pod, "/")), "");
     assert!(refused.body.contains("cannot create resource \\\"pods/proxy\\\""), "{}", refused.body);
@@ -185,12 +186,12 @@ fn proxied(world: &World, pod: &str) {
 
 #[test]
 fn a_user_without_the_right_to_logs_cannot_read_them() {
-    let world = World::joined();
-    let pod = reached(&world);
+    let fleet = EastFleet::joined();
+    let pod = reached(&fleet);
     let path = format!("{MAILBOX}{PODS}/{pod}/log");
-    assert_eq!(world.admin.get(&path).code, 200);
+    assert_eq!(fleet.admin.get(&path).code, 200);
     // A user who may read pods, but not their logs.
-    world.admin.bind(MAILBOX, "holon:access", "User ann");
-    let ann = world.admin.with("Impersonate-User: ann");
+    fleet.admin.bind(MAILBOX, "holon:access", "User ann");
+    let ann = fleet.admin.with("Impersonate-User: ann");
     assert_eq!(ann.get(&path).code, 403);
 }

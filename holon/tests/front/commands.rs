@@ -1,22 +1,16 @@
 //! Commands beside a server.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::client::Client;
-use crate::common::Server;
+use testkit::{Client, Server};
 
-pub(crate) fn holon(server: &Server, arguments: &[&str]) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
-    let Output { status, stdout, stderr } =
-        command.args(arguments).arg("--data-dir").arg(server.file("")).output().unwrap();
-    (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
-}
+use crate::common::HOLON;
 
 #[test]
 fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let check = |arguments: &[&str], works: bool, expected: &str| {
-        let (worked, said) = holon(&server, arguments);
+        let (worked, said) = server.run(arguments);
         assert!(worked == works && said.contains(expected), "holon {arguments:?} said {said}");
     };
     check(&["lc", "list"], true, "no logical clusters in root. Create one: holon lc create NAME");
@@ -31,43 +25,39 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
     check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list the logical clusters in root:nowhere");
     check(&["lc", "delete", "team-a"], true, "deleting root:team-a and everything in it");
     // Its contents are deleted after the command has ended.
-    let gone = || holon(&server, &["lc", "list"]).1.contains("no logical clusters in root");
+    let gone = || server.run(&["lc", "list"]).1.contains("no logical clusters in root");
     assert!((0..200).any(|_| gone()), "it never goes");
 }
 
 #[test]
 fn an_authority_is_replaced_in_three_steps_and_the_old_kubeconfig_works_until_the_last() {
-    let mut server = Server::start();
+    let mut server = Server::start(HOLON);
     let step = |server: &Server, expected: &str| {
-        let (worked, said) = holon(server, &["ca", "rotate"]);
+        let (worked, said) = server.run(&["ca", "rotate"]);
         assert!(worked && said.contains(expected), "holon ca rotate said {said}");
     };
-    let old = Client::new(&server, true);
+    let old = Client::admin(&server);
     step(&server, "Step 1 of 3");
-    server = server.again();
+    server.restart();
     assert_eq!(old.at(&server).get("/api").code, 200);
-    let early = Client::new(&server, true);
+    let early = Client::admin(&server);
     step(&server, "Step 2 of 3");
-    server = server.again();
+    server.restart();
     assert_eq!(early.at(&server).get("/api").code, 200);
-    let new = Client::new(&server, true);
+    let new = Client::admin(&server);
     step(&server, "Step 3 of 3");
-    server = server.again();
+    server.restart();
     assert!(early.at(&server).try_get("/api").is_none(), "the old one is worth nothing");
     assert_eq!(new.at(&server).get("/api").code, 200);
 }
 
 #[test]
 fn a_command_that_finds_no_server_suggests_the_next_step() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let dir = server.file("");
     let elsewhere = tempfile::tempdir().unwrap();
     let run = |dir: &std::path::Path| {
-        let output = Command::new(env!("CARGO_BIN_EXE_holon"))
-            .args(["lc", "list", "--data-dir"])
-            .arg(dir)
-            .output()
-            .unwrap();
+        let output = Command::new(HOLON).args(["lc", "list", "--data-dir"]).arg(dir).output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let said = run(elsewhere.path());
@@ -84,8 +74,11 @@ fn a_command_that_finds_no_server_suggests_the_next_step() {
 
 #[test]
 fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
-    let server =
-        Server::start_in(tempfile::tempdir().unwrap(), &["--context", "root:a", "--context", "root:b"]);
+    let server = Server::start_in(
+        HOLON,
+        tempfile::tempdir().unwrap(),
+        &["--context", "root:a", "--context", "root:b"],
+    );
     let contexts = |text: &str| -> Vec<String> {
         let (_, rest) = text.split_once("contexts:\n").unwrap();
         let lines = rest.lines().take_while(|line| !line.starts_with("users:"));
@@ -94,11 +87,11 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
     let written = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
     assert_eq!(contexts(&written), ["root", "root:a", "root:b"]);
     assert!(written.contains("current-context: root\n"));
-    assert!(holon(&server, &["lc", "create", "b"]).0);
-    let (worked, printed) = holon(&server, &["kubeconfig", "root:b", "root", "root:b"]);
+    assert!(server.run(&["lc", "create", "b"]).0);
+    let (worked, printed) = server.run(&["kubeconfig", "root:b", "root", "root:b"]);
     assert!(worked, "{printed}");
     assert_eq!(contexts(&printed), ["root:b", "root"]);
-    let (worked, said) = holon(&server, &["kubeconfig", "Root"]);
+    let (worked, said) = server.run(&["kubeconfig", "Root"]);
     assert!(!worked && said.contains("is not the path of a logical cluster"), "{said}");
     assert!(server.kubeconfig("root:b").contains("/clusters/root:b\n"));
     assert!(server.stop());
@@ -114,8 +107,8 @@ fn a_log_is_an_object_per_line_without_secrets() {
     let file = std::fs::File::create(&log).unwrap();
     let arguments =
         ["--log-format", "json", "--log-level", "info,apiserver=debug", "--token-auth-file", &tokens];
-    let server = Server::start_logging(dir, &arguments, file);
-    let ann = Client::new(&server, false).with("Authorization: Bearer s3cret").with("Audit-ID: the-one");
+    let server = Server::start_logging(HOLON, dir, &arguments, file);
+    let ann = Client::anonymous(&server).with("Authorization: Bearer s3cret").with("Audit-ID: the-one");
     let body = serde_json::json!({ "metadata": { "name": "a" }, "data": { "k": "h1dden" } });
     assert_eq!(ann.ask("POST", "/clusters/root/api/v1/namespaces/default/secrets?x=qu3ry", &body).code, 400);
     let log = std::fs::read_to_string(&log).unwrap();

@@ -4,15 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::json;
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::commands::holon;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const MAPS: &str = "/clusters/root:a/api/v1/namespaces/default/configmaps";
 
 fn run(arguments: &[&str], dir: &Path) -> (bool, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+    let mut command = Command::new(HOLON);
     let Output { status, stdout, stderr } =
         command.args(arguments).arg("--data-dir").arg(dir).output().unwrap();
     let [out, error] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -24,10 +23,10 @@ fn run(arguments: &[&str], dir: &Path) -> (bool, String, String) {
 /// ignored.
 #[test]
 fn a_server_serves_a_restored_backup() {
-    let old = Server::start();
-    assert!(holon(&old, &["lc", "create", "a"]).0);
+    let old = Server::start(HOLON);
+    assert!(old.run(&["lc", "create", "a"]).0);
     let map = json!({ "metadata": { "name": "kept" }, "data": { "x": "y" } });
-    assert_eq!(Client::new(&old, true).ask("POST", MAPS, &map).code, 201);
+    assert_eq!(Client::admin(&old).ask("POST", MAPS, &map).code, 201);
     let away = tempfile::tempdir().unwrap();
     let (backup, mut old) = (away.path().join("backup"), old);
     old.kill();
@@ -42,12 +41,12 @@ fn a_server_serves_a_restored_backup() {
     assert!(worked && out.contains("holon start --data-dir") && out.contains("pki"), "{out}{error}");
     let (worked, _, error) = run(&import, new.path());
     assert!(!worked && error.contains("already holds a store") && error.contains("move"), "{error}");
-    let before = Client::new(&old, true);
+    let before = Client::admin(&old);
     std::fs::create_dir(new.path().join("pki")).unwrap();
     for file in ["ca.crt", "ca.key"] {
         std::fs::copy(old.file("pki").join(file), new.path().join("pki").join(file)).unwrap();
     }
-    let new = Server::start_in(new, &[]);
+    let new = Server::start_in(HOLON, new, &[]);
     let found = before.at(&new).get(&format!("{MAPS}/kept"));
     assert_eq!((found.code, found.json()["data"]["x"].clone()), (200, json!("y")));
     let private = std::fs::read(&backup).unwrap();
@@ -95,8 +94,8 @@ fn commands_beside_a_server_make_no_data_directory() {
 /// A user mistyped a logical cluster and got a kubeconfig in which every request was answered with "not found".
 #[test]
 fn there_is_no_kubeconfig_for_a_logical_cluster_that_does_not_exist() {
-    let mut server = Server::start();
-    assert!(holon(&server, &["lc", "create", "a"]).0);
+    let mut server = Server::start(HOLON);
+    assert!(server.run(&["lc", "create", "a"]).0);
     for (paths, missing, above) in [
         (&["root:nope"][..], "root:nope", "root"),
         (&["root:a", "root:a:b"][..], "root:a:b", "root:a"),

@@ -1,16 +1,16 @@
 //! Forms of response bodies: indentation for people, compression, and headers for caches.
 
 use serde_json::{Value, json};
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[test]
 fn people_get_lines_and_programs_do_not() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let lines = |client: &Client, path: &str| client.get(path).body.lines().count();
     let path = "/api/v1/namespaces/default";
     assert_eq!(lines(&client, path), 1);
@@ -27,8 +27,8 @@ fn people_get_lines_and_programs_do_not() {
 
 #[test]
 fn large_bodies_are_compressed_for_clients_that_accept_gzip() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let gzip = client.with("Accept-Encoding: gzip");
     let small = gzip.get(MAPS);
     assert_eq!((small.header("Content-Encoding"), small.header("Vary")), (String::new(), String::new()));
@@ -51,8 +51,8 @@ fn large_bodies_are_compressed_for_clients_that_accept_gzip() {
 
 #[test]
 fn a_head_response_has_the_headers_of_the_get_response() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     for path in ["/api/v1/namespaces", "/readyz", "/openapi/v3/apis/apps/v1", "/nothing"] {
         let (get, head) = (client.get(path), client.ask("HEAD", path, &Value::Null));
         assert_eq!((head.code, head.body.as_str()), (get.code, ""), "{path}");
@@ -63,8 +63,8 @@ fn a_head_response_has_the_headers_of_the_get_response() {
 
 #[test]
 fn a_document_asked_for_by_its_hash_can_be_kept() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let index = client.get("/clusters/root/openapi/v3").json();
     let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(address.starts_with("/openapi/v3/apis/apps/v1?hash="), "{address}");

@@ -1,9 +1,9 @@
 //! Authentication.
 
 use serde_json::json;
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
@@ -18,9 +18,9 @@ fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,ann,7,\"dev,ops\"\nother,bob,8\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
-    let server = Server::start_in(dir, &["--token-auth-file", &file]);
-    let stranger = Client::new(&server, false);
-    let admin = Client::new(&server, true);
+    let server = Server::start_in(HOLON, dir, &["--token-auth-file", &file]);
+    let stranger = Client::anonymous(&server);
+    let admin = Client::admin(&server);
     admin.bind("", "holon:access", "Group system:authenticated");
     admin.bind("", "cluster-admin", "User ann");
 
@@ -56,8 +56,8 @@ fn an_inaccessible_logical_cluster_looks_like_a_missing_one() {
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,ann,7\nr00t,eve,8,system:masters\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
-    let server = Server::start_in(dir, &["--token-auth-file", &file]);
-    let stranger = Client::new(&server, false);
+    let server = Server::start_in(HOLON, dir, &["--token-auth-file", &file]);
+    let stranger = Client::anonymous(&server);
     let (ann, eve) =
         ["s3cret", "r00t"].map(|token| stranger.with(&format!("Authorization: Bearer {token}"))).into();
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
@@ -99,8 +99,8 @@ fn an_inaccessible_logical_cluster_looks_like_a_missing_one() {
 
 #[test]
 fn a_certificate_speaks_for_itself() {
-    let server = Server::start();
-    let admin = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let admin = Client::admin(&server);
     let info = who(&admin);
     assert_eq!(info["username"], "holon-admin");
     assert_eq!(info["groups"], json!(["system:masters", "system:authenticated"]));
@@ -113,7 +113,7 @@ fn a_certificate_speaks_for_itself() {
 #[test]
 fn a_list_of_tokens_that_cannot_be_read_is_said_before_anything_is_served() {
     let dir = tempfile::tempdir().unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holon"))
+    let output = std::process::Command::new(HOLON)
         .args(["start", "--listen", "127.0.0.1:0", "--token-auth-file", "/nonexistent", "--data-dir"])
         .arg(dir.path())
         .output()

@@ -1,9 +1,5 @@
 //! Everything around the verbs, as bytes on the wire: authentication, and the forms of responses.
 
-#[path = "../common/bind.rs"]
-mod bind;
-#[path = "../common/client.rs"]
-mod client;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;

@@ -3,28 +3,28 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 #[test]
 fn every_answer_has_an_id_the_clients_if_it_has_one() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let made = client.get("/api");
     assert_eq!(made.header("Audit-Id").len(), 36, "{}", made.header("Audit-Id"));
     assert_ne!(made.header("Audit-Id"), client.get("/api").header("Audit-Id"));
     assert_eq!(client.with("Audit-ID: my-own.id").get("/nothing").header("Audit-Id"), "my-own.id");
     assert_ne!(client.with("Audit-ID: two words").get("/api").header("Audit-Id"), "two words");
-    let stranger = Client::new(&server, false);
+    let stranger = Client::anonymous(&server);
     assert_eq!(stranger.with("Audit-ID: x").get("/api").header("Audit-Id"), "x");
 }
 
 #[test]
 fn operators_see_health_version_and_metrics() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
-    let stranger = Client::new(&server, false);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
+    let stranger = Client::anonymous(&server);
     let said = "[+]ping ok\n[+]store ok\n[+]shutdown ok\nreadyz check passed\n";
     assert_eq!(stranger.get("/readyz?verbose").body, said);
     assert_eq!(stranger.get("/readyz/store").body, "ok");
@@ -43,7 +43,7 @@ fn operators_see_health_version_and_metrics() {
     }
 
     let holon = |argument: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_holon")).arg(argument).output().unwrap();
+        let output = Command::new(HOLON).arg(argument).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let printed = holon("version");
@@ -72,8 +72,8 @@ fn operators_see_health_version_and_metrics() {
 
 #[test]
 fn a_deadline_is_the_clients_within_reason() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let check = |path: &str, code: u16, message: &str| {
         let answer = client.get(path);
         let found = answer.json();
@@ -92,8 +92,8 @@ fn a_deadline_is_the_clients_within_reason() {
 
 #[test]
 fn a_wrong_method_is_told_which_would_be_right() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let check = |method: &str, path: &str, allow: &str| {
         let answer = client.ask(method, path, &Value::Null);
         let status = answer.json();
@@ -113,10 +113,10 @@ fn a_wrong_method_is_told_which_would_be_right() {
 #[test]
 fn a_server_that_stops_says_so_before_it_closes_the_door() {
     // Longer than the test takes, so that the server still serves at every check.
-    let server = Server::start_in(tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
-    let client = Client::new(&server, true);
+    let server = Server::start_in(HOLON, tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
+    let client = Client::admin(&server);
     assert_eq!(client.get("/readyz").code, 200);
-    server.ask_to_stop();
+    server.signal_stop();
     // The signal takes effect asynchronously.
     let told = (0..500).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,9 +1,9 @@
 //! Access reviews and similar kinds that are answered but not stored.
 
 use serde_json::{Value, json};
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const LOCAL: &str = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
@@ -15,8 +15,8 @@ fn pods(namespace: &str) -> Value {
 
 #[test]
 fn questions_are_answered_and_not_kept() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     client.bind("", "cluster-admin", "User bob");
     let check = |path: &str, spec: Value, allowed: bool| {
         let answer = client.ask("POST", path, &json!({ "spec": spec }));
@@ -53,8 +53,8 @@ fn questions_are_answered_and_not_kept() {
 /// The messages are those of kube-apiserver 1.36.4.
 #[test]
 fn invalid_reviews_are_refused_with_the_messages_of_kubernetes() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let check = |path: &str, body: Value, code: u16, message: &str| {
         let answer = client.ask("POST", path, &body);
         let status = answer.json();
@@ -116,8 +116,8 @@ fn invalid_reviews_are_refused_with_the_messages_of_kubernetes() {
 
 #[test]
 fn discovery_lists_questions_as_something_to_create_only() {
-    let server = Server::start();
-    let client = Client::new(&server, true);
+    let server = Server::start(HOLON);
+    let client = Client::admin(&server);
     let listed = client.get("/apis/authorization.k8s.io/v1").json();
     let resources = listed["resources"].as_array().unwrap();
     assert_eq!(resources.len(), 4, "{listed}");

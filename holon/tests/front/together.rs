@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use apiserver::http::pki::Authority;
-use peers::Etcd;
+use testkit::peers::Etcd;
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 fn code(client: &Client, server: &Server) -> Option<u16> {
     client.at(server).try_get("/api").map(|answer| answer.code)
@@ -18,20 +18,20 @@ fn code(client: &Client, server: &Server) -> Option<u16> {
 #[test]
 #[ignore = "needs etcd"]
 fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
-    let etcd = Etcd::start(peers::program("etcd"), 1);
+    let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &endpoint];
     // Both start at once, so that both may find that no authority exists yet.
     let (one, other) = std::thread::scope(|scope| {
-        let one = scope.spawn(|| Server::start_with(&options));
-        let other = scope.spawn(|| Server::start_with(&options));
+        let one = scope.spawn(|| Server::start_with(HOLON, &options));
+        let other = scope.spawn(|| Server::start_with(HOLON, &options));
         (one.join().unwrap(), other.join().unwrap())
     });
     for (of, at) in [(&one, &other), (&other, &one)] {
-        assert_eq!(code(&Client::new(of, true), at), Some(200));
+        assert_eq!(code(&Client::admin(of), at), Some(200));
     }
     // No request path leads to the private key, not even for an administrator.
-    let admin = Client::new(&one, true);
+    let admin = Client::admin(&one);
     for path in [
         "/apis/~pki/authority",
         "/apis/~pki/v1/authority",
@@ -46,7 +46,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     // A server with another authority does not start, prints what to do, and keeps its files.
     let dir = tempfile::tempdir().unwrap();
     let before = Authority::open(&dir.path().join("pki")).unwrap();
-    let mut stranger = Command::new(env!("CARGO_BIN_EXE_holon"));
+    let mut stranger = Command::new(HOLON);
     stranger.args(["start", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(options);
     let output = stranger.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -62,21 +62,15 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
 #[test]
 #[ignore = "needs etcd"]
 fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
-    let etcd = Etcd::start(peers::program("etcd"), 1);
+    let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &*endpoint];
-    let alone = Server::start();
-    let old = Client::new(&alone, true);
-    let mut one = alone.again_after(&options, |_| {});
-    let mut other = Server::start_with(&options);
+    let mut one = Server::start(HOLON);
+    let old = Client::admin(&one);
+    one.restart_with(&options, |_| {});
+    let mut other = Server::start_with(HOLON, &options);
     assert_eq!((code(&old, &one), code(&old, &other)), (Some(200), Some(200)));
-    let rotate = |server: &Server, options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
-        command.args(["ca", "rotate", "--data-dir"]).arg(server.file("")).args(options);
-        let output = command.output().unwrap();
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-        (output.status.success(), said)
-    };
+    let rotate = |server: &Server, options: &[&str]| server.run(&[&["ca", "rotate"], options].concat());
     let (worked, said) = rotate(&one, &[]);
     assert!(!worked && said.contains("--etcd-endpoints"), "{said}");
     let step = |on_other: bool, expected: &str, one: &mut Server, other: &mut Server| {
@@ -86,10 +80,10 @@ fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
     };
     step(false, "Step 1 of 3", &mut one, &mut other);
     assert_eq!((code(&old, &one), code(&old, &other)), (Some(200), Some(200)));
-    let early = Client::new(&other, true);
+    let early = Client::admin(&other);
     step(true, "Step 2 of 3", &mut one, &mut other);
     assert_eq!((code(&early, &one), code(&early, &other)), (Some(200), Some(200)));
-    let new = Client::new(&one, true);
+    let new = Client::admin(&one);
     step(false, "Step 3 of 3", &mut one, &mut other);
     assert_eq!((code(&early, &one), code(&early, &other)), (None, None), "the old one is worth nothing");
     assert_eq!((code(&new, &one), code(&new, &other)), (Some(200), Some(200)));

@@ -4,48 +4,31 @@
 use std::path::Path;
 
 use serde_json::Value;
-use standin::{Options, Standin};
-use tokio::runtime::Runtime;
+use testkit::Kubectl;
+use testkit::objects::{has_condition, placed_namespace};
 
-use super::common::kubectl::Kubectl;
-use super::common::{Server, repository};
+use super::common::fleet::TestFleet;
+use super::common::repository;
 use super::programs;
 use super::story::Helm;
 
 const NAMESPACE: &str = "helm-true";
 
-/// A server with physical clusters, and Helm and kubectl of a user whose namespace is placed on all of them.
-struct World {
+/// Helm and kubectl of a user whose namespace is placed on all physical clusters of a fleet.
+struct Placed {
     helm: Helm,
     kubectl: Kubectl,
-    standins: Vec<Standin>,
+    fleet: TestFleet,
     replicas: usize,
-    runtime: Runtime,
-    _server: Server,
 }
 
-impl World {
-    fn new(helm: &Path, kubectl: &Path, clusters: &[&str]) -> World {
-        let (server, runtime) = (Server::start(), Runtime::new().unwrap());
-        let root = Kubectl::new(&server, kubectl, "root");
-        let mut standins = Vec::new();
-        for name in clusters {
-            let standin = runtime.block_on(Standin::start(Options::new(*name))).unwrap();
-            let file = server.file(name);
-            std::fs::write(&file, standin.kubeconfig().unwrap()).unwrap();
-            let joined = std::process::Command::new(env!("CARGO_BIN_EXE_holon"))
-                .args(["join", name, "--kubeconfig", file.to_str().unwrap(), "--data-dir"])
-                .arg(server.file(""))
-                .output()
-                .unwrap();
-            assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
-            standins.push(standin);
-        }
-        root.says(&["create", "namespace", NAMESPACE], "created");
-        root.says(&["annotate", "namespace", NAMESPACE, "holon.dev/placement=*"], "annotated");
-        root.finish();
-        let helm = Helm::new(helm, &server.file("root.kubeconfig"), "true");
-        World { helm, kubectl: root, standins, replicas: 2 * clusters.len(), runtime, _server: server }
+impl Placed {
+    fn new(helm: &Path, kubectl: &Path, clusters: &[&str]) -> Placed {
+        let fleet = TestFleet::start(clusters);
+        let kubectl = Kubectl::new(&fleet.server, kubectl, "root");
+        fleet.admin.create("/api/v1/namespaces", &placed_namespace(NAMESPACE, "*"));
+        let helm = Helm::new(helm, &fleet.server.file("root.kubeconfig"), "true");
+        Placed { helm, kubectl, fleet, replicas: 2 * clusters.len() }
     }
 
     /// Runs `helm upgrade --install --wait`, and returns whether it succeeded, and its output.
@@ -59,19 +42,10 @@ impl World {
 
     /// Returns how many ready pods have this image, read from the physical clusters.
     fn ready(&self, image: &str) -> usize {
-        let pods = |standin: &Standin| {
-            let request =
-                http::Request::get("/api/v1/pods?labelSelector=app%3Dshop").body(Vec::new()).unwrap();
-            let list =
-                self.runtime.block_on(async { standin.client().request::<Value>(request).await }).unwrap();
-            list["items"].as_array().cloned().unwrap_or_default()
-        };
-        let is_ready = |pod: &Value| {
-            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-            pod["spec"]["containers"][0]["image"] == image
-                && conditions.into_iter().any(|said| said["type"] == "Ready" && said["status"] == "True")
-        };
-        self.standins.iter().flat_map(pods).filter(is_ready).count()
+        let pods = |name| self.fleet.list_downstream(name, "/api/v1/pods?labelSelector=app%3Dshop");
+        let is_ready =
+            |pod: &Value| pod["spec"]["containers"][0]["image"] == image && has_condition(pod, "Ready");
+        self.fleet.standins.keys().flat_map(|name| pods(name)).filter(is_ready).count()
     }
 
     #[track_caller]
@@ -84,27 +58,27 @@ impl World {
 #[track_caller]
 fn waited(clusters: &[&str]) {
     let [helm, kubectl] = programs();
-    let world = World::new(&helm, &kubectl, clusters);
+    let placed = Placed::new(&helm, &kubectl, clusters);
     // When Helm reports success, all pods of all clusters have the new image.
     for (revision, image) in [("1", "shop:1"), ("2", "shop:2")] {
-        let (worked, told) = world.upgrades(&format!("image={image}"), "120s");
+        let (worked, told) = placed.upgrades(&format!("image={image}"), "120s");
         assert!(worked && told.contains(&format!("REVISION: {revision}")), "{told}");
-        assert_eq!(world.ready(image), world.replicas, "Helm says that {image} is there");
+        assert_eq!(placed.ready(image), placed.replicas, "Helm says that {image} is there");
     }
     // An image that never becomes ready is never reported as deployed, and the previous pods keep running.
-    let (worked, told) = world.upgrades("image=shop:3,misfortune=NotReady", "10s");
+    let (worked, told) = placed.upgrades("image=shop:3,misfortune=NotReady", "10s");
     assert!(!worked, "what cannot become ready is said to be: {told}");
-    world.says(&["status", "shop"], "STATUS: failed");
-    assert_eq!(world.ready("shop:3"), 0);
-    let missing = world.replicas / 4;
-    assert!(world.ready("shop:2") >= world.replicas - missing, "{} are left", world.ready("shop:2"));
+    placed.says(&["status", "shop"], "STATUS: failed");
+    assert_eq!(placed.ready("shop:3"), 0);
+    let missing = placed.replicas / 4;
+    assert!(placed.ready("shop:2") >= placed.replicas - missing, "{} are left", placed.ready("shop:2"));
 
-    world.says(&["rollback", "shop", "2", "--wait", "--timeout=120s"], "Rollback was a success");
-    assert_eq!(world.ready("shop:2"), world.replicas);
-    world.says(&["status", "shop"], "STATUS: deployed");
-    world.says(&["uninstall", "shop", "--wait", "--timeout=120s"], "uninstalled");
-    world.kubectl.fails(&["get", "deploy", "shop", "-n", NAMESPACE], "not found");
-    world.kubectl.finish();
+    placed.says(&["rollback", "shop", "2", "--wait", "--timeout=120s"], "Rollback was a success");
+    assert_eq!(placed.ready("shop:2"), placed.replicas);
+    placed.says(&["status", "shop"], "STATUS: deployed");
+    placed.says(&["uninstall", "shop", "--wait", "--timeout=120s"], "uninstalled");
+    placed.kubectl.fails(&["get", "deploy", "shop", "-n", NAMESPACE], "not found");
+    placed.kubectl.finish();
 }
 
 #[test]

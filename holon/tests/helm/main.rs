@@ -11,16 +11,17 @@ mod story;
 
 use std::path::Path;
 
-use common::Server;
-use common::kubectl::Kubectl;
+use common::HOLON;
 use story::Helm;
+
+use testkit::{Kubectl, Server};
 
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount";
 
 /// Returns the programs that the stories need.
 #[track_caller]
 fn programs() -> [std::path::PathBuf; 2] {
-    [peers::program("helm"), peers::program("kubectl")]
+    [testkit::peers::program("helm"), testkit::peers::program("kubectl")]
 }
 
 fn tell(helm: &Path, kubectl: Kubectl, kubeconfig: &Path) {
@@ -35,7 +36,7 @@ fn tell(helm: &Path, kubectl: Kubectl, kubeconfig: &Path) {
 #[ignore = "needs helm and kubectl"]
 fn a_release_in_the_root() {
     let [helm, program] = programs();
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let kubectl = Kubectl::new(&server, &program, "root");
     tell(&helm, kubectl, &server.file("root.kubeconfig"));
 }
@@ -44,7 +45,7 @@ fn a_release_in_the_root() {
 #[ignore = "needs helm and kubectl"]
 fn a_release_in_a_nested_logical_cluster() {
     let [helm, program] = programs();
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let root = Kubectl::new(&server, &program, "root");
     let manifest = "apiVersion: holon.dev/v1alpha1\nkind: LogicalCluster\nmetadata: {name: shops}\n";
     root.with(&["create"], manifest, "created");
@@ -59,7 +60,7 @@ fn a_release_in_a_nested_logical_cluster() {
 #[ignore = "needs helm, etcd, kube-apiserver and kubectl"]
 fn a_release_on_a_real_server() {
     let [helm, program] = programs();
-    let cluster = peers::Cluster::start_bare(&[PLUG_INS_OFF]);
+    let cluster = testkit::peers::Cluster::start_bare(&[PLUG_INS_OFF]);
     let scratch = tempfile::tempdir().unwrap();
     let kubeconfig = scratch.path().join("kubeconfig");
     std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();

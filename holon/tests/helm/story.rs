@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::common::kubectl::{Kubectl, said};
-use super::common::repository;
+use testkit::Kubectl;
+use testkit::process::run;
+
+use crate::common::repository;
 
 /// Helm with the kubeconfig of one logical cluster, or of a real Kubernetes.
 pub(crate) struct Helm {
@@ -31,7 +33,7 @@ impl Helm {
             command.env(variable, &home);
         }
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", &self.namespace()]);
-        said(command.args(arguments).stdin(Stdio::null()))
+        run(command.args(arguments).stdin(Stdio::null()))
     }
 }
 

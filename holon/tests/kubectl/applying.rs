@@ -1,6 +1,7 @@
 //! Server-side apply: several appliers of one object, migration from client-side apply, diffs, and pruning.
 
-use super::common::kubectl::{Kubectl, said};
+use testkit::Kubectl;
+use testkit::process::run;
 
 const N: &str = "--namespace=applying";
 
@@ -136,7 +137,7 @@ fn pruned_as_a_set(k: &Kubectl) {
         let file = k.file("set.yaml", manifest);
         let arguments = ["apply", N, "--prune", "--applyset=suite", "--field-manager=ada", "-f", &file];
         let mut command = k.command(&arguments);
-        let (worked, told) = said(command.env("KUBECTL_APPLYSET", "true"));
+        let (worked, told) = run(command.env("KUBECTL_APPLYSET", "true"));
         k.check(worked && told.contains(expected), &arguments, expected, &told);
     };
     apply(&(labelled("three") + &labelled("four")), "configmap/four created");

@@ -1,6 +1,6 @@
 //! Changing existing objects: apply, replace, edit, patch, label, annotate, set, scale.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const N: &str = "--namespace=changing";
 

@@ -1,6 +1,6 @@
 //! Every `kubectl create KIND`, `run`, `expose` and `autoscale`. Their bodies are protobuf.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const N: &str = "--namespace=creating";
 

@@ -2,8 +2,9 @@
 
 use std::process::Stdio;
 
-use super::common::Server;
-use super::common::kubectl::Kubectl;
+use testkit::{Kubectl, Server};
+
+use crate::common::HOLON;
 
 const APP: &str = "
 apiVersion: apps/v1
@@ -28,8 +29,8 @@ metadata: {name: team-a}
 
 #[track_caller]
 pub(crate) fn told_with(name: &str) {
-    let program = peers::program(name);
-    let server = Server::start();
+    let program = testkit::peers::program(name);
+    let server = Server::start(HOLON);
     let root = Kubectl::new(&server, &program, "root");
 
     root.says(&["get", "--raw", "/readyz"], "ok");

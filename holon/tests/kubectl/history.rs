@@ -1,6 +1,6 @@
 //! Rollbacks. No controller records a history here, so the test writes the revisions that a controller would.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const N: &str = "--namespace=history";
 

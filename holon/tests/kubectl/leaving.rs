@@ -1,6 +1,6 @@
 //! Deletions, and waiting for them.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const N: &str = "--namespace=leaving";
 

@@ -1,6 +1,6 @@
 //! Reading: every output form of `get`, selectors, pages, and `describe` of every kind.
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const TWO: &str = "
 apiVersion: v1

@@ -4,6 +4,10 @@
 //! three places (the root, a nested logical cluster, on etcd), and against a real kube-apiserver, which shows that its
 //! expectations are right.
 
+use testkit::{Kubectl, Server};
+
+use common::HOLON;
+
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -15,9 +19,6 @@ mod history;
 mod leaving;
 mod looking;
 mod running;
-
-use common::Server;
-use common::kubectl::Kubectl;
 
 fn suite(k: &Kubectl, has_controllers: bool) {
     looking::suite(k);
@@ -45,33 +46,33 @@ fn a_first_day_with_an_older_kubectl() {
 #[test]
 #[ignore = "needs kubectl"]
 fn the_suite_in_the_root() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let server = Server::start(HOLON);
     suite(&Kubectl::at(&server, &program, "root"), true);
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn the_suite_in_a_nested_logical_cluster() {
-    let program = peers::program("kubectl");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl");
+    let server = Server::start(HOLON);
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
 fn the_suite_with_an_older_kubectl() {
-    let program = peers::program("kubectl-1.32");
-    let server = Server::start();
+    let program = testkit::peers::program("kubectl-1.32");
+    let server = Server::start(HOLON);
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
 #[test]
 #[ignore = "needs etcd and kubectl"]
 fn the_suite_on_etcd() {
-    let program = peers::program("kubectl");
-    let etcd = peers::Etcd::start(peers::program("etcd"), 1);
-    let server = Server::start_with(&["--etcd-endpoints", &etcd.endpoint(0)]);
+    let program = testkit::peers::program("kubectl");
+    let etcd = testkit::peers::Etcd::start(testkit::peers::program("etcd"), 1);
+    let server = Server::start_with(HOLON, &["--etcd-endpoints", &etcd.endpoint(0)]);
     suite(&Kubectl::at(&server, &program, "root:a:b"), true);
 }
 
@@ -80,10 +81,10 @@ fn the_suite_on_etcd() {
 fn the_suite_on_a_real_server() {
     // No controller runs there that creates service accounts or counts for quotas.
     let plug_ins = "--disable-admission-plugins=ServiceAccount,ResourceQuota,TaintNodesByCondition";
-    let cluster = peers::Cluster::start_bare(&[plug_ins]);
+    let cluster = testkit::peers::Cluster::start_bare(&[plug_ins]);
     let scratch = tempfile::tempdir().unwrap();
     let kubeconfig = scratch.path().join("kubeconfig");
     std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
-    let program = peers::program("kubectl");
+    let program = testkit::peers::program("kubectl");
     suite(&Kubectl::with_kubeconfig(&program, kubeconfig, scratch.path().join("cache")), false);
 }

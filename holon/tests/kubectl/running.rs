@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::common::kubectl::Kubectl;
+use testkit::Kubectl;
 
 const N: &str = "--namespace=running";
 

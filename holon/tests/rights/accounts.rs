@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
+use testkit::Client;
 
-use crate::World;
-use crate::client::Client;
+use crate::TestServer;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-impl World {
+impl TestServer {
     pub(crate) fn with_token(&self, token: &str) -> Client {
-        Client::new(&self.server, false).with(&format!("Authorization: Bearer {token}"))
+        Client::anonymous(&self.server).with(&format!("Authorization: Bearer {token}"))
     }
 
     /// Creates a service account in a logical cluster.
@@ -63,18 +63,18 @@ fn claims(token: &str) -> Value {
 
 #[test]
 fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
-    let world = World::new();
-    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let test = TestServer::start();
+    let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
     for cluster in [&a, &b] {
-        world.account(cluster, "bot");
-        world.admin.bind(cluster, "view", "Group system:serviceaccounts");
+        test.account(cluster, "bot");
+        test.admin.bind(cluster, "view", "Group system:serviceaccounts");
         let map = json!({ "metadata": { "name": format!("of{}", cluster.replace(['/', ':'], "-")) } });
-        assert_eq!(world.admin.ask("POST", &format!("{cluster}{MAPS}"), &map).code, 201);
+        assert_eq!(test.admin.ask("POST", &format!("{cluster}{MAPS}"), &map).code, 201);
     }
     // Accounts of this name in the root and in other logical clusters have all rights there, which must not matter.
-    world.admin.bind("", "cluster-admin", "User system:serviceaccount:default:bot");
-    world.admin.bind(&b, "cluster-admin", "User system:serviceaccount:default:bot");
-    let answer = world.token(&a, "bot", json!({ "expirationSeconds": 600 }));
+    test.admin.bind("", "cluster-admin", "User system:serviceaccount:default:bot");
+    test.admin.bind(&b, "cluster-admin", "User system:serviceaccount:default:bot");
+    let answer = test.token(&a, "bot", json!({ "expirationSeconds": 600 }));
     assert_eq!(answer["kind"], "TokenRequest", "{answer}");
     let token = text(&answer["status"]["token"]);
     let said = claims(&token);
@@ -82,7 +82,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     assert_eq!(said["exp"].as_i64().unwrap() - said["iat"].as_i64().unwrap(), 600);
     assert_eq!(said["kubernetes.io"]["serviceaccount"]["name"], "bot");
 
-    let bot = world.with_token(&token);
+    let bot = test.with_token(&token);
     let listed = bot.get(MAPS).json();
     let names: Vec<_> =
         listed["items"].as_array().unwrap().iter().map(|map| text(&map["metadata"]["name"])).collect();
@@ -100,7 +100,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     let review = |cluster: &str| {
         let body = json!({ "spec": { "token": token } });
         let path = format!("{cluster}/apis/authentication.k8s.io/v1/tokenreviews");
-        world.admin.ask("POST", &path, &body).json()["status"].clone()
+        test.admin.ask("POST", &path, &body).json()["status"].clone()
     };
     assert_eq!(review(&a)["user"]["username"], "system:serviceaccount:default:bot");
     assert_eq!(review(&b), json!({ "user": {}, "error": "invalid bearer token" }));
@@ -109,10 +109,10 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
 /// A client that could change a token undetected could be any user.
 #[test]
 fn a_modified_token_does_not_authenticate() {
-    let world = World::new();
-    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let test = TestServer::start();
+    let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
     let [ours, theirs] =
-        [&b, &a].map(|cluster| text(&world.token(cluster, "default", json!({}))["status"]["token"]));
+        [&b, &a].map(|cluster| text(&test.token(cluster, "default", json!({}))["status"]["token"]));
     let [header, said, signature] = ours.split('.').collect::<Vec<_>>()[..] else { panic!("{ours}") };
     let parts: Vec<&str> = theirs.split('.').collect();
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -131,47 +131,47 @@ fn a_modified_token_does_not_authenticate() {
         format!("{header}.{said}."),
         format!("{header}.{said}"),
     ];
-    assert_eq!(world.with_token(&ours).get("/apis").code, 200);
+    assert_eq!(test.with_token(&ours).get("/apis").code, 200);
     for token in forged {
         for path in ["/apis", "/version", &format!("{a}/apis"), &format!("{b}/apis")] {
-            assert_eq!(world.with_token(&token).get(path).code, 401, "{path} {token}");
+            assert_eq!(test.with_token(&token).get(path).code, 401, "{path} {token}");
         }
     }
 }
 
 #[test]
 fn a_token_is_invalid_after_its_bound_object_is_deleted() {
-    let world = World::new();
-    let a = world.cluster("a");
-    world.account(&a, "bot");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    test.account(&a, "bot");
     let pods = format!("{a}/api/v1/namespaces/default/pods");
     let pod = json!({
         "metadata": { "name": "p" },
         "spec": { "serviceAccountName": "bot", "containers": [{ "name": "c", "image": "i" }] },
     });
-    assert_eq!(world.admin.ask("POST", &pods, &pod).code, 201);
-    let free = text(&world.token(&a, "bot", json!({}))["status"]["token"]);
+    assert_eq!(test.admin.ask("POST", &pods, &pod).code, 201);
+    let free = text(&test.token(&a, "bot", json!({}))["status"]["token"]);
     let reference = json!({ "apiVersion": "v1", "kind": "Pod", "name": "p" });
-    let bound = text(&world.token(&a, "bot", json!({ "boundObjectRef": reference }))["status"]["token"]);
-    let other = text(&world.token(&a, "bot", json!({ "audiences": ["vault"] }))["status"]["token"]);
-    let codes = || [&free, &bound, &other].map(|token| world.with_token(token).get("/apis").code);
+    let bound = text(&test.token(&a, "bot", json!({ "boundObjectRef": reference }))["status"]["token"]);
+    let other = text(&test.token(&a, "bot", json!({ "audiences": ["vault"] }))["status"]["token"]);
+    let codes = || [&free, &bound, &other].map(|token| test.with_token(token).get("/apis").code);
     assert_eq!(codes(), [200, 200, 401]);
-    assert_eq!(world.admin.ask("DELETE", &format!("{pods}/p?gracePeriodSeconds=0"), &json!({})).code, 200);
+    assert_eq!(test.admin.ask("DELETE", &format!("{pods}/p?gracePeriodSeconds=0"), &json!({})).code, 200);
     assert_eq!(codes(), [200, 401, 401]);
     let account = format!("{a}/api/v1/namespaces/default/serviceaccounts/bot");
-    assert_eq!(world.admin.ask("DELETE", &account, &json!({})).code, 200);
+    assert_eq!(test.admin.ask("DELETE", &account, &json!({})).code, 200);
     // A new account of the same name is another account.
-    world.account(&a, "bot");
+    test.account(&a, "bot");
     assert_eq!(codes(), [401, 401, 401]);
 }
 
 /// The messages are those of kube-apiserver 1.36.4.
 #[test]
 fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
-    let world = World::new();
-    world.account("", "bot");
+    let test = TestServer::start();
+    test.account("", "bot");
     let check = |name: &str, spec: Value, code: u16, message: &str| {
-        let answer = world.token("", name, spec);
+        let answer = test.token("", name, spec);
         assert_eq!((&answer["code"], &answer["message"]), (&json!(code), &json!(message)));
     };
     let invalid = |value: i64, why: &str| {
@@ -199,58 +199,58 @@ fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
 
 #[test]
 fn others_can_check_a_token_and_a_secret_can_hold_one() {
-    let world = World::new();
-    let a = world.cluster("a");
-    world.account(&a, "bot");
-    let token = text(&world.token(&a, "bot", json!({}))["status"]["token"]);
-    let bot = world.with_token(&token);
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    test.account(&a, "bot");
+    let token = text(&test.token(&a, "bot", json!({}))["status"]["token"]);
+    let bot = test.with_token(&token);
     let found = bot.get("/.well-known/openid-configuration").json();
     assert_eq!(found["issuer"], claims(&token)["iss"]);
-    let keys = text(&found["jwks_uri"]).replace(&world.server.url, "");
+    let keys = text(&found["jwks_uri"]).replace(&test.server.url, "");
     let keys = bot.get(&keys);
     assert_eq!(keys.header("Content-Type"), "application/jwk-set+json");
     let header = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap()).unwrap();
     let header: Value = serde_json::from_slice(&header).unwrap();
     assert_eq!(keys.json()["keys"][0]["kid"], header["kid"]);
 
-    let held = world.held_token(&a, "key", "bot");
+    let held = test.held_token(&a, "key", "bot");
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
-    let data = world.admin.get(&format!("{secrets}/key")).json()["data"].clone();
+    let data = test.admin.get(&format!("{secrets}/key")).json()["data"].clone();
     assert!(data["ca.crt"].is_string() && data["namespace"] == STANDARD.encode("default"), "{data}");
-    assert_eq!(world.with_token(&held).get("/apis").code, 200);
+    assert_eq!(test.with_token(&held).get("/apis").code, 200);
     // If the token is cleared, the Secret gets another one, and the first is invalid.
     let cleared = json!({ "data": { "token": null } });
-    assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
-    assert_eq!(world.with_token(&held).get("/apis").code, 401);
-    let held = world.filled(&a, "key");
-    assert_eq!(world.with_token(&held).get("/apis").code, 200);
-    assert_eq!(world.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
-    assert_eq!(world.with_token(&held).get("/apis").code, 401);
+    assert_eq!(test.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
+    assert_eq!(test.with_token(&held).get("/apis").code, 401);
+    let held = test.filled(&a, "key");
+    assert_eq!(test.with_token(&held).get("/apis").code, 200);
+    assert_eq!(test.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
+    assert_eq!(test.with_token(&held).get("/apis").code, 401);
 }
 
 #[test]
 fn keys_can_be_renewed_and_the_old_ones_let_go() {
-    let world = World::new();
-    let (a, b) = (world.cluster("a"), world.cluster("b"));
+    let test = TestServer::start();
+    let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
     let keys = format!("{a}/openid/v1/jwks");
-    let token = |cluster: &str| text(&world.token(cluster, "default", json!({}))["status"]["token"]);
-    let code = |token: &str| world.with_token(token).get("/apis").code;
+    let token = |cluster: &str| text(&test.token(cluster, "default", json!({}))["status"]["token"]);
+    let code = |token: &str| test.with_token(token).get("/apis").code;
     let (first, elsewhere) = (token(&a), token(&b));
     assert_eq!(code(&first), 200);
-    let renewed = world.admin.ask("POST", &keys, &Value::Null);
+    let renewed = test.admin.ask("POST", &keys, &Value::Null);
     assert_eq!((renewed.code, renewed.json()["keys"].as_array().map(Vec::len)), (200, Some(2)));
     let second = token(&a);
     assert_eq!([&first, &second].map(|token| code(token)), [200, 200]);
     // A user without rights may not do this either.
-    world.admin.bind(&a, "holon:access", "User ann");
+    test.admin.bind(&a, "holon:access", "User ann");
     for method in ["POST", "DELETE"] {
-        assert_eq!(world.user("ann").ask(method, &keys, &Value::Null).code, 403);
-        assert_eq!(world.user("bob").ask(method, &keys, &Value::Null).code, 404);
+        assert_eq!(test.user("ann").ask(method, &keys, &Value::Null).code, 403);
+        assert_eq!(test.user("bob").ask(method, &keys, &Value::Null).code, 404);
     }
-    assert_eq!(world.admin.ask("DELETE", &keys, &Value::Null).code, 200);
+    assert_eq!(test.admin.ask("DELETE", &keys, &Value::Null).code, 200);
     assert_eq!([&first, &second, &elsewhere].map(|token| code(token)), [401, 200, 200]);
-    assert_eq!(world.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
-    let made = (0..10).map(|_| world.admin.ask("POST", &keys, &Value::Null).code);
+    assert_eq!(test.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
+    let made = (0..10).map(|_| test.admin.ask("POST", &keys, &Value::Null).code);
     assert_eq!(made.filter(|code| *code == 200).count(), 7, "there is an end to it");
     assert_eq!(code(&second), 200);
 }

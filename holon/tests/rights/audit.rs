@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-use crate::{GROUP, World};
+use crate::{GROUP, TestServer};
 
 #[test]
 fn the_audit_log_has_changes_and_refused_requests() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let world = World::with(&["--audit-log", file.to_str().unwrap()]);
-    let a = world.cluster("a");
+    let test = TestServer::start_with(&["--audit-log", file.to_str().unwrap()]);
+    let a = test.admin.create_logical_cluster("root:a");
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
     let secret = json!({ "metadata": { "name": "s" }, "stringData": { "k": "h1dden" } });
-    assert_eq!(world.admin.ask("POST", &secrets, &secret).code, 201);
-    assert_eq!(world.admin.get(&secrets).code, 200);
-    assert_eq!(world.user("ann").get(&secrets).code, 404);
-    world.admin.bind(&a, "holon:access", "User ann");
-    assert_eq!(world.admin.with("Impersonate-User: ann").get(&secrets).code, 403);
-    assert_eq!(world.user("nobody").get(&secrets).code, 401);
+    assert_eq!(test.admin.ask("POST", &secrets, &secret).code, 201);
+    assert_eq!(test.admin.get(&secrets).code, 200);
+    assert_eq!(test.user("ann").get(&secrets).code, 404);
+    test.admin.bind(&a, "holon:access", "User ann");
+    assert_eq!(test.admin.with("Impersonate-User: ann").get(&secrets).code, 403);
+    assert_eq!(test.user("nobody").get(&secrets).code, 401);
     // Attempts to reach other logical clusters are logged, whatever form the path has.
-    let ann = world.user("ann");
+    let ann = test.user("ann");
     for path in ["/clusters/~bbbbbbbbbbbbbbcc/api", "/clusters/*/api/v1/secrets", "/clusters/root:a/../b"] {
         assert_eq!(ann.get(path).code, 404);
     }
@@ -27,22 +27,26 @@ fn the_audit_log_has_changes_and_refused_requests() {
     assert_eq!(masters.get(&secrets).code, 403);
     // Also escalation attempts, and creates by update.
     let writes = json!([{ "verbs": ["create", "update"], "apiGroups": ["*"], "resources": ["clusterroles", "leases"] }]);
-    world.role(&a, "writes", writes);
-    world.admin.bind(&a, "writes", "User ann");
+    test.create_role(&a, "writes", writes);
+    test.admin.bind(&a, "writes", "User ann");
     let role = json!({ "metadata": { "name": "r" }, "rules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }] });
     assert_eq!(ann.ask("POST", &format!("{a}/apis/{GROUP}/v1/clusterroles"), &role).code, 403);
     let lease = format!("{a}/apis/coordination.k8s.io/v1/namespaces/default/leases/l");
-    world.role(&a, "changes", json!([{ "verbs": ["update"], "apiGroups": ["*"], "resources": ["leases"] }]));
-    world.admin.bind(&a, "holon:access", "User bob");
-    world.admin.bind(&a, "changes", "User bob");
-    assert_eq!(world.user("bob").ask("PUT", &lease, &json!({ "metadata": { "name": "l" } })).code, 403);
+    test.create_role(
+        &a,
+        "changes",
+        json!([{ "verbs": ["update"], "apiGroups": ["*"], "resources": ["leases"] }]),
+    );
+    test.admin.bind(&a, "holon:access", "User bob");
+    test.admin.bind(&a, "changes", "User bob");
+    assert_eq!(test.user("bob").ask("PUT", &lease, &json!({ "metadata": { "name": "l" } })).code, 403);
     // A token without `/clusters/` in the path leads to its own logical cluster.
-    let token = world.token(&a, "default", json!({}))["status"]["token"].clone();
-    let bot = world.with_token(token.as_str().unwrap());
+    let token = test.token(&a, "default", json!({}))["status"]["token"].clone();
+    let bot = test.with_token(token.as_str().unwrap());
     assert_eq!(bot.get("/api/v1/secrets").code, 403);
     // Requests for pod logs are logged too.
-    assert_ne!(world.admin.get(&format!("{a}/api/v1/namespaces/default/pods/p/log")).code, 200);
-    assert!(world.server.stop());
+    assert_ne!(test.admin.get(&format!("{a}/api/v1/namespaces/default/pods/p/log")).code, 200);
+    assert!(test.server.stop());
 
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("h1dden") && !text.contains("token-of"), "{text}");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::http::pki::Authority;
+use testkit::{Client, Server};
 
-use crate::client::Client;
-use crate::common::Server;
+use crate::common::HOLON;
 
 /// Sends these bytes and returns whether the server ends the connection within the timeout.
 fn is_cut(client: &Client, said: &str) -> bool {
@@ -21,8 +21,8 @@ fn is_cut(client: &Client, said: &str) -> bool {
 /// A client that sends nothing, or hardly anything, holds a connection for some seconds and no longer.
 #[test]
 fn a_silent_connection_is_closed() {
-    let server = Server::start();
-    let client = Client::new(&server, false);
+    let server = Server::start(HOLON);
+    let client = Client::anonymous(&server);
     for said in ["", "P", "GET / HT"] {
         assert!(is_cut(&client, said), "{said:?}: the server still waits");
     }
@@ -33,8 +33,8 @@ fn a_silent_connection_is_closed() {
 /// of the streams ever counted as open, and each cost a request.
 #[test]
 fn a_client_that_keeps_resetting_streams_is_disconnected() {
-    let server = Server::start();
-    let mut client = Client::new(&server, false);
+    let server = Server::start(HOLON);
+    let mut client = Client::anonymous(&server);
     Arc::make_mut(&mut client.tls).alpn_protocols = vec![b"h2".to_vec()];
     let mut stream = client.connect();
     stream.sock.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -56,7 +56,7 @@ fn a_client_that_keeps_resetting_streams_is_disconnected() {
     let read = stream.read_to_end(&mut answered);
     let said = frames(&answered).any(|(kind, body)| kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM);
     assert!(said || written.is_err() || read.is_err(), "{} bytes were answered", answered.len());
-    assert_eq!(Client::new(&server, false).get("/healthz").code, 200);
+    assert_eq!(Client::anonymous(&server).get("/healthz").code, 200);
 }
 
 const HEADERS: u8 = 1;
@@ -90,9 +90,9 @@ fn certificates_of_another_authority_work_until_it_is_no_longer_trusted() {
     let theirs = Authority::open(theirs.path()).unwrap();
     let trusted = dir.path().join("clients.crt");
     std::fs::write(&trusted, theirs.certificate()).unwrap();
-    let server = Server::start_in(dir, &["--client-ca-file", trusted.to_str().unwrap()]);
+    let server = Server::start_in(HOLON, dir, &["--client-ca-file", trusted.to_str().unwrap()]);
     let made = theirs.client("ann", &["system:masters"]).unwrap();
-    let ann = Client::new(&server, false).showing(&made.certificate, &made.key);
+    let ann = Client::anonymous(&server).showing(&made.certificate, &made.key);
     let maps = "/api/v1/namespaces/default/configmaps";
     assert_eq!(ann.get(maps).code, 200);
     std::thread::scope(|scope| {
@@ -112,5 +112,5 @@ fn certificates_of_another_authority_work_until_it_is_no_longer_trusted() {
         }
     });
     assert!(ann.try_get(maps).is_none(), "a certificate of theirs is worth nothing now");
-    assert_eq!(Client::new(&server, true).get(maps).code, 200);
+    assert_eq!(Client::admin(&server).get(maps).code, 200);
 }

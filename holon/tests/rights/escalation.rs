@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use crate::{GROUP, World, told};
+use crate::{GROUP, TestServer, told};
 
 fn grants(verbs: &[&str], resources: &[&str]) -> Value {
     json!([{ "verbs": verbs, "apiGroups": [""], "resources": resources }])
 }
 
 /// Returns a server where ann may only write roles and bindings and read pods.
-fn world() -> World {
-    let world = World::new();
+fn server_with_a_role_writer() -> TestServer {
+    let test = TestServer::start();
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
     let verbs = ["get", "create", "update", "patch"];
-    world.role("", "writes", json!([{ "verbs": verbs, "apiGroups": [GROUP], "resources": kinds }]));
-    world.role("", "reads", grants(&["get"], &["pods"]));
+    test.create_role("", "writes", json!([{ "verbs": verbs, "apiGroups": [GROUP], "resources": kinds }]));
+    test.create_role("", "reads", grants(&["get"], &["pods"]));
     for role in ["holon:access", "writes", "reads"] {
-        world.admin.bind("", role, "User ann");
+        test.admin.bind("", role, "User ann");
     }
-    world
+    test
 }
 
 fn binding(name: &str, kind: &str, role: &str) -> Value {
@@ -31,8 +31,8 @@ fn binding(name: &str, kind: &str, role: &str) -> Value {
 
 #[test]
 fn a_role_holds_no_more_than_its_writer() {
-    let (world, roles) = (world(), format!("/apis/{GROUP}/v1/clusterroles"));
-    let ann = world.user("ann");
+    let (test, roles) = (server_with_a_role_writer(), format!("/apis/{GROUP}/v1/clusterroles"));
+    let ann = test.user("ann");
     let role = |name: &str, rules: Value| json!({ "metadata": { "name": name }, "rules": rules });
     assert_eq!(ann.ask("POST", &roles, &role("a", grants(&["get"], &["pods"]))).code, 201);
     let who = "user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:";
@@ -55,19 +55,19 @@ fn a_role_holds_no_more_than_its_writer() {
     );
 
     // Except with the verb `escalate`.
-    world.role(
+    test.create_role(
         "",
         "raises",
         json!([{ "verbs": ["escalate"], "apiGroups": [GROUP], "resources": ["clusterroles"] }]),
     );
-    world.admin.bind("", "raises", "User ann");
+    test.admin.bind("", "raises", "User ann");
     assert_eq!(ann.ask("POST", &roles, &role("b", more)).code, 201);
 }
 
 #[test]
 fn a_binding_gives_no_more_than_its_writer_has() {
-    let world = world();
-    let ann = world.user("ann");
+    let test = server_with_a_role_writer();
+    let ann = test.user("ann");
     let (all, some) = (
         format!("/apis/{GROUP}/v1/clusterrolebindings"),
         format!("/apis/{GROUP}/v1/namespaces/default/rolebindings"),
@@ -87,13 +87,13 @@ fn a_binding_gives_no_more_than_its_writer_has() {
     );
     // The role of a binding cannot be changed, not even by an administrator.
     let other = binding("a", "ClusterRole", "cluster-admin");
-    assert_eq!(world.admin.ask("PUT", &format!("{some}/a"), &other).code, 422);
+    assert_eq!(test.admin.ask("PUT", &format!("{some}/a"), &other).code, 422);
 
     let binds = json!([{
         "verbs": ["bind"], "apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": ["view"],
     }]);
-    world.role("", "binds", binds);
-    world.admin.bind("", "binds", "User ann");
+    test.create_role("", "binds", binds);
+    test.admin.bind("", "binds", "User ann");
     assert_eq!(ann.ask("POST", &all, &binding("c", "ClusterRole", "view")).code, 201);
     assert_eq!(ann.ask("POST", &all, &binding("d", "ClusterRole", "edit")).code, 403);
 }
@@ -102,15 +102,15 @@ fn a_binding_gives_no_more_than_its_writer_has() {
 /// way.
 #[test]
 fn an_update_of_a_missing_object_needs_the_right_to_create() {
-    let world = World::new();
+    let test = TestServer::start();
     let leases = json!([
         { "verbs": ["get", "update", "patch"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] },
         { "verbs": ["get", "update", "patch"], "apiGroups": [""], "resources": ["configmaps"] },
     ]);
-    world.role("", "changes", leases);
-    world.admin.bind("", "holon:access", "User ann");
-    world.admin.bind("", "changes", "User ann");
-    let ann = world.user("ann");
+    test.create_role("", "changes", leases);
+    test.admin.bind("", "holon:access", "User ann");
+    test.admin.bind("", "changes", "User ann");
+    let ann = test.user("ann");
     let refused = |resource: &str, group: &str, named: &str| {
         let what = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
         format!("{named} \"a\" is forbidden: User \"ann\" {what} in the namespace \"default\"")
@@ -127,7 +127,7 @@ fn an_update_of_a_missing_object_needs_the_right_to_create() {
 /// A role of 1.6 KB was once expanded into millions of rules, and the server answered no other request meanwhile.
 #[test]
 fn a_role_of_too_many_combinations_is_refused() {
-    let world = world();
+    let test = server_with_a_role_writer();
     let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
     let rule = json!({
         "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(10),
@@ -135,15 +135,15 @@ fn a_role_of_too_many_combinations_is_refused() {
     let held = json!({
         "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(9),
     });
-    world.role("", "nearly", json!([held]));
-    world.admin.bind("", "nearly", "User ann");
+    test.create_role("", "nearly", json!([held]));
+    test.admin.bind("", "nearly", "User ann");
     let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
-    let answer = world.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
+    let answer = test.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
     let why = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
                resources or names";
     told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
     // The message names only some of the missing rights.
-    let answer = world.user("ann").ask(
+    let answer = test.user("ann").ask(
         "POST",
         &format!("/apis/{GROUP}/v1/clusterroles"),
         &json!({ "metadata": { "name": "wide" }, "rules": [{

@@ -2,20 +2,20 @@
 
 use serde_json::json;
 
-use crate::{World, told};
+use crate::{TestServer, told};
 
 #[test]
 fn impersonation_needs_the_right_to_every_user_and_group() {
-    let world = World::new();
-    let a = world.cluster("a");
-    world.role(&a, "as-bob", json!([
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    test.create_role(&a, "as-bob", json!([
         { "verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"] },
         { "verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"] },
     ]));
     for (role, to) in [("as-bob", "User ann"), ("holon:access", "User ann"), ("view", "User bob")] {
-        world.admin.bind(&a, role, to);
+        test.admin.bind(&a, role, to);
     }
-    let ann = world.user("ann");
+    let ann = test.user("ann");
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
     let as_bob = ann.with("Impersonate-User: bob");
     assert_eq!((ann.get(&maps).code, as_bob.get(&maps).code), (403, 200));
@@ -40,11 +40,11 @@ fn impersonation_needs_the_right_to_every_user_and_group() {
 /// kcp had it the other way (GHSA-c7xh-gjv4-4jgv): the administrator of one workspace became an administrator of all.
 #[test]
 fn a_tenant_cannot_impersonate_masters_or_reach_other_logical_clusters() {
-    let world = World::new();
-    let (a, b) = (world.cluster("a"), world.cluster("b"));
-    world.admin.bind(&a, "cluster-admin", "User lead");
-    world.admin.bind(&b, "cluster-admin", "User bob");
-    let lead = world.user("lead");
+    let test = TestServer::start();
+    let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
+    test.admin.bind(&a, "cluster-admin", "User lead");
+    test.admin.bind(&b, "cluster-admin", "User bob");
+    let lead = test.user("lead");
     let maps = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/configmaps");
     assert_eq!(lead.get(&maps(&a)).code, 200);
     let master = lead.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
@@ -56,11 +56,11 @@ fn a_tenant_cannot_impersonate_masters_or_reach_other_logical_clusters() {
         assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404, "{somebody}");
     }
     // An administrator may impersonate, and then has only the rights of the impersonated user.
-    let acting = world.admin.with("Impersonate-User: bob");
+    let acting = test.admin.with("Impersonate-User: bob");
     assert_eq!((acting.get(&maps(&b)).code, acting.get(&maps(&a)).code), (200, 403));
-    world.admin.bind("", "cluster-admin", "User bob");
+    test.admin.bind("", "cluster-admin", "User bob");
     assert_eq!(acting.get("/api/v1/configmaps").code, 200);
     assert_eq!(acting.get("/clusters/*/api/v1/configmaps").code, 404);
-    let acting = world.admin.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
+    let acting = test.admin.with("Impersonate-User: x").with("Impersonate-Group: system:masters");
     assert_eq!(acting.get(&maps(&a)).code, 200);
 }

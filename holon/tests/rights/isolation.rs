@@ -43,8 +43,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use testkit::{Answer, Client};
 
-use crate::client::{Answer, Client};
 use credentials::Tenants;
 
 /// A word in every object of A. A response that contains it is a leak.
@@ -223,7 +223,7 @@ fn watched(tenants: &Tenants, during: impl FnOnce()) -> String {
 impl Tenants {
     /// A creates, changes and deletes an object; B creates one.
     fn change(&self, turn: usize) {
-        let admin = &self.world.admin;
+        let admin = &self.test.admin;
         let maps = |tenant: &str| format!("/clusters/root:{tenant}/api/v1/namespaces/default/configmaps");
         let secrets = "/clusters/root:a/api/v1/namespaces/default/secrets";
         let name = format!("turn-{turn}");
@@ -261,10 +261,7 @@ fn nothing_b_tries_tells_it_anything_of_a() {
     assert!(tried.wrong.is_empty(), "{} got through:\n{}", tried.wrong.len(), tried.wrong.join("\n"));
     assert!(tried.count >= 2000, "only {} attempts", tried.count);
     assert!(told.contains("own-0") && !told.contains(CANARY), "B's watches were told of A");
-    assert_eq!(
-        tenants.world.admin.get("/clusters/root:a/api/v1/namespaces/default/secrets/canary").code,
-        200
-    );
+    assert_eq!(tenants.test.admin.get("/clusters/root:a/api/v1/namespaces/default/secrets/canary").code, 200);
 }
 
 /// A token that is invalid, for whatever reason, must not authenticate anywhere.
@@ -305,7 +302,7 @@ fn an_invalid_token_is_unauthorized() {
 #[test]
 fn tokens_and_ids_of_one_tenant_are_useless_in_another() {
     let tenants = Tenants::new();
-    let (admin, bob) = (&tenants.world.admin, &tenants.own[0]);
+    let (admin, bob) = (&tenants.test.admin, &tenants.own[0]);
     let secrets = |name: &str| format!("/clusters/root:{name}/api/v1/namespaces/default/secrets");
     for name in ["one", "two"] {
         let secret = json!({ "metadata": { "name": name }, "stringData": { "k": CANARY } });

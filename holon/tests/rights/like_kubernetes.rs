@@ -3,11 +3,12 @@
 //! The test generates policies, some two hundred overlapping roles and bindings of users and accounts with all unusual
 //! forms of a rule, and then access reviews about them. They follow from a fixed seed, so a difference is reproducible.
 
-use peers::{Cluster, Proxy, Request};
 use serde_json::{Value, json};
+use testkit::Server;
+use testkit::peers::{Cluster, Proxy, Request};
 
 use crate::GROUP;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const SEED: u64 = 20_261_116;
 const ROUNDS: usize = 20;
@@ -187,9 +188,9 @@ fn comparable(reason: &str) -> Vec<String> {
 #[test]
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn holon_decides_as_a_kube_apiserver_does() {
-    let kubectl = peers::program("kubectl");
+    let kubectl = testkit::peers::program("kubectl");
     let cluster = Cluster::start_bare(&[]);
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let theirs = Side(Proxy::start(&kubectl, &cluster.kubeconfig()));
     let ours = Side(Proxy::start(&kubectl, &server.file("admin.kubeconfig")));
     let mut draw = Draw(SEED);

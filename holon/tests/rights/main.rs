@@ -2,10 +2,6 @@
 
 mod accounts;
 mod audit;
-#[path = "../common/bind.rs"]
-mod bind;
-#[path = "../common/client.rs"]
-mod client;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;
@@ -21,58 +17,44 @@ mod requests;
 mod revocation;
 mod several;
 
-use client::{Answer, Client};
-use common::Server;
 use serde_json::{Value, json};
+use testkit::{Answer, Client, Server};
+
+use common::HOLON;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A server with some users in its token file.
-struct World {
+struct TestServer {
     server: Server,
     admin: Client,
 }
 
-impl World {
-    fn new() -> World {
-        World::with(&[])
+impl TestServer {
+    fn start() -> TestServer {
+        TestServer::start_with(&[])
     }
 
     /// The same with additional options of the server.
-    fn with(options: &[&str]) -> World {
+    fn start_with(options: &[&str]) -> TestServer {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens.csv");
-        let people =
-            ["ann", "bob", "eve", "lead", "viewer"].map(|name| format!("token-of-{name},{name},1\n"));
-        std::fs::write(&file, people.concat()).unwrap();
-        let server =
-            Server::start_in(dir, &[&["--token-auth-file", file.to_str().unwrap()], options].concat());
-        let admin = Client::new(&server, true);
-        World { server, admin }
+        let users = ["ann", "bob", "eve", "lead", "viewer"].map(|name| format!("token-of-{name},{name},1\n"));
+        std::fs::write(&file, users.concat()).unwrap();
+        let options = [&["--token-auth-file", file.to_str().unwrap()], options].concat();
+        let server = Server::start_in(HOLON, dir, &options);
+        TestServer { admin: Client::admin(&server), server }
     }
 
     /// Returns the client of a user with a token.
     fn user(&self, name: &str) -> Client {
-        Client::new(&self.server, false).with(&format!("Authorization: Bearer token-of-{name}"))
-    }
-
-    /// Creates a logical cluster in the root and returns its path.
-    fn cluster(&self, name: &str) -> String {
-        self.inner("", name);
-        format!("/clusters/root:{name}")
-    }
-
-    fn inner(&self, above: &str, name: &str) {
-        let path = format!("{above}/apis/holon.dev/v1alpha1/logicalclusters");
-        let made = self.admin.ask("POST", &path, &json!({ "metadata": { "name": name } }));
-        assert_eq!(made.code, 201, "{}", made.body);
+        Client::anonymous(&self.server).with(&format!("Authorization: Bearer token-of-{name}"))
     }
 
     /// Creates a cluster role in a logical cluster.
-    fn role(&self, cluster: &str, name: &str, rules: Value) {
+    fn create_role(&self, cluster: &str, name: &str, rules: Value) {
         let body = json!({ "metadata": { "name": name }, "rules": rules });
-        let made = self.admin.ask("POST", &format!("{cluster}/apis/{GROUP}/v1/clusterroles"), &body);
-        assert_eq!(made.code, 201, "{}", made.body);
+        self.admin.create(&format!("{cluster}/apis/{GROUP}/v1/clusterroles"), &body);
     }
 }
 

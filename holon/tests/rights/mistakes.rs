@@ -6,9 +6,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use testkit::Client;
 
-use crate::World;
-use crate::client::Client;
+use crate::TestServer;
 
 /// Returns a definition of `plural.group`.
 fn definition(plural: &str, group: &str) -> Value {
@@ -41,11 +41,11 @@ fn pod(admin: &Client, cluster: &str, name: &str) {
 /// of the resource, not its group.
 #[test]
 fn a_custom_kind_named_like_a_subresource_does_not_act_as_one() {
-    let world = World::new();
-    let a = world.cluster("a");
-    pod(&world.admin, &a, "web");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    pod(&test.admin, &a, "web");
     let definitions = format!("{a}/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
-    assert_eq!(world.admin.ask("POST", &definitions, &definition("bindings", "evil.io")).code, 201);
+    assert_eq!(test.admin.ask("POST", &definitions, &definition("bindings", "evil.io")).code, 201);
     let binding = json!({
         "apiVersion": "evil.io/v1", "kind": "Thing", "metadata": { "name": "web" },
         "target": { "apiVersion": "v1", "kind": "Node", "name": "stolen" },
@@ -53,19 +53,19 @@ fn a_custom_kind_named_like_a_subresource_does_not_act_as_one() {
     let bindings = format!("{a}/apis/evil.io/v1/namespaces/default/bindings");
     let is_served = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        world.admin.get(&bindings).code == 200
+        test.admin.get(&bindings).code == 200
     });
     assert!(is_served);
-    let made = world.admin.ask("POST", &bindings, &binding);
+    let made = test.admin.ask("POST", &bindings, &binding);
     assert_eq!((made.code, made.json()["kind"].as_str()), (201, Some("Thing")), "{}", made.body);
-    let web = world.admin.get(&format!("{a}/api/v1/namespaces/default/pods/web")).json();
+    let web = test.admin.get(&format!("{a}/api/v1/namespaces/default/pods/web")).json();
     assert_eq!(web["spec"]["nodeName"], Value::Null);
 }
 
 /// Cluster roles that aggregate each other swapped their rules forever, with two writes each time.
 #[test]
 fn roles_that_gather_each_other_are_written_once() {
-    let world = World::new();
+    let test = TestServer::start();
     let roles = format!("/apis/{}/v1/clusterroles", crate::GROUP);
     for (name, other) in [("a", "b"), ("b", "a")] {
         let role = json!({
@@ -73,11 +73,11 @@ fn roles_that_gather_each_other_are_written_once() {
             "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "is": other } }] },
             "rules": [{ "verbs": [name], "apiGroups": ["x"], "resources": ["y"] }],
         });
-        assert_eq!(world.admin.ask("POST", &roles, &role).code, 201);
+        assert_eq!(test.admin.ask("POST", &roles, &role).code, 201);
     }
     let versions = || {
         ["a", "b"].map(|name| {
-            world.admin.get(&format!("{roles}/{name}")).json()["metadata"]["resourceVersion"].clone()
+            test.admin.get(&format!("{roles}/{name}")).json()["metadata"]["resourceVersion"].clone()
         })
     };
     let settled = (0..100).any(|_| {
@@ -92,8 +92,8 @@ fn roles_that_gather_each_other_are_written_once() {
 /// Here a user can create an APIService, but it has no effect.
 #[test]
 fn an_api_service_does_not_redirect_requests() {
-    let world = World::new();
-    let a = world.cluster("a");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     elsewhere.set_nonblocking(true).unwrap();
     let port = elsewhere.local_addr().unwrap().port();
@@ -110,11 +110,11 @@ fn an_api_service_does_not_redirect_requests() {
         "spec": { "type": "ExternalName", "externalName": "127.0.0.1", "ports": [{ "port": port }] },
     });
     assert_eq!(
-        world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/services"), &endpoint).code,
+        test.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/services"), &endpoint).code,
         201
     );
     let services = format!("{a}/apis/apiregistration.k8s.io/v1/apiservices");
-    let made = world.admin.ask("POST", &services, &service);
+    let made = test.admin.ask("POST", &services, &service);
     assert!([201, 404].contains(&made.code), "{}", made.body);
     for path in [
         "/apis",
@@ -123,7 +123,7 @@ fn an_api_service_does_not_redirect_requests() {
         "/apis/evil.io/v1/things",
         "/openapi/v3/apis/evil.io/v1",
     ] {
-        let answer = world.admin.get(&format!("{a}{path}"));
+        let answer = test.admin.get(&format!("{a}{path}"));
         assert!(answer.code == 200 && path == "/apis" || answer.code == 404, "{path}: {}", answer.code);
         assert_eq!(answer.header("Location"), "", "{path}");
     }
@@ -135,14 +135,14 @@ fn an_api_service_does_not_redirect_requests() {
 /// Another project's view of all workspaces was writable, and a write went to an arbitrary workspace.
 #[test]
 fn writes_across_all_logical_clusters_are_refused() {
-    let world = World::new();
-    let a = world.cluster("a");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
     let (maps, name) = ("/api/v1/namespaces/default/configmaps", "one");
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
-    assert_eq!(world.admin.ask("POST", &format!("{a}{maps}"), &map).code, 201);
-    world.admin.bind("", "cluster-admin", "User ann");
-    let before = world.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
-    for (who, client) in [("an administrator", &world.admin), ("ann", &world.user("ann"))] {
+    assert_eq!(test.admin.ask("POST", &format!("{a}{maps}"), &map).code, 201);
+    test.admin.bind("", "cluster-admin", "User ann");
+    let before = test.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
+    for (who, client) in [("an administrator", &test.admin), ("ann", &test.user("ann"))] {
         for (method, path) in [
             ("POST", maps.to_owned()),
             ("DELETE", maps.to_owned()),
@@ -160,39 +160,39 @@ fn writes_across_all_logical_clusters_are_refused() {
             assert!([404, 405].contains(&answer.code), "{who}: {method} {path} is answered {}", answer.code);
         }
     }
-    let after = world.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
+    let after = test.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
     assert_eq!(before["items"], after["items"]);
 }
 
 /// A user who could get a token for an account of another namespace into a Secret would have that account's rights.
 #[test]
 fn a_token_in_a_secret_stays_in_its_namespace() {
-    let world = World::new();
-    let a = world.cluster("a");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
     for namespace in ["red", "blue"] {
         let body = json!({ "metadata": { "name": namespace } });
-        assert_eq!(world.admin.ask("POST", &format!("{a}/api/v1/namespaces"), &body).code, 201);
+        assert_eq!(test.admin.ask("POST", &format!("{a}/api/v1/namespaces"), &body).code, 201);
         let binding = json!({
             "metadata": { "name": "edits" },
             "roleRef": { "apiGroup": crate::GROUP, "kind": "ClusterRole", "name": "edit" },
             "subjects": [{ "kind": "Group", "name": format!("system:serviceaccounts:{namespace}") }],
         });
         let bindings = format!("{a}/apis/{}/v1/namespaces/{namespace}/rolebindings", crate::GROUP);
-        assert_eq!(world.admin.ask("POST", &bindings, &binding).code, 201);
+        assert_eq!(test.admin.ask("POST", &bindings, &binding).code, 201);
     }
     let accounts = |namespace: &str| format!("{a}/api/v1/namespaces/{namespace}/serviceaccounts");
     let secrets = |namespace: &str| format!("{a}/api/v1/namespaces/{namespace}/secrets");
     let named = |name: &str| json!({ "metadata": { "name": name } });
-    assert_eq!(world.admin.ask("POST", &accounts("blue"), &named("bot")).code, 201);
+    assert_eq!(test.admin.ask("POST", &accounts("blue"), &named("bot")).code, 201);
     let kept = |name: &str| {
         json!({
             "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": "bot" } },
             "type": "kubernetes.io/service-account-token",
         })
     };
-    assert_eq!(world.admin.ask("POST", &secrets("blue"), &kept("key")).code, 201);
-    let made = world.admin.ask("POST", &format!("{}/default/token", accounts("red")), &json!({})).json();
-    let red = world.with_token(made["status"]["token"].as_str().unwrap());
+    assert_eq!(test.admin.ask("POST", &secrets("blue"), &kept("key")).code, 201);
+    let made = test.admin.ask("POST", &format!("{}/default/token", accounts("red")), &json!({})).json();
+    let red = test.with_token(made["status"]["token"].as_str().unwrap());
     for path in [secrets("blue"), format!("{}/key", secrets("blue")), format!("{a}/api/v1/secrets")] {
         assert_eq!(red.get(&path).code, 403, "{path}");
     }
@@ -212,11 +212,11 @@ fn a_token_in_a_secret_stays_in_its_namespace() {
 /// The announced body is never sent: the response comes first.
 #[test]
 fn strangers_are_answered_before_their_bodies_are_read() {
-    let world = World::new();
-    world.cluster("a");
+    let test = TestServer::start();
+    test.admin.create_logical_cluster("root:a");
     let bomb =
         "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n";
-    let stranger = Client::new(&world.server, false);
+    let stranger = Client::anonymous(&test.server);
     let wrong = stranger.with("Authorization: Bearer wrong");
     for kind in [
         "application/yaml",
@@ -240,8 +240,8 @@ fn strangers_are_answered_before_their_bodies_are_read() {
         }
     }
     // An authenticated user gets an error for it too.
-    world.admin.bind("", "cluster-admin", "User ann");
-    let ann = world.user("ann").with("Content-Type: application/yaml");
+    test.admin.bind("", "cluster-admin", "User ann");
+    let ann = test.user("ann").with("Content-Type: application/yaml");
     let mut text = bomb.to_owned();
     for (letter, before) in ('d'..='m').zip('c'..='l') {
         text += &format!("{letter}: &{letter} [{}]\n", vec![format!("*{before}"); 9].join(","));
@@ -253,19 +253,19 @@ fn strangers_are_answered_before_their_bodies_are_read() {
 /// A continue token names the position in a list. A changed one must not lead to another list.
 #[test]
 fn a_continue_token_leads_nowhere_else() {
-    let world = World::new();
-    let [a, b] = ["a", "b"].map(|name| world.cluster(name));
-    world.admin.bind(&b, "cluster-admin", "User bob");
-    let bob = world.user("bob");
+    let test = TestServer::start();
+    let [a, b] = ["a", "b"].map(|name| test.admin.create_logical_cluster(&format!("root:{name}")));
+    test.admin.bind(&b, "cluster-admin", "User bob");
+    let bob = test.user("bob");
     let maps = "/api/v1/namespaces/default/configmaps";
     for cluster in [&a, &b] {
         for name in ["one", "two", "three"] {
             let map = json!({ "metadata": { "name": name }, "data": { "k": format!("of {cluster}") } });
-            assert_eq!(world.admin.ask("POST", &format!("{cluster}{maps}"), &map).code, 201);
+            assert_eq!(test.admin.ask("POST", &format!("{cluster}{maps}"), &map).code, 201);
         }
     }
     let token = |cluster: &str| {
-        let page = world.admin.get(&format!("{cluster}{maps}?limit=1")).json();
+        let page = test.admin.get(&format!("{cluster}{maps}?limit=1")).json();
         page["metadata"]["continue"].as_str().unwrap().to_owned()
     };
     let (ours, theirs) = (token(&b), token(&a));
@@ -273,7 +273,7 @@ fn a_continue_token_leads_nowhere_else() {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).unwrap();
         serde_json::from_slice(&bytes).unwrap()
     };
-    let id = world.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json()["status"]["id"].clone();
+    let id = test.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json()["status"]["id"].clone();
     let id = id.as_str().unwrap();
     let mut starts: Vec<String> = [
         "",
@@ -316,8 +316,8 @@ fn a_continue_token_leads_nowhere_else() {
 /// In other projects, headers meant for a front proxy let any client impersonate any user.
 #[test]
 fn headers_of_a_proxy_do_not_authenticate() {
-    let world = World::new();
-    world.admin.bind("", "holon:access", "User bob");
+    let test = TestServer::start();
+    test.admin.bind("", "holon:access", "User bob");
     let headers = [
         "X-Remote-User: holon-admin\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-Scopes: all",
         "X-Forwarded-User: holon-admin\r\nX-Forwarded-Groups: system:masters\r\nX-Forwarded-Email: a@b",
@@ -329,10 +329,10 @@ fn headers_of_a_proxy_do_not_authenticate() {
     ];
     let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     for header in headers {
-        let answer = world.user("bob").with(header).ask("POST", review, &json!({})).json();
+        let answer = test.user("bob").with(header).ask("POST", review, &json!({})).json();
         let user = &answer["status"]["userInfo"];
         assert_eq!(user["username"], "bob", "{header}: {answer}");
         assert_eq!(user["groups"], json!(["system:authenticated"]), "{header}");
-        assert_eq!(Client::new(&world.server, false).with(header).ask("POST", review, &json!({})).code, 401);
+        assert_eq!(Client::anonymous(&test.server).with(header).ask("POST", review, &json!({})).code, 401);
     }
 }

@@ -2,38 +2,40 @@
 
 use std::process::Command;
 
-use crate::World;
-use crate::common::kubectl::Kubectl;
+use crate::TestServer;
+use crate::common::HOLON;
+
+use testkit::Kubectl;
 
 /// Writes a kubeconfig for a user with `holon kubeconfig`.
-fn kubectl(world: &World, program: &std::path::Path, user: &str, groups: &[&str]) -> Kubectl {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holon"));
+fn kubectl(test: &TestServer, program: &std::path::Path, user: &str, groups: &[&str]) -> Kubectl {
+    let mut command = Command::new(HOLON);
     command.args(["kubeconfig", "root:team", "--user", user]);
     for group in groups {
         command.args(["--group", group]);
     }
-    let output = command.arg("--data-dir").arg(world.server.file("")).output().unwrap();
+    let output = command.arg("--data-dir").arg(test.server.file("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         text.contains(&format!("user: \"{user}\"\n")) && !text.contains("admin"),
         "it is named after them"
     );
-    let file = world.server.file(&format!("{user}.kubeconfig"));
+    let file = test.server.file(&format!("{user}.kubeconfig"));
     std::fs::write(&file, output.stdout).unwrap();
-    Kubectl::with_kubeconfig(program, file, world.server.file(&format!("{user}-cache")))
+    Kubectl::with_kubeconfig(program, file, test.server.file(&format!("{user}-cache")))
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
-    let program = peers::program("kubectl");
-    let world = World::new();
-    world.cluster("team");
-    let admin = Kubectl::new(&world.server, &program, "root:team");
-    let lead = kubectl(&world, &program, "lena", &["leads", "staff", "everybody"]);
-    let viewer = kubectl(&world, &program, "vera", &["staff"]);
-    let stranger = kubectl(&world, &program, "sam", &["leads-of-others"]);
+    let program = testkit::peers::program("kubectl");
+    let test = TestServer::start();
+    test.admin.create_logical_cluster("root:team");
+    let admin = Kubectl::new(&test.server, &program, "root:team");
+    let lead = kubectl(&test, &program, "lena", &["leads", "staff", "everybody"]);
+    let viewer = kubectl(&test, &program, "vera", &["staff"]);
+    let stranger = kubectl(&test, &program, "sam", &["leads-of-others"]);
 
     stranger.fails(&["get", "namespaces"], "the server could not find the requested resource");
     admin.says(

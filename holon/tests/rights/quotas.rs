@@ -1,18 +1,18 @@
 //! Limits: no logical cluster uses more than its share, and one at its limit can still delete.
 
 use serde_json::{Value, json};
+use testkit::Client;
 
-use crate::client::Client;
-use crate::{World, told};
+use crate::{TestServer, told};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 
 /// Sets the limits of the logical cluster `a`.
-fn limit(world: &World, limits: &Value) {
+fn limit(test: &TestServer, limits: &Value) {
     let path = format!("{CLUSTERS}/a");
-    let mut object = world.admin.get(&path).json();
+    let mut object = test.admin.get(&path).json();
     object["spec"] = json!({ "limits": limits });
-    let written = world.admin.ask("PUT", &path, &object);
+    let written = test.admin.ask("PUT", &path, &object);
     assert_eq!(written.code, 200, "{}", written.body);
 }
 
@@ -21,18 +21,18 @@ fn map(name: &str, bytes: usize) -> Value {
 }
 
 /// Returns a server with a logical cluster `a`, where ann has all rights.
-fn world() -> (World, String) {
-    let world = World::new();
-    let a = world.cluster("a");
-    world.admin.bind(&a, "holon:access", "User ann");
-    world.admin.bind(&a, "cluster-admin", "User ann");
-    (world, a)
+fn server_with_a_tenant() -> (TestServer, String) {
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    test.admin.bind(&a, "holon:access", "User ann");
+    test.admin.bind(&a, "cluster-admin", "User ann");
+    (test, a)
 }
 
 /// Returns how many objects are stored in a logical cluster, from the message of a create beyond a limit of zero.
-fn used(world: &World, cluster: &str) -> i64 {
-    limit(world, &json!({ "objects": 0 }));
-    let refused = world.admin.ask("POST", &format!("{cluster}/api/v1/namespaces"), &map("counted", 0));
+fn used(test: &TestServer, cluster: &str) -> i64 {
+    limit(test, &json!({ "objects": 0 }));
+    let refused = test.admin.ask("POST", &format!("{cluster}/api/v1/namespaces"), &map("counted", 0));
     let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
     let (_, rest) = message.split_once("used: objects=").unwrap_or_else(|| panic!("{message}"));
     rest.split(',').next().unwrap().parse().unwrap()
@@ -40,10 +40,10 @@ fn used(world: &World, cluster: &str) -> i64 {
 
 #[test]
 fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
-    let (world, a) = world();
-    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
-    let used = used(&world, &a);
-    limit(&world, &json!({ "objects": used + 2 }));
+    let (test, a) = server_with_a_tenant();
+    let (ann, maps) = (test.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    let used = used(&test, &a);
+    limit(&test, &json!({ "objects": used + 2 }));
     let full = |name: &str| {
         let (all, own) = (used + 2, "this logical cluster, requested: objects=1");
         format!(
@@ -54,7 +54,7 @@ fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
     assert_eq!(ann.ask("POST", &maps, &map("two", 1)).code, 201);
     told(&ann.ask("POST", &maps, &map("three", 1)), 403, &full("three"));
     // The limit also applies to administrators, to dry runs, and to creates by apply.
-    told(&world.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)), 403, &full("three"));
+    told(&test.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)), 403, &full("three"));
     let applying = ann.with("Content-Type: application/apply-patch+yaml");
     let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "three" } });
     told(&applying.ask("PATCH", &format!("{maps}/three?fieldManager=me"), &applied), 403, &full("three"));
@@ -62,10 +62,10 @@ fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
     assert_eq!(ann.ask("PUT", &format!("{maps}/one"), &map("one", 2)).code, 200);
     assert_eq!(ann.ask("DELETE", &format!("{maps}/two"), &json!({})).code, 200);
     // A child logical cluster is an object too, and its objects count towards the parent.
-    world.inner(&a, "b");
+    test.admin.create_logical_cluster("root:a:b");
     let inner = "/clusters/root:a:b/api/v1/namespaces/default/configmaps";
     told(
-        &world.admin.ask("POST", inner, &map("four", 1)),
+        &test.admin.ask("POST", inner, &map("four", 1)),
         403,
         &format!(
             "configmaps \"four\" is forbidden: exceeded quota: an ancestor of this logical cluster, \
@@ -74,22 +74,22 @@ fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
         ),
     );
     // Other logical clusters are not affected.
-    let other = world.cluster("other");
+    let other = test.admin.create_logical_cluster("root:other");
     let made =
-        world.admin.ask("POST", &format!("{other}/api/v1/namespaces/default/configmaps"), &map("four", 1));
+        test.admin.ask("POST", &format!("{other}/api/v1/namespaces/default/configmaps"), &map("four", 1));
     assert_eq!(made.code, 201);
 }
 
 #[test]
 fn many_at_once_do_not_all_take_the_last_place() {
-    let (world, a) = world();
+    let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
-    let used = used(&world, &a);
-    limit(&world, &json!({ "objects": used + 25 }));
+    let used = used(&test, &a);
+    limit(&test, &json!({ "objects": used + 25 }));
     let made = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..10)
             .map(|writer| {
-                let (ann, maps) = (world.user("ann"), &maps);
+                let (ann, maps) = (test.user("ann"), &maps);
                 scope.spawn(move || {
                     let make =
                         |n: &i32| ann.ask("POST", maps, &map(&format!("m-{writer}-{n}"), 1)).code == 201;
@@ -100,41 +100,41 @@ fn many_at_once_do_not_all_take_the_last_place() {
         writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
     });
     assert_eq!(made, 25);
-    let listed = world.admin.get(&maps).json();
+    let listed = test.admin.get(&maps).json();
     // Every namespace has one ConfigMap from the beginning.
     assert_eq!(listed["items"].as_array().unwrap().len(), 26);
 }
 
 #[test]
 fn bytes_are_counted_and_objects_over_the_limit_may_shrink() {
-    let (world, a) = world();
-    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
-    limit(&world, &json!({ "bytes": "100Ki" }));
+    let (test, a) = server_with_a_tenant();
+    let (ann, maps) = (test.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    limit(&test, &json!({ "bytes": "100Ki" }));
     assert_eq!(ann.ask("POST", &maps, &map("big", 60_000)).code, 201);
     let refused = ann.ask("POST", &maps, &map("other", 60_000));
     let message = refused.json()["message"].as_str().unwrap_or_default().to_owned();
     assert!(refused.code == 403 && message.ends_with("limited: bytes=102400"), "{message}");
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 110_000)).code, 403);
     // With a limit below the current use, an object can still shrink and be deleted.
-    limit(&world, &json!({ "bytes": 1000 }));
+    limit(&test, &json!({ "bytes": 1000 }));
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 50_000)).code, 200);
     assert_eq!(ann.ask("PUT", &format!("{maps}/big"), &map("big", 51_000)).code, 403);
     assert_eq!(ann.ask("DELETE", &format!("{maps}/big"), &json!({})).code, 200);
     // An invalid limit is rejected when it is written.
     for wrong in [json!({ "bytes": "lots" }), json!({ "objects": -1 }), json!({ "watches": "many" })] {
-        let mut object = world.admin.get(&format!("{CLUSTERS}/a")).json();
+        let mut object = test.admin.get(&format!("{CLUSTERS}/a")).json();
         object["spec"] = json!({ "limits": wrong });
-        let refused = world.admin.ask("PUT", &format!("{CLUSTERS}/a"), &object);
+        let refused = test.admin.ask("PUT", &format!("{CLUSTERS}/a"), &object);
         assert!([400, 422].contains(&refused.code), "{wrong} {}", refused.body);
     }
 }
 
 #[test]
 fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
-    let (world, a) = world();
-    let (ann, maps) = (world.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
+    let (test, a) = server_with_a_tenant();
+    let (ann, maps) = (test.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
     assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
-    limit(&world, &json!({ "requestsPerSecond": 1 }));
+    limit(&test, &json!({ "requestsPerSecond": 1 }));
     let refused = (0..50).map(|_| ann.get(&maps)).find(|answer| answer.code != 200).expect("a limit");
     let why =
         "too many requests for a logical cluster with limits: requestsPerSecond=1, please try again later";
@@ -142,19 +142,19 @@ fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
     assert_ne!(refused.header("Retry-After"), "");
     assert_eq!(ann.ask("DELETE", &format!("{maps}/one"), &json!({})).code, 200);
     // Administrators are not limited.
-    assert_eq!(world.admin.get(&maps).code, 200);
+    assert_eq!(test.admin.get(&maps).code, 200);
     // Requests of users without access do not count towards the limit.
-    let eve = world.user("eve");
+    let eve = test.user("eve");
     assert!((0..50).all(|_| eve.get(&maps).code == 404));
 }
 
 #[test]
 fn there_are_as_many_watches_as_are_allowed() {
-    let (world, a) = world();
+    let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
-    limit(&world, &json!({ "watches": 2 }));
+    limit(&test, &json!({ "watches": 2 }));
     std::thread::scope(|scope| {
-        let watch = |seconds: u32| world.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
+        let watch = |seconds: u32| test.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
         // A watch that comes too late for one of the places tries again.
         let open: Vec<_> = (0..2).map(|_| scope.spawn(move || while watch(5).code != 200 {})).collect();
         let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
@@ -169,10 +169,10 @@ fn there_are_as_many_watches_as_are_allowed() {
 /// After the upgrade to WebSocket a watch is no longer an HTTP request, and still counts as long as it lasts.
 #[test]
 fn watches_over_websocket_count_as_others_do() {
-    let (world, a) = world();
+    let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
-    limit(&world, &json!({ "watches": 2 }));
-    let (plain, socket) = (world.user("ann"), world.user("ann").over_websocket());
+    limit(&test, &json!({ "watches": 2 }));
+    let (plain, socket) = (test.user("ann"), test.user("ann").over_websocket());
     let watch =
         |client: &Client, seconds: u32| client.get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
     std::thread::scope(|scope| {

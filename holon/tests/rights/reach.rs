@@ -1,22 +1,22 @@
 //! Access to logical clusters, and the responses without it.
 
 use serde_json::json;
+use testkit::Client;
 
-use crate::client::Client;
-use crate::{World, told};
+use crate::{TestServer, told};
 
 const NOT_THERE: &str = "the server could not find the requested resource";
 
 #[test]
 fn users_need_access_to_a_logical_cluster_and_then_have_their_roles() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann"));
+    let test = TestServer::start();
+    let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
     let secrets = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/secrets");
     told(&ann.get(&secrets(&a)), 404, NOT_THERE);
     // A role without `access` is not enough.
-    world.admin.bind(&a, "view", "User ann");
+    test.admin.bind(&a, "view", "User ann");
     told(&ann.get(&format!("{a}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
-    world.admin.bind(&a, "holon:access", "User ann");
+    test.admin.bind(&a, "holon:access", "User ann");
     assert_eq!(ann.get(&format!("{a}/api/v1/namespaces/default/configmaps")).code, 200);
     assert_eq!(ann.get(&format!("{a}/api/v1/namespaces/default")).code, 200);
     assert_eq!(ann.get(&format!("{a}/apis")).code, 200);
@@ -37,7 +37,7 @@ fn users_need_access_to_a_logical_cluster_and_then_have_their_roles() {
     assert_eq!(ann.get(&format!("{a}/apis/nothing.io/v1/things")).code, 403);
 
     // The access is for this logical cluster only: not for the root, not for a sibling.
-    let b = world.cluster("b");
+    let b = test.admin.create_logical_cluster("root:b");
     for elsewhere in ["", "/clusters/root", &b] {
         told(&ann.get(&format!("{elsewhere}/api/v1/namespaces/default/configmaps")), 404, NOT_THERE);
         told(&ann.get(&format!("{elsewhere}/apis")), 404, NOT_THERE);
@@ -46,45 +46,45 @@ fn users_need_access_to_a_logical_cluster_and_then_have_their_roles() {
 
 #[test]
 fn an_ancestor_lets_people_in_by_path_and_gives_them_nothing_more() {
-    let world = World::new();
-    let a = world.cluster("a");
-    world.inner(&a, "dev");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
+    test.admin.create_logical_cluster("root:a:dev");
     let dev = format!("{a}:dev");
     let maps = |cluster: &str| format!("{cluster}/api/v1/namespaces/default/configmaps");
     let check = |name: &str, expected: [u16; 3]| {
-        let found = ["", &a, &dev].map(|cluster| world.user(name).get(&maps(cluster)).code);
+        let found = ["", &a, &dev].map(|cluster| test.user(name).get(&maps(cluster)).code);
         assert_eq!(found, expected, "{name}");
     };
     // Access to the parent does not include the child.
-    world.admin.bind("", "holon:access", "User ann");
-    world.admin.bind("", "view", "User ann");
+    test.admin.bind("", "holon:access", "User ann");
+    test.admin.bind("", "view", "User ann");
     check("ann", [200, 404, 404]);
-    world.role("", "to-dev", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/a:dev"] }]));
-    world.admin.bind("", "to-dev", "User bob");
+    test.create_role("", "to-dev", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/a:dev"] }]));
+    test.admin.bind("", "to-dev", "User bob");
     check("bob", [404, 404, 403]);
-    world.role(&a, "below", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/*"] }]));
-    world.admin.bind(&a, "below", "User eve");
+    test.create_role(&a, "below", json!([{ "verbs": ["access"], "nonResourceURLs": ["/clusters/*"] }]));
+    test.admin.bind(&a, "below", "User eve");
     check("eve", [404, 404, 403]);
     // An administrator of the parent has access to the child, but may not read its objects.
-    world.admin.bind(&a, "cluster-admin", "User lead");
+    test.admin.bind(&a, "cluster-admin", "User lead");
     check("lead", [404, 200, 403]);
-    world.admin.bind(&dev, "view", "User lead");
+    test.admin.bind(&dev, "view", "User lead");
     check("lead", [404, 200, 200]);
 }
 
 #[test]
 fn a_name_can_be_listed_where_only_it_may_be_read() {
-    let world = World::new();
-    let ann = world.user("ann");
-    world.role("", "one", json!([
+    let test = TestServer::start();
+    let ann = test.user("ann");
+    test.create_role("", "one", json!([
         { "verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"] },
     ]));
     for role in ["one", "holon:access"] {
-        world.admin.bind("", role, "User ann");
+        test.admin.bind("", role, "User ann");
     }
     let maps = "/api/v1/namespaces/default/configmaps";
     for name in ["one", "two"] {
-        let made = world.admin.ask("POST", maps, &json!({ "metadata": { "name": name } }));
+        let made = test.admin.ask("POST", maps, &json!({ "metadata": { "name": name } }));
         assert_eq!(made.code, 201);
     }
     let codes = ["", "/one", "/two", "?fieldSelector=metadata.name=one", "?fieldSelector=metadata.name=two"]
@@ -101,16 +101,16 @@ fn a_name_can_be_listed_where_only_it_may_be_read() {
 /// Some tools read discovery before they authenticate. A logical cluster may allow that, and nothing else.
 #[test]
 fn anonymous_clients_read_only_discovery_and_only_if_allowed() {
-    let world = World::new();
-    let (a, stranger) = (world.cluster("a"), Client::new(&world.server, false));
+    let test = TestServer::start();
+    let (a, stranger) = (test.admin.create_logical_cluster("root:a"), Client::anonymous(&test.server));
     let looks = |path: &str| stranger.get(&format!("{a}{path}")).code;
     assert_eq!(looks("/apis"), 401);
-    world.admin.bind(&a, "system:discovery", "Group system:unauthenticated");
+    test.admin.bind(&a, "system:discovery", "Group system:unauthenticated");
     assert_eq!(looks("/apis"), 401, "they do not reach it yet");
-    world.admin.bind(&a, "holon:access", "Group system:unauthenticated");
+    test.admin.bind(&a, "holon:access", "Group system:unauthenticated");
     assert_eq!(["/api", "/apis", "/openapi/v3"].map(looks), [200, 200, 200]);
     // Not even if a binding allows it.
-    world.admin.bind(&a, "cluster-admin", "Group system:unauthenticated");
+    test.admin.bind(&a, "cluster-admin", "Group system:unauthenticated");
     assert_eq!(["/api/v1/namespaces", "/metrics", "/"].map(looks), [401, 401, 401]);
     assert_eq!(stranger.get("/clusters/root:nowhere/apis").code, 401);
     assert_eq!(stranger.get("/apis").code, 401);
@@ -119,12 +119,12 @@ fn anonymous_clients_read_only_discovery_and_only_if_allowed() {
 /// Ids are internal. A user with access to a logical cluster knows its path, and cannot use its id.
 #[test]
 fn ids_are_for_administrators() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann"));
-    let object = world.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json();
+    let test = TestServer::start();
+    let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
+    let object = test.admin.get("/apis/holon.dev/v1alpha1/logicalclusters/a").json();
     let path = format!("/clusters/{}/api", object["status"]["id"].as_str().unwrap());
-    world.admin.bind(&a, "holon:access", "User ann");
+    test.admin.bind(&a, "holon:access", "User ann");
     assert_eq!(ann.get(&format!("{a}/api")).code, 200);
     told(&ann.get(&path), 404, NOT_THERE);
-    assert_eq!(world.admin.get(&path).code, 200);
+    assert_eq!(test.admin.get(&path).code, 200);
 }

@@ -7,11 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use peers::{Cluster, Proxy, Request};
 use serde_json::{Value, json};
+use testkit::Server;
+use testkit::peers::{Cluster, Proxy, Request};
 
 use crate::GROUP;
-use crate::common::Server;
+use crate::common::HOLON;
 
 const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE"];
 
@@ -168,9 +169,9 @@ fn wish(name: &str, signer: &str, request: &str) -> Value {
 #[test]
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn a_request_wants_the_same_here_and_there() {
-    let kubectl = peers::program("kubectl");
+    let kubectl = testkit::peers::program("kubectl");
     let cluster = Cluster::start_bare(&[]);
-    let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+    let (server, dir) = (Server::start(HOLON), tempfile::tempdir().unwrap());
     let theirs = Side::start(&kubectl, &cluster.kubeconfig(), dir.path());
     let ours = Side::start(&kubectl, &server.file("admin.kubeconfig"), dir.path());
     for side in [&theirs, &ours] {
@@ -207,7 +208,7 @@ fn a_request_wants_the_same_here_and_there() {
         });
         asked += 1;
         // The form of a 404 for a pod's log does not matter in this test.
-        let told = |answer: &peers::Answer| {
+        let told = |answer: &testkit::peers::Answer| {
             let message = answer.json()["message"].clone();
             (answer.code, if answer.code == 404 { Value::Null } else { message })
         };

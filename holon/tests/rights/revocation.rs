@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::Client;
 
-use crate::client::Client;
-use crate::{GROUP, World};
+use crate::{GROUP, TestServer};
 
 /// Lets ann into a logical cluster. Returns the paths of the bindings and of the objects she may read, and the body of
 /// the binding that allows it.
-fn reading(world: &World, cluster: &str) -> (String, String, Value) {
-    world.admin.bind(cluster, "holon:access", "User ann");
+fn reading(test: &TestServer, cluster: &str) -> (String, String, Value) {
+    test.admin.bind(cluster, "holon:access", "User ann");
     let bindings = format!("{cluster}/apis/{GROUP}/v1/clusterrolebindings");
     let maps = format!("{cluster}/api/v1/namespaces/default/configmaps");
     let body = json!({
@@ -23,17 +23,17 @@ fn reading(world: &World, cluster: &str) -> (String, String, Value) {
 
 #[test]
 fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann"));
-    let (bindings, maps, body) = reading(&world, &a);
+    let test = TestServer::start();
+    let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
+    let (bindings, maps, body) = reading(&test, &a);
     for _ in 0..20 {
-        assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+        assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
         assert_eq!(ann.get(&maps).code, 200);
-        assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+        assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         assert_eq!(ann.get(&maps).code, 403);
     }
 
-    assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+    assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let body = ann.get(&format!("{maps}?watch=1")).body;
@@ -41,10 +41,10 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
         });
         std::thread::sleep(Duration::from_millis(500));
         // A change that revokes nothing ends no watch.
-        world.admin.bind(&a, "view", "User bob");
+        test.admin.bind(&a, "view", "User bob");
         std::thread::sleep(Duration::from_millis(300));
         assert!(!watching.is_finished());
-        assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+        assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         let (revoked, (body, ended)) = (Instant::now(), watching.join().unwrap());
         println!("the watch ended {:?} after the revocation", ended.saturating_duration_since(revoked));
         // The server ends the response properly; a client that timed out would not see this last chunk.
@@ -53,11 +53,11 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
         assert_eq!(events, 1, "what was there, and nothing after");
     });
     // After the access is revoked too, the logical cluster looks as if it did not exist.
-    let listed = world.admin.get(&bindings).json();
+    let listed = test.admin.get(&bindings).json();
     for binding in listed["items"].as_array().unwrap() {
         let name = binding["metadata"]["name"].as_str().unwrap();
         if name.starts_with("made-for-a-test") {
-            world.admin.ask("DELETE", &format!("{bindings}/{name}"), &json!({}));
+            test.admin.ask("DELETE", &format!("{bindings}/{name}"), &json!({}));
         }
     }
     assert_eq!(ann.get(&maps).code, 404);
@@ -66,17 +66,17 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
 /// After the upgrade to WebSocket a watch is no longer an HTTP request, and still ends with the binding.
 #[test]
 fn a_revoked_binding_ends_watches_over_websocket() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann").over_websocket());
-    let (bindings, maps, body) = reading(&world, &a);
-    assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+    let test = TestServer::start();
+    let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann").over_websocket());
+    let (bindings, maps, body) = reading(&test, &a);
+    assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")));
         std::thread::sleep(Duration::from_millis(500));
         assert!(!watching.is_finished());
-        assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+        assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         let late = json!({ "metadata": { "name": "late" } });
-        assert_eq!(world.admin.ask("POST", &maps, &late).code, 201);
+        assert_eq!(test.admin.ask("POST", &maps, &late).code, 201);
         let told = watching.join().unwrap();
         assert_eq!(told.code, 101);
         assert!(told.is_closed(), "{:?}", told.body);
@@ -96,31 +96,31 @@ fn a_revoked_binding_ends_watches_over_websocket() {
 /// file, and the logical cluster itself.
 #[test]
 fn a_watch_ends_with_the_credential_of_its_client() {
-    let world = World::new();
-    let a = world.cluster("a");
+    let test = TestServer::start();
+    let a = test.admin.create_logical_cluster("root:a");
     for name in ["one", "two", "three", "four", "five"] {
-        world.account(&a, name);
+        test.account(&a, name);
     }
-    world.admin.bind(&a, "view", "Group system:serviceaccounts");
-    world.admin.bind(&a, "cluster-admin", "User ann");
+    test.admin.bind(&a, "view", "Group system:serviceaccounts");
+    test.admin.bind(&a, "cluster-admin", "User ann");
     let pods = format!("{a}/api/v1/namespaces/default/pods");
     let pod = json!({
         "metadata": { "name": "p" },
         "spec": { "serviceAccountName": "two", "containers": [{ "name": "c", "image": "i" }] },
     });
-    assert_eq!(world.admin.ask("POST", &pods, &pod).code, 201);
+    assert_eq!(test.admin.ask("POST", &pods, &pod).code, 201);
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
-    let held = world.held_token(&a, "key", "three");
+    let held = test.held_token(&a, "key", "three");
     let token =
-        |name: &str, spec: Value| world.token(&a, name, spec)["status"]["token"].as_str().unwrap().to_owned();
+        |name: &str, spec: Value| test.token(&a, name, spec)["status"]["token"].as_str().unwrap().to_owned();
     let bound = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
     let clients = [
-        world.with_token(&token("one", json!({}))),
-        world.with_token(&token("two", bound)),
-        world.with_token(&held),
-        world.user("ann"),
-        world.with_token(&token("four", json!({}))),
-        Client::new(&world.server, true),
+        test.with_token(&token("one", json!({}))),
+        test.with_token(&token("two", bound)),
+        test.with_token(&held),
+        test.user("ann"),
+        test.with_token(&token("four", json!({}))),
+        Client::admin(&test.server),
     ];
     let maps = format!("{a}/api/v1/namespaces/default/configmaps?watch=1");
     std::thread::scope(|scope| {
@@ -135,15 +135,15 @@ fn a_watch_ends_with_the_credential_of_its_client() {
             // The server ends the response properly; a client that timed out would not see this last chunk.
             assert!(answer.body.ends_with("0\r\n\r\n"), "{what}: {:?}", answer.body);
         };
-        let delete = |path: &str| assert_eq!(world.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
+        let delete = |path: &str| assert_eq!(test.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
         delete(&format!("{a}/api/v1/namespaces/default/serviceaccounts/one"));
         ends("an account that was deleted");
         delete(&format!("{pods}/p?gracePeriodSeconds=0"));
         ends("a pod that was deleted");
         let cleared = json!({ "data": { "token": "bm90aGluZw==" } });
-        assert_eq!(world.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
+        assert_eq!(test.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
         ends("a Secret that holds another token");
-        std::fs::write(world.server.file("tokens.csv"), "token-of-bob,bob,1\n").unwrap();
+        std::fs::write(test.server.file("tokens.csv"), "token-of-bob,bob,1\n").unwrap();
         ends("a line that was removed");
         delete("/apis/holon.dev/v1alpha1/logicalclusters/a");
         ends("a logical cluster that was deleted, for its account");
@@ -157,18 +157,18 @@ fn a_watch_ends_with_the_credential_of_its_client() {
 /// An event that was written after the binding was deleted was once sent, depending on timing.
 #[test]
 fn nothing_written_after_a_revocation_is_told() {
-    let world = World::new();
-    let (a, ann) = (world.cluster("a"), world.user("ann"));
-    let (bindings, maps, body) = reading(&world, &a);
+    let test = TestServer::start();
+    let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
+    let (bindings, maps, body) = reading(&test, &a);
     for turn in 0..30 {
-        assert_eq!(world.admin.ask("POST", &bindings, &body).code, 201);
+        assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")).body);
             std::thread::sleep(Duration::from_millis(100));
             // The second request is sent after the first response, on connections that are already open.
-            assert_eq!(world.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
+            assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
             let late = json!({ "metadata": { "name": format!("late-{turn}") } });
-            assert_eq!(world.admin.ask("POST", &maps, &late).code, 201);
+            assert_eq!(test.admin.ask("POST", &maps, &late).code, 201);
             let told = watching.join().unwrap();
             assert!(!told.contains(&format!("late-{turn}")), "{told}");
         });
@@ -178,13 +178,17 @@ fn nothing_written_after_a_revocation_is_told() {
 /// The default bindings of a logical cluster can be deleted in that logical cluster alone.
 #[test]
 fn discovery_can_be_revoked_for_all_users() {
-    let world = World::new();
-    let (a, b, ann) = (world.cluster("a"), world.cluster("b"), world.user("ann"));
+    let test = TestServer::start();
+    let (a, b, ann) = (
+        test.admin.create_logical_cluster("root:a"),
+        test.admin.create_logical_cluster("root:b"),
+        test.user("ann"),
+    );
     for cluster in [&a, &b] {
-        world.admin.bind(cluster, "holon:access", "User ann");
+        test.admin.bind(cluster, "holon:access", "User ann");
         assert_eq!(ann.get(&format!("{cluster}/apis")).code, 200);
     }
     let binding = format!("{a}/apis/{GROUP}/v1/clusterrolebindings/system:discovery");
-    assert_eq!(world.admin.ask("DELETE", &binding, &json!({})).code, 200);
+    assert_eq!(test.admin.ask("DELETE", &binding, &json!({})).code, 200);
     assert_eq!([&a, &b].map(|cluster| ann.get(&format!("{cluster}/apis")).code), [403, 200]);
 }

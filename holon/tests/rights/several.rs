@@ -1,18 +1,18 @@
 //! Several servers on one etcd: a change through one takes effect on the other at once.
 
-use peers::Etcd;
 use serde_json::json;
+use testkit::Client;
+use testkit::peers::Etcd;
 
-use crate::client::Client;
-use crate::{GROUP, World};
+use crate::{GROUP, TestServer};
 
 #[test]
 #[ignore = "needs etcd"]
 fn a_revocation_on_one_server_applies_on_the_other() {
-    let etcd = Etcd::start(peers::program("etcd"), 1);
+    let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let options = ["--etcd-endpoints", &etcd.endpoint(0)];
-    let (one, other) = (World::with(&options), World::with(&options));
-    let a = one.cluster("a");
+    let (one, other) = (TestServer::start_with(&options), TestServer::start_with(&options));
+    let a = one.admin.create_logical_cluster("root:a");
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
     let bindings = format!("{a}/apis/{GROUP}/v1/clusterrolebindings");
     let ann = other.user("ann");
@@ -34,8 +34,8 @@ fn a_revocation_on_one_server_applies_on_the_other() {
     let path = format!("{a}/api/v1/namespaces/default/serviceaccounts/default/token");
     let made = one.admin.ask("POST", &path, &json!({})).json();
     let bearer = format!("Authorization: Bearer {}", made["status"]["token"].as_str().unwrap());
-    for world in [&one, &other] {
-        let bot = Client::new(&world.server, false).with(&bearer);
+    for test in [&one, &other] {
+        let bot = Client::anonymous(&test.server).with(&bearer);
         assert_eq!(bot.get("/api/v1/namespaces/default/configmaps").code, 200);
     }
 }

@@ -26,7 +26,7 @@ use beside::exceptions::Exceptions;
 use beside::{Sides, Step};
 use common::repository;
 use kinds::Kind;
-use peers::Request;
+use testkit::peers::Request;
 
 /// The number of sequences over all kinds: 40 of each.
 const SEQUENCES: u64 = 320;

@@ -2,25 +2,18 @@
 //! writing objects there.
 
 use serde_json::{Value, json};
+use testkit::{Client, until};
 
-use crate::client::Client;
-use crate::{APPS, SHOP, World, deployment, text};
+use crate::{APPS, SHOP, Team, deployment, text};
 
 const EVIL: &str = "/clusters/root:evil";
 const FLEET: &str = "/apis/holon.dev/v1alpha1";
 
 /// Creates `root:evil` with a namespace `shop`, and returns a client of its cluster-admin.
-fn tenant(world: &World) -> Client {
-    world.holon(&["lc", "create", "evil"]);
-    let group = "rbac.authorization.k8s.io";
-    let binding = json!({
-        "metadata": { "name": "eve" },
-        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin" },
-        "subjects": [{ "apiGroup": group, "kind": "User", "name": "eve" }],
-    });
-    let made = world.admin.ask("POST", &format!("{EVIL}/apis/{group}/v1/clusterrolebindings"), &binding);
-    assert_eq!(made.code, 201, "{}", made.body);
-    let eve = world.admin.with("Impersonate-User: eve");
+fn tenant(team: &Team) -> Client {
+    team.admin.create_logical_cluster("root:evil");
+    team.admin.bind(EVIL, "cluster-admin", "User eve");
+    let eve = team.admin.with("Impersonate-User: eve");
     let namespace = json!({ "metadata": { "name": "shop" } });
     assert_eq!(eve.ask("POST", &format!("{EVIL}/api/v1/namespaces"), &namespace).code, 201);
     eve
@@ -48,11 +41,11 @@ fn refused(eve: &Client, method: &str, path: &str, body: &Value, because: &str) 
 /// all tenants. And a Distribution that named a cluster the tenant was never granted was trusted.
 #[test]
 fn facts_that_grant_something_are_not_written_by_tenants() {
-    let world = World::new("*");
-    let eve = tenant(&world);
+    let team = Team::new("*");
+    let eve = tenant(&team);
     let made = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &deployment("app", 1));
     assert_eq!(made.code, 201, "{}", made.body);
-    world.until("the tenant's app runs", || ready(&eve, "app") == 1);
+    until("the tenant's app runs", || ready(&eve, "app") == 1);
 
     let clusters = format!("{FLEET}/logicalclusters");
     let mailbox = json!({ "metadata": { "name": "mailbox-fake" } });
@@ -100,15 +93,15 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
     refused(&eve, "POST", &distributions, &own, because);
 
     // Other tenants' workloads are still placed, and no object of this tenant is in a foreign namespace.
-    world.deploy("web", 2);
+    team.deploy("web", 2);
     for cluster in ["east", "west"] {
-        let pods = world.below(cluster, "/api/v1/namespaces/kube-system/pods");
+        let pods = team.read_downstream(cluster, "/api/v1/namespaces/kube-system/pods");
         assert_eq!(pods["items"], json!([]), "{cluster}");
     }
     // Deleting a namespace still deletes its Distributions.
     let shop = format!("{EVIL}{SHOP}");
     assert_eq!(eve.ask("DELETE", &shop, &Value::Null).code, 200);
-    world.until("the namespace is gone", || eve.get(&shop).code == 404);
+    until("the namespace is gone", || eve.get(&shop).code == 404);
     assert_eq!(records(&eve), Vec::<Value>::new());
 }
 
@@ -116,8 +109,8 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
 /// of their namespace.
 #[test]
 fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
-    let world = World::of(&["east"], "*");
-    let eve = tenant(&world);
+    let team = Team::on(&["east"], "*");
+    let eve = tenant(&team);
     let mut agent = deployment("agent", 1);
     agent["spec"]["template"]["spec"]["hostNetwork"] = true.into();
     agent["spec"]["template"]["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
@@ -125,24 +118,24 @@ fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
     assert_eq!(made.code, 201, "{}", made.body);
     let verdict =
         || records(&eve).first().map(|record| record["status"]["verdicts"][0].clone()).unwrap_or_default();
-    world.until("it is said why", || verdict()["rule"] == "PodSecurity");
+    until("it is said why", || verdict()["rule"] == "PodSecurity");
     assert_eq!(verdict()["remedy"], "set spec.podSecurity of PhysicalCluster east to privileged");
     let told = || {
         let events = eve.get(&format!("{EVIL}{SHOP}/events")).json();
         let events = events["items"].as_array().cloned().unwrap_or_default();
         events.iter().any(|event| text(event, "/message").contains("hostNetwork"))
     };
-    world.until("an Event says why", told);
+    until("an Event says why", told);
     let status = eve.get(&format!("{EVIL}{APPS}/deployments/agent")).json()["status"].clone();
     assert!(status.to_string().contains("hostNetwork"), "{status}");
 
     let east = format!("{FLEET}/physicalclusters/east");
     let set = |level: &str| {
         let change = json!({ "spec": { "podSecurity": level } });
-        assert_eq!(world.admin.ask("PATCH", &east, &change).code, 200);
+        assert_eq!(team.admin.ask("PATCH", &east, &change).code, 200);
     };
     set("privileged");
-    world.until("it runs where the admin allows it", || ready(&eve, "agent") == 1);
+    until("it runs where the admin allows it", || ready(&eve, "agent") == 1);
     // After the admin no longer allows it, running pods stay and cannot be changed.
     set("baseline");
     let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
@@ -154,8 +147,8 @@ fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
         let conditions = record["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|said| said["type"] == "Sent" && text(said, "/message").contains("baseline"))
     };
-    world.until("the change is held, and that is said", held);
-    let below = world.below("east", "/apis/apps/v1/deployments");
+    until("the change is held, and that is said", held);
+    let below = team.read_downstream("east", "/apis/apps/v1/deployments");
     assert_eq!(below["items"][0]["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
     assert_eq!(below["items"][0]["status"]["readyReplicas"], 1);
 }

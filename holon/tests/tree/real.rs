@@ -1,8 +1,12 @@
 //! The same with a real Kubernetes downstream: its API server and controllers decide what is copied, kept and deleted
 //! there.
 
-use peers::Cluster;
+use std::time::Instant;
+
 use serde_json::{Value, json};
+use testkit::objects::condition;
+use testkit::peers::Cluster;
+use testkit::wait::PATIENCE;
 
 use super::*;
 
@@ -12,7 +16,7 @@ const PLACED: &str = "labelSelector=holon.dev%2Fplaced%3Dtrue";
 
 /// A user in `root:team-a` whose namespace `shop` runs on a real cluster, `east`.
 struct Real {
-    world: World,
+    team: Team,
     cluster: Cluster,
 }
 
@@ -20,11 +24,10 @@ impl Real {
     #[track_caller]
     fn start() -> Real {
         let cluster = Cluster::start(&[]);
-        let world = World::of(&[], "east");
-        let file = world.server.file("east");
-        std::fs::copy(cluster.kubeconfig(), &file).unwrap();
-        world.holon(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
-        Real { world, cluster }
+        let team = Team::on(&[], "east");
+        std::fs::copy(cluster.kubeconfig(), team.server.file("east.kubeconfig")).unwrap();
+        team.join("east");
+        Real { team, cluster }
     }
 
     fn below(&self, path: &str) -> Value {
@@ -32,7 +35,7 @@ impl Real {
     }
 
     fn below_items(&self, path: &str) -> Vec<Value> {
-        self.below(path)["items"].as_array().cloned().unwrap_or_default()
+        items(&self.below(path))
     }
 
     /// Applies objects downstream, as an administrator of that cluster would.
@@ -51,25 +54,21 @@ impl Real {
 
     /// Returns the condition Synced of the PhysicalCluster.
     fn synced(&self) -> Value {
-        let east = self.world.admin.get("/apis/holon.dev/v1alpha1/physicalclusters/east").json();
-        let conditions = east["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|said| said["type"] == "Synced").unwrap_or_default()
+        condition(&self.team.physical_cluster("east"), "Synced")
     }
 
     #[track_caller]
     fn until_synced(&self) {
-        let mut said = Value::Null;
         let begun = Instant::now();
-        while said["status"] != "True" {
-            assert!(begun.elapsed() < PATIENCE, "{said:#}");
+        while !has_condition(&self.team.physical_cluster("east"), "Synced") {
+            assert!(begun.elapsed() < PATIENCE, "{:#}", self.synced());
             std::thread::sleep(Duration::from_millis(100));
-            said = self.synced();
         }
     }
 
     /// Returns the messages of the Events with this reason in the user's namespace.
     fn told(&self, reason: &str) -> Vec<String> {
-        let events = self.world.list(&format!("{SHOP}/events"));
+        let events = self.team.list(&format!("{SHOP}/events"));
         let about = events.iter().filter(|event| event["reason"] == reason);
         about.map(|event| text(event, "/message").to_owned()).collect()
     }
@@ -127,13 +126,13 @@ fn storage(class: &str, grows: bool) -> Vec<Value> {
 #[ignore = "needs a real Kubernetes cluster"]
 fn endpoints_are_shown_and_copied_marks_place_nothing() {
     let real = Real::start();
-    let world = &real.world;
-    world.deploy("web", 2);
+    let team = &real.team;
+    team.deploy("web", 2);
     let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }] });
-    world.make(&format!("{SHOP}/services"), service("web", spec));
+    team.create(&format!("{SHOP}/services"), service("web", spec));
     let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
     let ready_addresses = || -> Vec<String> {
-        let found = world.list(&format!("{slices}?labelSelector=kubernetes.io%2Fservice-name%3Dweb"));
+        let found = team.list(&format!("{slices}?labelSelector=kubernetes.io%2Fservice-name%3Dweb"));
         let endpoints = found.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
         let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
         let mut addresses: Vec<String> =
@@ -141,17 +140,17 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
         addresses.sort();
         addresses
     };
-    world.until("the user sees two ready addresses", || ready_addresses().len() == 2);
+    until("the user sees two ready addresses", || ready_addresses().len() == 2);
     let mut pods: Vec<String> =
-        world.pods("web").iter().map(|pod| text(pod, "/status/podIP").to_owned()).collect();
+        team.pods("web").iter().map(|pod| text(pod, "/status/podIP").to_owned()).collect();
     pods.sort();
     assert_eq!(ready_addresses(), pods);
-    let slice = world.list(slices).remove(0);
+    let slice = team.list(slices).remove(0);
     assert_eq!(slice["metadata"]["labels"]["holon.dev/placed"], Value::Null, "{slice:#}");
     real.until_synced();
 
     // Our labels and annotations, with the values of real placed objects, in every place from which controllers copy.
-    let pod = world.pods("web").remove(0);
+    let pod = team.pods("web").remove(0);
     let marks = json!({
         "holon.dev/mailbox": pod["metadata"]["annotations"]["holon.dev/mailbox"], "holon.dev/origin": "forged",
         "holon.dev/locator": "{}", "holon.dev/below-uid": "forged",
@@ -161,7 +160,7 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
     forged["spec"]["template"]["metadata"] = json!({ "labels": labels, "annotations": marks });
     forged["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = labels.clone();
     forged["spec"]["volumeClaimTemplates"][0]["metadata"]["annotations"] = marks.clone();
-    world.make(STATEFUL_SETS, forged);
+    team.create(STATEFUL_SETS, forged);
     let mut job = template("once");
     job["metadata"] = json!({ "labels": labels, "annotations": marks });
     job["spec"]["restartPolicy"] = "Never".into();
@@ -170,11 +169,11 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
         "spec": { "schedule": "* * * * *", "jobTemplate": {
             "metadata": { "labels": labels, "annotations": marks }, "spec": { "template": job } } },
     });
-    world.make("/apis/batch/v1/namespaces/shop/cronjobs", minutely);
+    team.create("/apis/batch/v1/namespaces/shop/cronjobs", minutely);
     let jobs = "/apis/batch/v1/namespaces/shop/jobs";
     for path in [&format!("{SHOP}/pods"), CLAIMS, jobs] {
-        world.until(&format!("{path} shows it"), || {
-            let found = world.list(&format!("{path}?labelSelector=app%3Ddb"));
+        until(&format!("{path} shows it"), || {
+            let found = team.list(&format!("{path}?labelSelector=app%3Ddb"));
             found.iter().any(|object| object["metadata"]["labels"]["holon.dev/placed"].is_null())
         });
     }
@@ -190,57 +189,57 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
 #[ignore = "needs a real Kubernetes cluster"]
 fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
     let real = Real::start();
-    let world = &real.world;
+    let team = &real.team;
     real.apply_below(&[storage("grows", true), storage("fixed", false)].concat());
-    world.make(STATEFUL_SETS, stateful_set("db", &[("data", "grows"), ("log", "fixed")]));
+    team.create(STATEFUL_SETS, stateful_set("db", &[("data", "grows"), ("log", "fixed")]));
     let data = format!("{CLAIMS}/data-db-0");
     let log = format!("{CLAIMS}/log-db-0");
-    let is_bound = |path: &str| world.get(path)["status"]["phase"] == "Bound";
-    world.until("both claims are bound", || is_bound(&data) && is_bound(&log));
-    world.until("the pod runs", || world.pods("db").iter().any(is_running));
+    let is_bound = |path: &str| team.get(path)["status"]["phase"] == "Bound";
+    until("both claims are bound", || is_bound(&data) && is_bound(&log));
+    until("the pod runs", || team.pods("db").iter().any(is_running));
     let there = format!("/api/v1/namespaces/{}", real.shop_below());
     let claim_below = |name: &str| real.below(&format!("{there}/persistentvolumeclaims/{name}"));
 
     resizes(&real, &data, &log, &claim_below);
 
     // A claim that a pod uses is deleted with the pod; until then it shows a deletion timestamp.
-    assert_eq!(world.ask("DELETE", &log, &Value::Null).code, 200);
-    world.until("the real one is terminating", || {
+    assert_eq!(team.ask("DELETE", &log, &Value::Null).code, 200);
+    until("the real one is terminating", || {
         claim_below("log-db-0")["metadata"]["deletionTimestamp"].is_string()
     });
-    assert!(world.get(&log)["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/db"), &Value::Null).code, 200);
+    assert!(team.get(&log)["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(team.ask("DELETE", &format!("{STATEFUL_SETS}/db"), &Value::Null).code, 200);
     let names_below = || -> Vec<String> {
         let claims = real.below_items(&format!("{there}/persistentvolumeclaims"));
         claims.iter().map(|claim| text(claim, "/metadata/name").to_owned()).collect()
     };
-    world.until("it is gone on both sides", || {
-        world.ask("GET", &log, &Value::Null).code == 404 && names_below() == ["data-db-0"]
+    until("it is gone on both sides", || {
+        team.ask("GET", &log, &Value::Null).code == 404 && names_below() == ["data-db-0"]
     });
 
     // The other claim stays, as in Kubernetes, until its user deletes it.
-    world.until("nothing of the set is left", || world.list(&format!("{SHOP}/pods")).is_empty());
+    until("nothing of the set is left", || team.list(&format!("{SHOP}/pods")).is_empty());
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(
-        (world.ask("GET", &data, &Value::Null).code, names_below()),
+        (team.ask("GET", &data, &Value::Null).code, names_below()),
         (200, vec!["data-db-0".to_owned()])
     );
-    assert_eq!(world.ask("DELETE", &data, &Value::Null).code, 200);
-    world.until("it is gone on both sides", || {
-        world.ask("GET", &data, &Value::Null).code == 404 && names_below().is_empty()
+    assert_eq!(team.ask("DELETE", &data, &Value::Null).code, 200);
+    until("it is gone on both sides", || {
+        team.ask("GET", &data, &Value::Null).code == 404 && names_below().is_empty()
     });
 
     // The deletion of a namespace deletes its claims: those whose StatefulSet is already deleted, and those whose
     // StatefulSet is deleted with it.
     for name in ["kept", "db"] {
-        world.make(STATEFUL_SETS, stateful_set(name, &[("new", "none")]));
+        team.create(STATEFUL_SETS, stateful_set(name, &[("new", "none")]));
     }
-    world.until("their claims are seen", || world.list(CLAIMS).len() == 2);
-    assert_eq!(world.ask("DELETE", &format!("{STATEFUL_SETS}/kept"), &Value::Null).code, 200);
-    world.until("one set is gone", || world.list(&format!("{SHOP}/pods")).len() == 1);
-    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
-    world.until("the namespace is gone", || world.ask("GET", SHOP, &Value::Null).code == 404);
-    world.until("nothing is left downstream", || {
+    until("their claims are seen", || team.list(CLAIMS).len() == 2);
+    assert_eq!(team.ask("DELETE", &format!("{STATEFUL_SETS}/kept"), &Value::Null).code, 200);
+    until("one set is gone", || team.list(&format!("{SHOP}/pods")).len() == 1);
+    assert_eq!(team.ask("DELETE", SHOP, &Value::Null).code, 200);
+    until("the namespace is gone", || team.ask("GET", SHOP, &Value::Null).code == 404);
+    until("nothing is left downstream", || {
         real.below_items("/api/v1/persistentvolumeclaims").is_empty()
             && real.below_items(&format!("/api/v1/namespaces?{PLACED}")).is_empty()
     });
@@ -251,29 +250,29 @@ fn claims_of_a_stateful_set_are_resized_kept_and_deleted_as_their_user_says() {
 /// A resize that the physical cluster accepts is applied; one that it rejects is reported to the user and reverted.
 fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Value) {
     const STORAGE: &str = "/spec/resources/requests/storage";
-    let world = &real.world;
+    let team = &real.team;
     let resized = |storage: &str| json!({ "spec": { "resources": { "requests": { "storage": storage } } } });
-    let answer = world.ask("PATCH", data, &resized("2Gi"));
+    let answer = team.ask("PATCH", data, &resized("2Gi"));
     assert_eq!(answer.code, 200, "{}", answer.body);
-    world.until("the real one is to be larger", || text(&claim_below("data-db-0"), STORAGE) == "2Gi");
-    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
-    let relabelled = world.ask("PATCH", data, &json!({ "metadata": { "labels": { "a": "b" } } }));
+    until("the real one is to be larger", || text(&claim_below("data-db-0"), STORAGE) == "2Gi");
+    assert_eq!(text(&team.get(data), STORAGE), "2Gi");
+    let relabelled = team.ask("PATCH", data, &json!({ "metadata": { "labels": { "a": "b" } } }));
     assert_eq!(relabelled.code, 403, "{}", relabelled.body);
     let before = claim_below("log-db-0")["metadata"]["uid"].take();
-    let answer = world.ask("PATCH", log, &resized("3Gi"));
+    let answer = team.ask("PATCH", log, &resized("3Gi"));
     assert_eq!(answer.code, 200, "{}", answer.body);
-    world.until("the user is told that it is refused", || {
+    until("the user is told that it is refused", || {
         let told = real.told("CannotResize");
         told.iter().any(|message| message.contains("east") && message.contains("must support resize"))
     });
-    world.until("it is as it was", || text(&world.get(log), STORAGE) == "1Gi");
+    until("it is as it was", || text(&team.get(log), STORAGE) == "1Gi");
     // Rewriting the projection must not delete the real claim.
     std::thread::sleep(Duration::from_secs(3));
     let log_below = claim_below("log-db-0");
     assert_eq!(text(&log_below, STORAGE), "1Gi");
     assert_eq!(log_below["metadata"]["uid"], before, "it is another claim");
     assert!(log_below["metadata"]["deletionTimestamp"].is_null(), "{log_below:#}");
-    assert_eq!(text(&world.get(data), STORAGE), "2Gi");
+    assert_eq!(text(&team.get(data), STORAGE), "2Gi");
     real.until_synced();
 }
 
@@ -288,25 +287,25 @@ fn resizes(real: &Real, data: &str, log: &str, claim_below: &dyn Fn(&str) -> Val
 #[ignore = "needs a real Kubernetes cluster"]
 fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
     let real = Real::start();
-    let world = &real.world;
-    world.deploy("web", 2);
-    world.make(STATEFUL_SETS, stateful_set("db", &[]));
+    let team = &real.team;
+    team.deploy("web", 2);
+    team.create(STATEFUL_SETS, stateful_set("db", &[]));
     let mut once = template("once");
     once["spec"]["restartPolicy"] = "Never".into();
     let jobs = "/apis/batch/v1/namespaces/shop/jobs";
-    world.make(jobs, json!({ "metadata": { "name": "once" }, "spec": { "template": once } }));
-    world.until("the job is done", || world.get(&format!("{jobs}/once"))["status"]["succeeded"] == 1);
-    world.until("all pods are seen", || world.list(&format!("{SHOP}/pods")).len() == 4);
+    team.create(jobs, json!({ "metadata": { "name": "once" }, "spec": { "template": once } }));
+    until("the job is done", || team.get(&format!("{jobs}/once"))["status"]["succeeded"] == 1);
+    until("all pods are seen", || team.list(&format!("{SHOP}/pods")).len() == 4);
     let orphan = json!({ "propagationPolicy": "Orphan" });
     for (path, options) in [
         (format!("{APPS}/deployments/web"), &orphan),
         (format!("{STATEFUL_SETS}/db"), &orphan),
         (format!("{jobs}/once"), &Value::Null),
     ] {
-        let answer = world.ask("DELETE", &path, options);
+        let answer = team.ask("DELETE", &path, options);
         assert_eq!(answer.code, 200, "{path}: {}", answer.body);
     }
-    world.until("nothing is left", || {
+    until("nothing is left", || {
         let records = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions";
         let shown = [&format!("{SHOP}/pods"), &format!("{APPS}/replicasets"), records];
         let there = [
@@ -315,11 +314,11 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
             "/apis/apps/v1/statefulsets",
             "/apis/batch/v1/jobs",
         ];
-        shown.iter().all(|path| world.list(path).is_empty())
+        shown.iter().all(|path| team.list(path).is_empty())
             && there.iter().all(|path| real.below_items(path).is_empty())
     });
-    world.until("an Event of each says so", || {
-        let events = world.list(&format!("{SHOP}/events"));
+    until("an Event of each says so", || {
+        let events = team.list(&format!("{SHOP}/events"));
         let told = |name: &&str| {
             let is_it = |event: &&Value| event["reason"] == "NotOrphaned";
             events.iter().filter(is_it).any(|event| text(event, "/involvedObject/name") == *name)
@@ -328,15 +327,13 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
     });
 
     // The same with a new Deployment of the same name right after, as users do to change an immutable field.
-    world.deploy("web", 1);
-    let before = world.pods("web").remove(0)["metadata"]["uid"].clone();
-    assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &orphan).code, 200);
-    world.until("it is gone", || {
-        world.ask("GET", &format!("{APPS}/deployments/web"), &Value::Null).code == 404
-    });
-    world.deploy("web", 2);
-    world.until("only pods of the new one are left", || {
-        let pods = world.pods("web");
+    team.deploy("web", 1);
+    let before = team.pods("web").remove(0)["metadata"]["uid"].clone();
+    assert_eq!(team.ask("DELETE", &format!("{APPS}/deployments/web"), &orphan).code, 200);
+    until("it is gone", || team.ask("GET", &format!("{APPS}/deployments/web"), &Value::Null).code == 404);
+    team.deploy("web", 2);
+    until("only pods of the new one are left", || {
+        let pods = team.pods("web");
         pods.len() == 2 && pods.iter().all(|pod| pod["metadata"]["uid"] != before && is_running(pod))
     });
     real.until_synced();
@@ -349,8 +346,8 @@ fn a_workload_that_is_deleted_without_its_pods_takes_them_along_and_says_so() {
 #[ignore = "needs a real Kubernetes cluster"]
 fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
     let real = Real::start();
-    let world = &real.world;
-    world.deploy("web", 1);
+    let team = &real.team;
+    team.deploy("web", 1);
     let services = format!("{SHOP}/services");
     let node_port = |name: &str, number: Option<u32>| {
         let mut port = json!({ "port": 80 });
@@ -362,34 +359,34 @@ fn a_node_port_that_is_asked_for_is_the_real_one_or_its_user_is_told() {
     theirs["metadata"]["namespace"] = "default".into();
     real.apply_below(&[theirs]);
 
-    world.make(&services, node_port("asked", Some(30080)));
-    world.make(&services, node_port("any", None));
-    world.until("both are downstream", || real.below_items(&format!("/api/v1/services?{PLACED}")).len() == 2);
+    team.create(&services, node_port("asked", Some(30080)));
+    team.create(&services, node_port("any", None));
+    until("both are downstream", || real.below_items(&format!("/api/v1/services?{PLACED}")).len() == 2);
     let there = format!("/api/v1/namespaces/{}/services", real.shop_below());
     assert_eq!(number_of(&real.below(&format!("{there}/asked"))), 30080);
     assert!(number_of(&real.below(&format!("{there}/any"))).is_u64());
 
-    world.make(&services, node_port("taken", Some(30090)));
+    team.create(&services, node_port("taken", Some(30090)));
     let names =
         |message: &str| ["east", "30090", "already allocated"].iter().all(|word| message.contains(word));
-    world.until("an Event says that somebody else has it", || {
+    until("an Event says that somebody else has it", || {
         real.told("Refused").iter().any(|message| names(message))
     });
-    world.until("and so does a condition", || {
-        let taken = world.get(&format!("{services}/taken"));
+    until("and so does a condition", || {
+        let taken = team.get(&format!("{services}/taken"));
         let conditions = taken["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|said| said["status"] == "False" && names(text(said, "/message")))
     });
     assert!(real.below_items(&there).iter().all(|found| found["metadata"]["name"] != "taken"));
     // With another number it is accepted, and the condition is removed.
     let ports = json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30091 }] } });
-    assert_eq!(world.ask("PATCH", &format!("{services}/taken"), &ports).code, 200);
-    world.until("it is downstream", || {
+    assert_eq!(team.ask("PATCH", &format!("{services}/taken"), &ports).code, 200);
+    until("it is downstream", || {
         let found = real.below_items(&there);
         found.iter().any(|found| found["metadata"]["name"] == "taken" && number_of(found) == 30091)
     });
-    world.until("its condition is gone", || {
-        let status = world.get(&format!("{services}/taken"))["status"].take();
+    until("its condition is gone", || {
+        let status = team.get(&format!("{services}/taken"))["status"].take();
         status["conditions"].as_array().is_none_or(Vec::is_empty)
     });
     real.until_synced();

@@ -1,7 +1,8 @@
 //! Rollouts with real kubectls, which read revisions from ReplicaSets, and the templates to roll back to.
 
+use testkit::Kubectl;
+
 use super::*;
-use crate::common::kubectl::Kubectl;
 
 const DEPLOYMENT: &str = "deployment/web";
 
@@ -12,7 +13,7 @@ const FIVE: &[&str] = &["east", "north", "south", "up", "west"];
 
 /// A kubectl of a user, in the namespace `shop`.
 struct Shop<'a> {
-    world: &'a World,
+    team: &'a Team,
     k: Kubectl,
     replicas: u64,
 }
@@ -42,15 +43,15 @@ impl Shop<'_> {
     fn settled(&self, image: &str) {
         self.says(&["rollout", "status", DEPLOYMENT, "--timeout=90s"]);
         let mut running = 0;
-        for cluster in self.world.standins.keys() {
-            let pods = self.world.below(cluster, "/api/v1/pods?labelSelector=app%3Dweb");
+        for cluster in self.team.standins.keys() {
+            let pods = self.team.read_downstream(cluster, "/api/v1/pods?labelSelector=app%3Dweb");
             let pods = pods["items"].as_array().cloned().unwrap_or_default();
             let is_new = |pod: &&Value| text(pod, "/spec/containers/0/image") == image;
             running += pods.iter().filter(is_new).filter(|pod| is_running(pod)).count() as u64;
         }
         assert_eq!(running, self.replicas, "kubectl says that {image} is rolled out");
         self.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=90s"]);
-        self.world.until_ready("web", self.replicas);
+        self.team.until_ready("web", self.replicas);
         let (all, shown) = (self.replicas, self.says(&["get", DEPLOYMENT]));
         assert!(shown.contains(&format!(" {all}/{all} ")), "{shown}");
     }
@@ -68,11 +69,11 @@ impl Shop<'_> {
 
 #[track_caller]
 fn told_with(program: &str, clusters: &[&str]) {
-    let program = peers::program(program);
-    let world = World::of(clusters, "*");
-    let k = Kubectl::new(&world.server, &program, "root:team-a");
-    let shop = Shop { world: &world, k, replicas: 2 * clusters.len() as u64 };
-    world.make(&format!("{APPS}/deployments"), deployment("web", shop.replicas));
+    let program = testkit::peers::program(program);
+    let team = Team::on(clusters, "*");
+    let k = Kubectl::new(&team.server, &program, "root:team-a");
+    let shop = Shop { team: &team, k, replicas: 2 * clusters.len() as u64 };
+    team.create(&format!("{APPS}/deployments"), deployment("web", shop.replicas));
     shop.settled("app:1");
     rolled(&shop);
     looked_at(&shop, clusters);
@@ -84,24 +85,23 @@ fn told_with(program: &str, clusters: &[&str]) {
 
 /// Rolls out, back, and to a revision.
 fn rolled(shop: &Shop) {
-    let world = shop.world;
-    world.until("there is one revision", || shop.revisions() == [1]);
+    until("there is one revision", || shop.revisions() == [1]);
     shop.says(&["annotate", DEPLOYMENT, "kubernetes.io/change-cause=first"]);
-    world.until("the reason is told", || shop.says(&["rollout", "history", DEPLOYMENT]).contains("first"));
+    until("the reason is told", || shop.says(&["rollout", "history", DEPLOYMENT]).contains("first"));
 
     shop.says(&["set", "image", DEPLOYMENT, "main=app:2"]);
     shop.settled("app:2");
-    world.until("there are two", || shop.revisions() == [1, 2]);
+    until("there are two", || shop.revisions() == [1, 2]);
     assert!(shop.says(&["rollout", "history", DEPLOYMENT, "--revision=1"]).contains("app:1"));
 
     shop.says(&["rollout", "undo", DEPLOYMENT]);
     shop.settled("app:1");
-    world.until("the first is the newest", || shop.revisions() == [2, 3]);
+    until("the first is the newest", || shop.revisions() == [2, 3]);
     assert_eq!(shop.image(), "app:1");
 
     shop.says(&["rollout", "restart", DEPLOYMENT]);
     shop.settled("app:1");
-    world.until("a restart is one more", || shop.revisions() == [2, 3, 4]);
+    until("a restart is one more", || shop.revisions() == [2, 3, 4]);
     shop.says(&["rollout", "undo", DEPLOYMENT, "--to-revision=2"]);
     shop.settled("app:2");
     assert_eq!(shop.image(), "app:2");
@@ -109,7 +109,7 @@ fn rolled(shop: &Shop) {
 
 /// Checks that kubectl shows the pods of all clusters as those of one cluster.
 fn looked_at(shop: &Shop, clusters: &[&str]) {
-    let (world, all) = (shop.world, shop.replicas);
+    let (team, all) = (shop.team, shop.replicas);
     let wide = shop.says(&["get", "pods", "-o", "wide"]);
     assert!(clusters.iter().all(|cluster| wide.contains(&format!(" {cluster} "))), "{wide}");
     let described = shop.says(&["describe", DEPLOYMENT]);
@@ -121,24 +121,24 @@ fn looked_at(shop: &Shop, clusters: &[&str]) {
     let node = shop.says(&["describe", "node", "east"]);
     assert!(node.contains("Non-terminated Pods:          (2 in total)"), "{node}");
     // Logs and exec reach the pod on its physical cluster.
-    let pod = text(&world.pods("web")[0], "/metadata/name").to_owned();
+    let pod = text(&team.pods("web")[0], "/metadata/name").to_owned();
     assert!(shop.says(&["describe", "pod", &pod]).contains("Started container main"));
     assert!(!shop.says(&["logs", &pod]).is_empty(), "{pod} has nothing to say");
     assert!(!shop.says(&["logs", DEPLOYMENT]).is_empty(), "none of them has anything to say");
-    let real = text(&world.pods("web")[0], "/metadata/annotations/holon.dev~1locator-below").to_owned();
+    let real = text(&team.pods("web")[0], "/metadata/annotations/holon.dev~1locator-below").to_owned();
     let host = shop.says(&["exec", &pod, "--", "hostname"]);
     assert_eq!(real.split_once('/').map(|(_, name)| name), Some(host.trim()));
-    let hosts: Vec<String> = (world.pods("web").iter())
+    let hosts: Vec<String> = (team.pods("web").iter())
         .map(|pod| text(pod, "/metadata/annotations/holon.dev~1locator-below").to_owned())
         .collect();
     let host = shop.says(&["exec", DEPLOYMENT, "--", "hostname"]);
     assert!(hosts.iter().any(|real| real.ends_with(&format!("/{}", host.trim()))), "{host} of {hosts:?}");
     let own = json!({ "metadata": { "name": "own" }, "spec": template("own")["spec"] });
-    world.make(&format!("{SHOP}/pods"), own);
+    team.create(&format!("{SHOP}/pods"), own);
     shop.says(&["wait", "--for=condition=Ready", "pod/own", "--timeout=90s"]);
     assert_eq!(shop.says(&["exec", "own", "--", "hostname"]).trim(), "own");
     assert!(!shop.says(&["logs", "own"]).is_empty(), "it has nothing to say");
-    world.until("use is told", || {
+    until("use is told", || {
         let told = shop.says(&["top", "pods", "--containers"]);
         told.contains(&pod) && told.contains("own ")
     });
@@ -146,12 +146,11 @@ fn looked_at(shop: &Shop, clusters: &[&str]) {
     assert!(clusters.iter().all(|cluster| nodes.contains(cluster)) && nodes.contains('%'), "{nodes}");
 
     shop.says(&["delete", "pod", &pod, "--timeout=60s"]);
-    world.until_ready("web", all);
+    team.until_ready("web", all);
 }
 
 /// A rollout that cannot finish must never be reported as finished.
 fn stuck(shop: &Shop) {
-    let world = shop.world;
     let fails = |image: &str| {
         json!({ "spec": { "progressDeadlineSeconds": 2, "template": {
             "metadata": { "annotations": { "standin.holon.dev/fail": "NotReady" } },
@@ -161,7 +160,7 @@ fn stuck(shop: &Shop) {
     let mut never = deployment("never", shop.replicas);
     never["spec"]["progressDeadlineSeconds"] = 600.into();
     never["spec"]["template"]["metadata"]["annotations"]["standin.holon.dev/fail"] = "NotReady".into();
-    world.make(&format!("{APPS}/deployments"), never);
+    shop.team.create(&format!("{APPS}/deployments"), never);
     shop.fails(&["wait", "--for=condition=Available", "deployment/never", "--timeout=3s"], "timed out");
     shop.fails(&["rollout", "status", "deployment/never", "--timeout=3s"], "timed out");
     shop.says(&["delete", "deployment", "never"]);

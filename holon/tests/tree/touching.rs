@@ -8,12 +8,12 @@ use super::*;
 
 #[test]
 fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advice() {
-    let world = World::new("east");
-    world.deploy("web", 2);
-    let pod = world.pods("web").remove(0);
+    let team = Team::new("east");
+    team.deploy("web", 2);
+    let pod = team.pods("web").remove(0);
     let path = format!("{SHOP}/pods/{}", text(&pod, "/metadata/name"));
     let refused = |method: &str, path: &str, body: Value, advice: &str| {
-        let answer = world.ask(method, path, &body);
+        let answer = team.ask(method, path, &body);
         assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
         let said = answer.json()["message"].as_str().unwrap_or_default().to_owned();
         assert!(said.contains(advice), "{said}");
@@ -23,7 +23,7 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     refused("PATCH", &path, labelled.clone(), advice);
     refused("PATCH", &format!("{path}/status"), json!({ "status": { "phase": "Failed" } }), advice);
     refused("PATCH", &path, json!({ "metadata": { "labels": { "holon.dev/projected": null } } }), advice);
-    let set = world.list(&format!("{APPS}/replicasets")).remove(0);
+    let set = team.list(&format!("{APPS}/replicasets")).remove(0);
     let set = format!("{APPS}/replicasets/{}", text(&set, "/metadata/name"));
     refused(
         "PATCH",
@@ -39,53 +39,54 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     let real = pod["metadata"]["annotations"]["holon.dev/below-uid"].clone();
     let there = text(&pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();
     let below = format!("/api/v1/namespaces/{}/pods", there.0);
-    assert_eq!(world.ask("DELETE", &path, &Value::Null).code, 200);
-    world.until("the real one is gone", || {
-        let pods = world.below("east", &below);
+    assert_eq!(team.ask("DELETE", &path, &Value::Null).code, 200);
+    until("the real one is gone", || {
+        let pods = team.read_downstream("east", &below);
         pods["items"].as_array().unwrap().iter().all(|pod| pod["metadata"]["uid"] != real)
     });
-    world.until_ready("web", 2);
-    assert!(world.pods("web").iter().all(|found| found["metadata"]["uid"] != pod["metadata"]["uid"]));
+    team.until_ready("web", 2);
+    assert!(team.pods("web").iter().all(|found| found["metadata"]["uid"] != pod["metadata"]["uid"]));
 }
 
 #[test]
 fn projected_objects_are_deleted_with_their_owner_and_their_namespace() {
-    let world = World::new("*");
-    world.deploy("web", 4);
-    world.deploy("other", 2);
+    let team = Team::new("*");
+    team.deploy("web", 4);
+    team.deploy("other", 2);
     let options = json!({ "propagationPolicy": "Background" });
-    assert_eq!(world.ask("DELETE", &format!("{APPS}/deployments/web"), &options).code, 200);
-    world.until("its pods and sets go", || {
-        world.pods("web").is_empty()
-            && world.list(&format!("{APPS}/replicasets?labelSelector=app=web")).is_empty()
+    assert_eq!(team.ask("DELETE", &format!("{APPS}/deployments/web"), &options).code, 200);
+    until("its pods and sets go", || {
+        team.pods("web").is_empty()
+            && team.list(&format!("{APPS}/replicasets?labelSelector=app=web")).is_empty()
     });
-    assert_eq!(world.pods("other").len(), 2);
-    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
-    world.until("the namespace goes", || world.ask("GET", SHOP, &Value::Null).code == 404);
-    world.until("no node is used any more", || world.list("/api/v1/nodes").is_empty());
-    world.until("nothing is left below", || {
-        let pods = |cluster| world.below(cluster, "/api/v1/pods")["items"].as_array().map_or(0, Vec::len);
+    assert_eq!(team.pods("other").len(), 2);
+    assert_eq!(team.ask("DELETE", SHOP, &Value::Null).code, 200);
+    until("the namespace goes", || team.ask("GET", SHOP, &Value::Null).code == 404);
+    until("no node is used any more", || team.list("/api/v1/nodes").is_empty());
+    until("nothing is left below", || {
+        let pods =
+            |cluster| team.read_downstream(cluster, "/api/v1/pods")["items"].as_array().map_or(0, Vec::len);
         pods("east") + pods("west") == 0
     });
 }
 
 #[test]
 fn a_moved_deployment_has_new_pods_and_keeps_its_rollout_history() {
-    let world = World::new("east");
-    world.deploy("web", 2);
+    let team = Team::new("east");
+    team.deploy("web", 2);
     let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
-    assert_eq!(world.ask("PATCH", &format!("{APPS}/deployments/web"), &image).code, 200);
-    world.until_ready("web", 2);
+    assert_eq!(team.ask("PATCH", &format!("{APPS}/deployments/web"), &image).code, 200);
+    team.until_ready("web", 2);
     let west = json!({ "metadata": { "annotations": { "holon.dev/placement": "west" } } });
-    assert_eq!(world.ask("PATCH", SHOP, &west).code, 200);
-    world.until("it is on west, and on nothing else", || {
+    assert_eq!(team.ask("PATCH", SHOP, &west).code, 200);
+    until("it is on west, and on nothing else", || {
         let nodes: BTreeSet<String> =
-            world.pods("web").iter().map(|pod| text(pod, "/spec/nodeName").to_owned()).collect();
-        let shown = world.list("/api/v1/nodes");
+            team.pods("web").iter().map(|pod| text(pod, "/spec/nodeName").to_owned()).collect();
+        let shown = team.list("/api/v1/nodes");
         nodes == ["west".to_owned()].into() && shown.len() == 1 && shown[0]["metadata"]["name"] == "west"
     });
-    world.until_ready("web", 2);
-    let sets = world.list(&format!("{APPS}/replicasets"));
+    team.until_ready("web", 2);
+    let sets = team.list(&format!("{APPS}/replicasets"));
     let images: Vec<&str> =
         sets.iter().map(|set| text(set, "/spec/template/spec/containers/0/image")).collect();
     assert!(images.contains(&"app:1") && images.contains(&"app:2"), "{images:?}");
@@ -94,40 +95,39 @@ fn a_moved_deployment_has_new_pods_and_keeps_its_rollout_history() {
 /// Deleting workloads on a cluster that does not answer must not block the user.
 #[test]
 fn a_silent_cluster_keeps_its_pods_and_blocks_no_deletion() {
-    let mut world = World::new("east");
-    world.deploy("web", 2);
-    let east = world.standins.get_mut("east").unwrap();
-    world.runtime.block_on(east.kill());
-    world.until("the node says so", || {
-        let ready = &world.get("/api/v1/nodes/east")["status"]["conditions"][0]["status"];
+    let mut team = Team::new("east");
+    team.deploy("web", 2);
+    team.kill_cluster("east");
+    until("the node says so", || {
+        let ready = &team.get("/api/v1/nodes/east")["status"]["conditions"][0]["status"];
         ready != "True"
     });
-    assert_eq!(world.pods("web").len(), 2, "nothing is known to be gone");
-    assert_eq!(world.ask("DELETE", SHOP, &Value::Null).code, 200);
-    world.until("the namespace goes all the same", || world.ask("GET", SHOP, &Value::Null).code == 404);
+    assert_eq!(team.pods("web").len(), 2, "nothing is known to be gone");
+    assert_eq!(team.ask("DELETE", SHOP, &Value::Null).code, 200);
+    until("the namespace goes all the same", || team.ask("GET", SHOP, &Value::Null).code == 404);
 }
 
 /// A pod that a user creates is not a projection, so it carries no location; requests for its log were rejected.
 #[test]
 fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
-    let world = World::new("west");
+    let team = Team::new("west");
     let pods = format!("{SHOP}/pods");
     let pod = |name: &str| json!({ "metadata": { "name": name }, "spec": template(name)["spec"] });
-    world.make(&pods, pod("one"));
-    world.until("it runs", || is_running(&world.get(&format!("{pods}/one"))));
-    let said = world.ask("GET", &format!("{pods}/one/log"), &Value::Null);
+    team.create(&pods, pod("one"));
+    until("it runs", || is_running(&team.get(&format!("{pods}/one"))));
+    let said = team.ask("GET", &format!("{pods}/one/log"), &Value::Null);
     assert_eq!(said.code, 200, "{}", said.body);
     assert!(!said.body.trim().is_empty(), "it has nothing to say");
-    let missing = world.ask("GET", &format!("{pods}/other/log"), &Value::Null);
+    let missing = team.ask("GET", &format!("{pods}/other/log"), &Value::Null);
     assert_eq!(missing.code, 404, "{}", missing.body);
 
     // A pod that runs nowhere has no log, even if another logical cluster has a pod of that name.
-    world.make(
+    team.create(
         "/api/v1/namespaces",
         json!({ "metadata": { "name": "idle", "annotations": { "holon.dev/placement": "nowhere" } } }),
     );
-    world.make("/api/v1/namespaces/idle/pods", pod("one"));
-    let refused = world.ask("GET", "/api/v1/namespaces/idle/pods/one/log", &Value::Null);
+    team.create("/api/v1/namespaces/idle/pods", pod("one"));
+    let refused = team.ask("GET", "/api/v1/namespaces/idle/pods/one/log", &Value::Null);
     assert_eq!(refused.code, 400, "{}", refused.body);
     assert!(refused.body.contains("does not run on a physical cluster"), "{}", refused.body);
 }
@@ -136,14 +136,14 @@ fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
 /// cluster, and kubectl reported "drained".
 #[test]
 fn an_eviction_of_a_projected_pod_is_refused_with_a_remedy() {
-    let world = World::of(&["east"], "*");
-    world.deploy("web", 2);
+    let team = Team::on(&["east"], "*");
+    team.deploy("web", 2);
     let before: Vec<String> =
-        world.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
-    for pod in world.pods("web") {
+        team.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
+    for pod in team.pods("web") {
         let name = text(&pod, "/metadata/name");
         let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": name } });
-        let refused = world.ask("POST", &format!("{SHOP}/pods/{name}/eviction"), &eviction);
+        let refused = team.ask("POST", &format!("{SHOP}/pods/{name}/eviction"), &eviction);
         assert_eq!(refused.code, 403, "{}", refused.body);
         assert!(
             refused.body.contains("set the annotation holon.dev/placement of its namespace"),
@@ -152,6 +152,6 @@ fn an_eviction_of_a_projected_pod_is_refused_with_a_remedy() {
         );
     }
     let after: Vec<String> =
-        world.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
+        team.pods("web").iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
     assert_eq!(before, after);
 }

@@ -2,8 +2,9 @@
 
 use openapi::codec::protobuf;
 use serde_json::{Value, json};
+use testkit::Server;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::{Client, JSON, PROTOBUF};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
@@ -15,7 +16,7 @@ fn maps(cluster: &str) -> String {
 
 /// Returns a server with two logical clusters that each have a ConfigMap of the same name, and their ids.
 fn started() -> (Server, Client, [String; 2]) {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let ids = ["a", "b"].map(|name| {
         let made = client.make(CLUSTERS, &json!({ "metadata": { "name": name } }));

@@ -4,8 +4,9 @@ use openapi::catalog;
 use openapi::codec;
 use openapi::codec::Syntax;
 use serde_json::{Value, json};
+use testkit::Server;
 
-use crate::common::{Server, repository};
+use crate::common::{HOLON, repository};
 use crate::wire::Client;
 
 /// Returns the objects of the corpus that need no others: built-in kinds, without a namespace of their own.
@@ -40,7 +41,7 @@ fn placed(object: &Value) -> Option<Placed> {
 /// watches.
 #[test]
 fn replacing_an_object_by_itself_changes_nothing() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let mut tried = 0;
     for mut object in objects() {

@@ -1,10 +1,11 @@
 //! The same requests to a real kube-apiserver and to Holon: the responses must be the same, except for values that
 //! differ between any two servers.
 
-use peers::Cluster;
 use serde_json::Value;
+use testkit::Server;
+use testkit::peers::Cluster;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::{Answer, Client, JSON, MERGE};
 
 const MAPS: &str = "/api/v1/namespaces/beside/configmaps";
@@ -150,7 +151,7 @@ pub(crate) fn shared(value: &Value) -> Value {
 fn kubernetes_answers_the_same() {
     let cluster = Cluster::start(&[]);
     let theirs = Client::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let ours = Client::new(&server);
     for (path, object) in MADE {
         let object: Value = serde_json::from_str(object).unwrap();

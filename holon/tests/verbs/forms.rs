@@ -4,8 +4,9 @@ use openapi::codec;
 use openapi::codec::Syntax;
 use openapi::codec::protobuf;
 use serde_json::{Value, json};
+use testkit::Server;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::{Answer, Client, JSON, PROTOBUF};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -30,7 +31,7 @@ fn without_nulls(value: &Value) -> Value {
 
 #[test]
 fn built_in_kinds_come_in_protobuf_and_say_the_same() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "labels": { "x": "y" } }, "data": { "k": "v" } });
     let body = protobuf::encode(&map).unwrap();
@@ -56,7 +57,7 @@ fn built_in_kinds_come_in_protobuf_and_say_the_same() {
 
 #[test]
 fn a_watch_in_protobuf_is_a_row_of_frames() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
     let begin = "fieldSelector=metadata.name%3Da&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
@@ -76,7 +77,7 @@ fn a_watch_in_protobuf_is_a_row_of_frames() {
 
 #[test]
 fn shapes_and_encodings_go_together_where_they_can() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(
         MAPS,
@@ -110,7 +111,7 @@ fn shapes_and_encodings_go_together_where_they_can() {
 
 #[test]
 fn unsupported_media_types_are_not_acceptable() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
     let check = |path: &str, accept: &str, expected: &str| {

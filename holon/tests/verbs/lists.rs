@@ -1,8 +1,9 @@
 //! Lists and watches: past, future and invalid resource versions.
 
 use serde_json::json;
+use testkit::Server;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::Client;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -12,7 +13,7 @@ const MADE: &str = "fieldSelector=metadata.name!%3Dkube-root-ca.crt";
 /// Each row has the response of kube-apiserver 1.36.4.
 #[test]
 fn bad_queries_are_refused_in_kubernetes_words() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let check = |query: &str, code: u16, expected: &str| {
         let answer = client.get(&format!("{MAPS}?{query}"));
@@ -39,7 +40,7 @@ fn bad_queries_are_refused_in_kubernetes_words() {
 /// Informers that switch servers check for exactly this cause.
 #[test]
 fn a_version_from_the_future_is_waited_for_and_then_refused() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
     for path in [
@@ -65,7 +66,7 @@ fn a_version_from_the_future_is_waited_for_and_then_refused() {
 
 #[test]
 fn a_list_of_many_pieces_is_one_list() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let filler = "x".repeat(20_000);
     for number in 0..20 {

@@ -1,8 +1,9 @@
 //! Subresources with a path of their own, and updates that create.
 
 use serde_json::{Value, json};
+use testkit::Server;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::{Client, JSON};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -31,7 +32,7 @@ fn pod(name: &str) -> Value {
 
 #[test]
 fn a_scale_is_read_and_written_in_every_way() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(DEPLOYMENTS, &deployment("web"));
     let path = format!("{DEPLOYMENTS}/web/scale");
@@ -87,7 +88,7 @@ fn a_scale_is_read_and_written_in_every_way() {
 
 #[test]
 fn a_pod_is_bound_looked_into_resized_and_evicted() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make(PODS, &pod("p"));
     let path = |part: &str| format!("{PODS}/p/{part}");
@@ -145,7 +146,7 @@ fn a_pod_is_bound_looked_into_resized_and_evicted() {
 
 #[test]
 fn some_kinds_can_be_created_by_an_update() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let put = |path: &str, body: Value| {
         let answer = client.ask("PUT", path, &body);
@@ -168,7 +169,7 @@ fn some_kinds_can_be_created_by_an_update() {
 
 #[test]
 fn only_the_finalize_subresource_changes_namespace_finalizers() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     client.make("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
     let finalize = |finalizers: Value| {

@@ -1,13 +1,14 @@
 //! One object read and written in two API versions.
 
 use serde_json::json;
+use testkit::Server;
 
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::Client;
 
 #[test]
 fn an_event_is_one_object_under_two_groups() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let (core, other) =
         ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
@@ -40,7 +41,7 @@ fn an_event_is_one_object_under_two_groups() {
 
 #[test]
 fn an_autoscaler_is_one_object_in_two_versions() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let [one, two] = ["v1", "v2"]
         .map(|version| format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers"));

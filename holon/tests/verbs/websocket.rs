@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use peers::Cluster;
 use serde_json::{Value, json};
+use testkit::Server;
+use testkit::peers::Cluster;
 
 use crate::beside::shared;
-use crate::common::Server;
+use crate::common::HOLON;
 use crate::wire::{Client, Connection, JSON, PROTOBUF};
 
 const SPACE: &str = "sockets";
@@ -200,7 +201,7 @@ fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, 
 fn kubernetes_sends_the_same_frames() {
     let cluster = Cluster::start_bare(&[]);
     let theirs = Client::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let ours = Client::new(&server);
     for client in [&theirs, &ours] {
         client.make("/api/v1/namespaces", &json!({ "metadata": { "name": SPACE } }));
@@ -246,7 +247,7 @@ fn live(client: &Client) -> Vec<String> {
 /// A watch over HTTP/1.0 or without `Connection: Upgrade` is an ordinary watch.
 #[test]
 fn a_request_without_an_upgrade_gets_no_websocket() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let mut stream = client.connect();
     let lines = ASKED.map(|line| format!("{}\r\n", line.replace("{address}", &client.address))).concat();
@@ -268,7 +269,7 @@ fn a_request_without_an_upgrade_gets_no_websocket() {
 /// Each event has a frame of its own, also when many come at once; a server that stops closes its WebSockets properly.
 #[test]
 fn a_server_that_stops_closes_its_websockets() {
-    let server = Server::start();
+    let server = Server::start(HOLON);
     let client = Client::new(&server);
     let maps = "/api/v1/namespaces/default/configmaps";
     for number in 0..50 {

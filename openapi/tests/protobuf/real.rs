@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use openapi::codec::protobuf;
-use peers::Request;
 use serde_json::{Value, json};
+use testkit::peers::Request;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-struct Cluster(peers::Cluster);
+struct Cluster(testkit::peers::Cluster);
 
 impl Cluster {
     /// Returns the content type and the body.
@@ -116,7 +116,7 @@ fn check_watch(cluster: &Cluster, path: &str) {
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]
 fn a_real_server_says_the_same_in_json_and_in_protobuf() {
-    let cluster = Cluster(peers::Cluster::start(&[]));
+    let cluster = Cluster(testkit::peers::Cluster::start(&[]));
     populate(&cluster);
     let collections = cluster.collections();
     // A custom kind is served as JSON, whatever the client accepts.

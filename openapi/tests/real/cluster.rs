@@ -1,9 +1,9 @@
 //! A kube-apiserver to compare with, and its responses.
 
-use peers::Request;
 use serde_json::Value;
+use testkit::peers::Request;
 
-pub(crate) struct Cluster(peers::Cluster);
+pub(crate) struct Cluster(testkit::peers::Cluster);
 
 /// A response of the server.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,7 +22,7 @@ impl Answer {
 impl Cluster {
     #[track_caller]
     pub(crate) fn start(apiserver_flags: &[&str]) -> Cluster {
-        Cluster(peers::Cluster::start(apiserver_flags))
+        Cluster(testkit::peers::Cluster::start(apiserver_flags))
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

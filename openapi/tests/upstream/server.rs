@@ -1,7 +1,7 @@
 //! A real kube-apiserver to compare with.
 
-use peers::{Cluster, Request};
 use serde_json::Value;
+use testkit::peers::{Cluster, Request};
 
 pub(crate) struct Server(Cluster);
 

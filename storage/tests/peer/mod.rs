@@ -17,18 +17,18 @@ pub(crate) use proxy::Proxy;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An etcd of one or more members. Killed when dropped.
-pub(crate) struct Etcd(peers::Etcd);
+pub(crate) struct Etcd(testkit::peers::Etcd);
 
 impl Deref for Etcd {
-    type Target = peers::Etcd;
+    type Target = testkit::peers::Etcd;
 
-    fn deref(&self) -> &peers::Etcd {
+    fn deref(&self) -> &testkit::peers::Etcd {
         &self.0
     }
 }
 
 impl DerefMut for Etcd {
-    fn deref_mut(&mut self) -> &mut peers::Etcd {
+    fn deref_mut(&mut self) -> &mut testkit::peers::Etcd {
         &mut self.0
     }
 }
@@ -41,8 +41,8 @@ impl Etcd {
 
     /// The same with additional flags; `scheme` may be `https` for clients.
     pub(crate) async fn start_with(name: &str, members: usize, scheme: &'static str, flags: &[&str]) -> Self {
-        let program = peers::program(name);
-        Etcd(peers::Etcd::start_with(program, members, scheme, flags, &std::env::temp_dir()))
+        let program = testkit::peers::program(name);
+        Etcd(testkit::peers::Etcd::start_with(program, members, scheme, flags, &std::env::temp_dir()))
     }
 
     /// Returns the index of the leader.

@@ -19,7 +19,7 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(peer: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Program> {
-        let mut command = Command::new(peers::program(peer));
+        let mut command = Command::new(testkit::peers::program(peer));
         command.args(arguments).envs(variables.iter().copied());
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = spawned.with_context(|| format!("starting {peer}"))?;
@@ -75,7 +75,7 @@ impl Drop for Program {
 
 /// Runs a program to its end and returns the JSON lines of its output.
 pub(crate) fn run(peer: &str, arguments: &[&str]) -> Result<Vec<Value>> {
-    let output = Command::new(peers::program(peer)).args(arguments).stdin(Stdio::null()).output()?;
+    let output = Command::new(testkit::peers::program(peer)).args(arguments).stdin(Stdio::null()).output()?;
     let (said, complained) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
     anyhow::ensure!(output.status.success(), "{peer} {arguments:?} failed: {said}{complained}");
     said.lines().map(|line| serde_json::from_str(line).with_context(|| format!("it said {line:?}"))).collect()

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use peers::Cluster;
 use scenarios::availability::Availability;
 use scenarios::eyes::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, Moment, check};
 use serde_json::{Value, json};
+use testkit::peers::Cluster;
 
 use crate::app::*;
 use crate::kinds::{JOBS, autoscaled_in, every_minute, guestbook_in, hundred_in, in_one_place};

@@ -10,8 +10,8 @@ use http::{Method, Request};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use peers::Cluster;
 use serde_json::{Value, json};
+use testkit::peers::Cluster;
 use tokio::time::sleep;
 use tower::util::MapRequestLayer;
 

@@ -14,14 +14,14 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 use storage::embedded::{Embedded, Options};
 use storage::{Key, Store};
+use testkit::Client;
 
 use super::CANARY;
-use crate::World;
-use crate::client::Client;
+use crate::TestServer;
 
 /// Two tenants, and all credentials of B.
 pub(super) struct Tenants {
-    pub(super) world: World,
+    pub(super) test: TestServer,
     /// The ids of their logical clusters, by name.
     pub(super) ids: BTreeMap<&'static str, String>,
     /// Clients of B's user and of B's service account; both have all rights in B.
@@ -34,33 +34,33 @@ pub(super) struct Tenants {
 
 impl Tenants {
     pub(super) fn new() -> Tenants {
-        let world = World::new();
+        let mut test = TestServer::start();
         for name in ["a", "b", "gone"] {
-            world.furnished(name);
+            test.furnished(name);
         }
         let a = "/clusters/root:a";
-        world.inner(a, "inner");
-        world.admin.bind(a, "cluster-admin", "User lead");
-        world.admin.bind("/clusters/root:b", "cluster-admin", "User bob");
+        test.admin.create_logical_cluster("root:a:inner");
+        test.admin.bind(a, "cluster-admin", "User lead");
+        test.admin.bind("/clusters/root:b", "cluster-admin", "User bob");
         let secret = json!({
             "metadata": { "name": "canary", "labels": { "a": CANARY } }, "stringData": { "k": CANARY },
         });
-        let made = world.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
+        let made = test.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
         assert_eq!(made.code, 201, "{}", made.body);
         // Made first, because later tokens are signed with another key.
-        let let_go = world.let_go();
+        let let_go = test.let_go();
         let tokens =
-            ["a", "b"].map(|name| world.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
-        let mut stale = world.stale();
+            ["a", "b"].map(|name| test.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
+        let mut stale = test.stale();
         stale.push(("its key was let go", let_go));
-        let ids = ["a", "b"].map(|name| (name, world.id(name)));
-        let world = world.again_after(|dir| {
+        let ids = ["a", "b"].map(|name| (name, test.id(name)));
+        test.restart(|dir| {
             let keys = ["a", "b"].map(|name| key(dir, &ids.iter().find(|(of, _)| *of == name).unwrap().1));
             stale.extend(forged(&tokens, &keys));
         });
-        let nobodys = stale.into_iter().map(|(why, token)| (why, world.with_token(&token))).collect();
-        let [other, own] = tokens.map(|token| world.with_token(&token));
-        Tenants { ids: ids.into(), own: vec![world.user("bob"), own], other, nobodys, world }
+        let nobodys = stale.into_iter().map(|(why, token)| (why, test.with_token(&token))).collect();
+        let [other, own] = tokens.map(|token| test.with_token(&token));
+        Tenants { ids: ids.into(), own: vec![test.user("bob"), own], other, nobodys, test }
     }
 
     /// Returns the path of a target at a tenant, and the same path in a logical cluster that does not exist.
@@ -75,10 +75,10 @@ impl Tenants {
     }
 }
 
-impl World {
+impl TestServer {
     /// Creates a logical cluster whose service accounts have all rights in it.
     fn furnished(&self, name: &str) {
-        let cluster = self.cluster(name);
+        let cluster = self.admin.create_logical_cluster(&format!("root:{name}"));
         self.admin.bind(&cluster, "cluster-admin", "Group system:serviceaccounts");
     }
 
@@ -132,10 +132,10 @@ impl World {
     }
 
     /// Restarts the server, and calls `between` with its data directory while it is stopped.
-    fn again_after(self, between: impl FnOnce(&Path)) -> World {
+    fn restart(&mut self, between: impl FnOnce(&Path)) {
         let tokens = self.server.file("tokens.csv");
-        let server = self.server.again_after(&["--token-auth-file", tokens.to_str().unwrap()], between);
-        World { admin: Client::new(&server, true), server }
+        self.server.restart_with(&["--token-auth-file", tokens.to_str().unwrap()], between);
+        self.admin = Client::admin(&self.server);
     }
 }
 

@@ -28,8 +28,9 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
     let (rounds, seconds) = if quick { (1, 2) } else { (5, 5) };
     let scratch = tempfile::tempdir_in(std::env::current_dir()?.join("target"))?;
     println!("starting etcd and an embedded store in {}", scratch.path().display());
-    let program = peers::find("etcd").context("the peer etcd is not installed; run hack/peers etcd")?;
-    let etcd = peers::Etcd::start_with(program, 1, "http", &ETCD_FLAGS, scratch.path());
+    let program =
+        testkit::peers::find("etcd").context("the peer etcd is not installed; run hack/peers etcd")?;
+    let etcd = testkit::peers::Etcd::start_with(program, 1, "http", &ETCD_FLAGS, scratch.path());
     let ours: Arc<dyn Store> = Arc::new(Embedded::open(&scratch.path().join("ours"), Options::default())?);
     let ours = Target::Ours(ours);
     let theirs = Target::Etcd(Box::new(etcd_client::Client::connect([etcd.endpoint(0)], None).await?));

@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use controller::remote::Remote;
 use kube::config::Kubeconfig;
-use peers::Cluster;
 use scenarios::holon::Server;
 use serde_json::{Value, json};
 use standin::{Options, Standin};
 use tempfile::TempDir;
+use testkit::peers::Cluster;
 use tokio::process::Command;
 
 use super::{account, client, said};

@@ -98,14 +98,15 @@ impl Api {
         report::write(&rows, &self.json)
     }
 
-    fn kubernetes(&self) -> Result<Option<peers::Cluster>> {
+    fn kubernetes(&self) -> Result<Option<testkit::peers::Cluster>> {
         if self.alone {
             return Ok(None);
         }
         println!("starting kube-apiserver and etcd");
-        let is_installed = peers::cluster::BARE.iter().all(|name| peers::find(name).is_some());
+        let is_installed =
+            testkit::peers::cluster::BARE.iter().all(|name| testkit::peers::find(name).is_some());
         ensure!(is_installed, "what it is compared with is missing: run hack/peers, or add --alone");
-        Ok(Some(peers::Cluster::start_bare(&[])))
+        Ok(Some(testkit::peers::Cluster::start_bare(&[])))
     }
 }
 

@@ -33,9 +33,9 @@ const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
 pub(super) async fn measure(program: &Path, changes: usize) -> Result<Vec<Row>> {
     println!("{changes} changes each way with a real kube-apiserver");
-    let is_installed = peers::cluster::BARE.iter().all(|name| peers::find(name).is_some());
+    let is_installed = testkit::peers::cluster::BARE.iter().all(|name| testkit::peers::find(name).is_some());
     ensure!(is_installed, "the real one is missing: run hack/peers, or say --changes 0");
-    let cluster = peers::Cluster::start_bare(&[]);
+    let cluster = testkit::peers::Cluster::start_bare(&[]);
     let server = Server::start_program(program.to_owned(), &[])?;
     let mut ours = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
     ours.prefix.clear();

@@ -2,13 +2,14 @@
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::free_port;
+use super::free_port;
+use crate::process::Process;
 
 /// Generous: the machine may be building something else meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,8 +27,9 @@ pub struct Etcd {
 struct Member {
     client: u16,
     peer: u16,
+    /// Before the directory: fields are dropped in this order.
+    process: Option<Process>,
     data: TempDir,
-    process: Option<Child>,
 }
 
 impl Etcd {
@@ -72,10 +74,7 @@ impl Etcd {
 
     /// Kills a member without a shutdown, as `kill -9` does.
     pub fn kill(&mut self, index: usize) {
-        if let Some(mut process) = self.members[index].process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.members[index].process = None;
     }
 
     /// Starts a killed member with its old data.
@@ -95,7 +94,7 @@ impl Etcd {
             // Debian's build refuses to run on other architectures without this variable.
             command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
         }
-        let process = command
+        command
             .args(["--name", &format!("m{index}"), "--log-level", "error"])
             .arg("--data-dir")
             .arg(member.data.path())
@@ -105,10 +104,8 @@ impl Etcd {
             // Elections within a second, so that tests need not wait long for them.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(&self.flags)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("etcd is executable");
-        member.process = Some(process);
+            .stdin(Stdio::null());
+        member.process = Some(Process::spawn(&mut command));
     }
 
     /// Waits and returns whether every member accepts connections.
@@ -137,11 +134,5 @@ impl Member {
         let data = tempfile::Builder::new().prefix("holon-etcd-").tempdir_in(below);
         let data = data.expect("a temporary directory");
         Member { client: free_port(), peer: free_port(), data, process: None }
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        (0..self.members.len()).for_each(|index| self.kill(index));
     }
 }

@@ -1,41 +1,47 @@
 //! A minimal HTTP/1.1 client over TLS, one connection per request, without the additions and omissions of a library.
 
-// Every test target compiles this module for itself and uses a part of it.
-#![allow(dead_code)]
-
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::base64::Engine;
+use ::base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::common::Server;
+use crate::objects::items;
+use crate::server::Server;
 
-pub(crate) struct Client {
+/// A client of one server, with its credentials and headers.
+#[derive(Clone, Debug)]
+pub struct Client {
     address: String,
     authority: Vec<u8>,
-    pub(crate) tls: Arc<ClientConfig>,
+    pub tls: Arc<ClientConfig>,
     /// Header lines of every request.
     headers: String,
 }
 
-pub(crate) struct Answer {
-    pub(crate) code: u16,
+/// A response.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
     head: String,
-    pub(crate) body: String,
+    pub body: String,
 }
 
 impl Answer {
     /// Returns whether the body ends with a WebSocket close frame with code 1000. Not all of that is valid text.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.body.ends_with(&*String::from_utf8_lossy(&[0x88, 2, 0x03, 0xe8]))
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// Returns the body as JSON. Panics if it is not JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
         let body = self.whole();
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
@@ -57,7 +63,7 @@ impl Answer {
     }
 
     /// Returns all values of a header, in order.
-    pub(crate) fn header(&self, name: &str) -> String {
+    pub fn header(&self, name: &str) -> String {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         let values: Vec<_> =
             lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect();
@@ -65,7 +71,8 @@ impl Answer {
     }
 }
 
-type Connection = StreamOwned<ClientConnection, TcpStream>;
+/// A connection over TLS.
+pub type Connection = StreamOwned<ClientConnection, TcpStream>;
 
 fn tls(authority: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
@@ -86,11 +93,24 @@ fn tls(authority: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
 }
 
 impl Client {
-    pub(crate) fn new(server: &Server, with_certificate: bool) -> Client {
+    /// Returns a client with the administrator's certificate.
+    #[track_caller]
+    pub fn admin(server: &Server) -> Client {
+        Client::new(server, true)
+    }
+
+    /// Returns a client without credentials.
+    #[track_caller]
+    pub fn anonymous(server: &Server) -> Client {
+        Client::new(server, false)
+    }
+
+    #[track_caller]
+    fn new(server: &Server, with_certificate: bool) -> Client {
         let kubeconfig = std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap();
         let field = |name: &str| {
             let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
-            decode64(line.trim_start_matches(':').trim())
+            from_base64(line.trim_start_matches(':').trim())
         };
         let shown = with_certificate.then(|| (field("client-certificate-data"), field("client-key-data")));
         let authority = field("certificate-authority-data");
@@ -100,20 +120,20 @@ impl Client {
     }
 
     /// Returns a client that knows the server's address and authority, and has no credentials.
-    pub(crate) fn trusting(address: &str, authority: &str) -> Client {
+    pub fn trusting(address: &str, authority: &str) -> Client {
         let authority = authority.as_bytes().to_vec();
         let tls = Arc::new(tls(&authority, None));
         Client { address: address.to_owned(), authority, tls, headers: String::new() }
     }
 
     /// Returns the same client with this client certificate.
-    pub(crate) fn showing(&self, certificate: &str, key: &str) -> Client {
+    pub fn showing(&self, certificate: &str, key: &str) -> Client {
         let tls = Arc::new(tls(&self.authority, Some((certificate.as_bytes(), key.as_bytes()))));
         Client { tls, ..self.with("") }
     }
 
     /// Returns the same client with this additional header line, for example `Accept: text/plain`.
-    pub(crate) fn with(&self, header: &str) -> Client {
+    pub fn with(&self, header: &str) -> Client {
         let line = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
         let headers = format!("{}{line}", self.headers);
         let (address, authority) = (self.address.clone(), self.authority.clone());
@@ -121,19 +141,19 @@ impl Client {
     }
 
     /// Returns the same client, which requests an upgrade to WebSocket.
-    pub(crate) fn over_websocket(&self) -> Client {
+    pub fn over_websocket(&self) -> Client {
         let asks = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
         let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         asks.iter().fold(self.with(key).with("Origin: https://holon"), |client, line| client.with(line))
     }
 
     /// Returns the same client for a server whose address may have changed.
-    pub(crate) fn at(&self, server: &Server) -> Client {
+    pub fn at(&self, server: &Server) -> Client {
         Client { address: server.url.replace("https://", ""), ..self.with("") }
     }
 
     /// Opens a connection on which nothing was sent yet.
-    pub(crate) fn connect(&self) -> Connection {
+    pub fn connect(&self) -> Connection {
         self.try_connect().unwrap()
     }
 
@@ -165,22 +185,22 @@ impl Client {
         Ok(stream)
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.say(method, path, &if body.is_null() { String::new() } else { body.to_string() })
     }
 
     /// The same with a body that need not be JSON.
-    pub(crate) fn say(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub fn say(&self, method: &str, path: &str, body: &str) -> Answer {
         self.try_say(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
     }
 
     /// Returns `None` if the server cannot be reached.
-    pub(crate) fn try_get(&self, path: &str) -> Option<Answer> {
+    pub fn try_get(&self, path: &str) -> Option<Answer> {
         self.try_say("GET", path, "")
     }
 
     /// The same with a body that need not be JSON. Returns `None` if the server cannot be reached.
-    pub(crate) fn try_say(&self, method: &str, path: &str, body: &str) -> Option<Answer> {
+    pub fn try_say(&self, method: &str, path: &str, body: &str) -> Option<Answer> {
         let mut bytes = Vec::new();
         // A peer that closes without close_notify is an error to TLS, but not to this client.
         let _ = self.open(method, path, body).ok()?.read_to_end(&mut bytes);
@@ -191,12 +211,47 @@ impl Client {
         Some(Answer { code, head: head.to_owned(), body: body.to_owned() })
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &Value::Null)
     }
 
+    /// Returns the objects of a collection.
+    pub fn list(&self, path: &str) -> Vec<Value> {
+        items(&self.get(path).json())
+    }
+
+    /// Creates an object, which must succeed, and returns it.
+    #[track_caller]
+    pub fn create(&self, path: &str, object: &Value) -> Value {
+        let answer = self.ask("POST", path, object);
+        assert_eq!(answer.code, 201, "{path}: {}", answer.body);
+        answer.json()
+    }
+
+    /// Creates the logical cluster of a path, for example `root:team-a`. Returns the prefix of its URLs.
+    #[track_caller]
+    pub fn create_logical_cluster(&self, path: &str) -> String {
+        let (parent, name) = path.rsplit_once(':').expect("the path of a logical cluster in another one");
+        let collection = format!("/clusters/{parent}/apis/holon.dev/v1alpha1/logicalclusters");
+        self.create(&collection, &json!({ "metadata": { "name": name } }));
+        format!("/clusters/{path}")
+    }
+
+    /// Binds a cluster role to `User ann` or `Group dev`, in the logical cluster at `/clusters/…`, or in the root.
+    #[track_caller]
+    pub fn bind(&self, cluster: &str, role: &str, subject: &str) {
+        let (kind, name) = subject.split_once(' ').expect("a kind and a name");
+        let group = "rbac.authorization.k8s.io";
+        let body = json!({
+            "metadata": { "generateName": "made-for-a-test-" },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": group, "kind": kind, "name": name }],
+        });
+        self.create(&format!("{cluster}/apis/{group}/v1/clusterrolebindings"), &body);
+    }
+
     /// Returns the events of a watch that ends after some seconds.
-    pub(crate) fn watched(&self, path: &str) -> Vec<(String, Value)> {
+    pub fn watched(&self, path: &str) -> Vec<(String, Value)> {
         let body = self.get(path).body;
         // Each event is a line of JSON; the lines between are the framing of the chunks.
         let lines = body.lines().filter(|line| line.starts_with('{'));
@@ -205,7 +260,13 @@ impl Client {
     }
 }
 
-fn decode64(text: &str) -> Vec<u8> {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+/// Encodes text as base64.
+pub fn base64(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// Decodes base64. Panics if it is not valid.
+#[track_caller]
+pub fn from_base64(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).expect("base64")
 }

@@ -1,12 +1,12 @@
 //! A real Kubernetes cluster from `hack/cluster`, with which Holon is compared.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::proxy::{Answer, Proxy, Request};
+use super::proxy::{Answer, Proxy, Request};
+use crate::kubectl::Kubectl;
 
 /// The programs of a whole cluster.
 pub const WHOLE: [&str; 6] =
@@ -20,7 +20,7 @@ const NAME: &str = "test";
 #[derive(Debug)]
 pub struct Cluster {
     state: TempDir,
-    kubectl: PathBuf,
+    kubectl: Kubectl,
     proxy: Option<Proxy>,
 }
 
@@ -52,17 +52,20 @@ impl Cluster {
     #[track_caller]
     fn up(programs: &[&str], kind: &[&str], flags: &[&str]) -> Cluster {
         for name in programs {
-            crate::program(name);
+            super::program(name);
         }
         let state = tempfile::tempdir().expect("a directory for the cluster");
-        let kubectl = crate::program("kubectl");
+        let program = super::program("kubectl");
+        let [kubeconfig, cache] =
+            [&format!("{NAME}/kubeconfig"), "kubectl-cache"].map(|file| state.path().join(file));
+        let kubectl = Kubectl::with_kubeconfig(&program, kubeconfig, cache);
         let mut cluster = Cluster { state, kubectl, proxy: None };
         let flags = flags.iter().map(|flag| format!("--apiserver-flag={flag}"));
         let options: Vec<_> = kind.iter().map(|&option| option.to_owned()).chain(flags).collect();
         let up = cluster.hack("up", &options);
         let said = format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
         assert!(up.status.success(), "{said}");
-        cluster.proxy = Some(Proxy::start(&cluster.kubectl, &cluster.kubeconfig()));
+        cluster.proxy = Some(Proxy::start(&program, &cluster.kubeconfig()));
         cluster
     }
 
@@ -82,30 +85,10 @@ impl Cluster {
         self.proxy.as_ref().expect("the cluster is up").send(request)
     }
 
-    /// Returns kubectl as the administrator.
-    pub fn kubectl(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.kubectl);
-        // kubectl caches discovery by the server's address, and later clusters use the same addresses.
-        let cache = self.state.path().join("kubectl-cache");
-        command.arg("--kubeconfig").arg(self.kubeconfig()).arg("--cache-dir").arg(cache).args(arguments);
-        command
-    }
-
     /// Runs kubectl with a manifest as input and returns its output. Panics if it fails.
+    #[track_caller]
     pub fn run(&self, arguments: &[&str], input: &str) -> String {
-        let mut command = self.kubectl(arguments);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("kubectl runs");
-        // Not every command reads its input.
-        let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
-        let output = child.wait_with_output().expect("kubectl ends");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success(),
-            "kubectl {arguments:?}: {said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        said
+        self.kubectl.output_of(arguments, input)
     }
 
     /// Takes the cluster down and returns whether it left nothing behind.
@@ -115,7 +98,7 @@ impl Cluster {
     }
 
     fn hack(&self, verb: &str, options: &[String]) -> Output {
-        let mut command = Command::new(crate::hack("cluster"));
+        let mut command = Command::new(super::hack("cluster"));
         command.args([verb, NAME]).args(options).env("HOLON_CLUSTERS", self.state.path());
         command.output().expect("hack/cluster runs")
     }

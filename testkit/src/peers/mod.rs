@@ -1,10 +1,8 @@
 //! Programs of other projects that tests and benchmarks run: kubectl, etcd, a whole Kubernetes.
 //!
 //! `hack/peers` installs them. A test that needs one is marked `#[ignore = "needs etcd"]`: `cargo test` reports it as
-//! ignored, and `cargo test -- --ignored` runs it. Without the program it fails. Every server that this crate starts
+//! ignored, and `cargo test -- --ignored` runs it. Without the program it fails. Every server that this module starts
 //! listens on a port of its own and ends when its value is dropped.
-//!
-//! Nothing in the product depends on this crate, and it depends on no other crate of the workspace.
 
 pub mod cluster;
 pub mod etcd;

@@ -3,14 +3,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+
+use crate::process::Process;
 
 /// A running `kubectl proxy`. Killed when dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    child: Child,
+    _process: Process,
     address: String,
 }
 
@@ -78,18 +80,15 @@ impl Answer {
 impl Proxy {
     /// Starts a proxy to the server of a kubeconfig, as its user.
     pub fn start(kubectl: &Path, kubeconfig: &Path) -> Proxy {
-        let mut child = Command::new(kubectl)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            // The proxy rejects some paths by default; with these flags only the server does.
-            .args(["proxy", "--port=0", "--reject-paths=^$", "--append-server-path"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("kubectl runs");
+        let mut command = Command::new(kubectl);
+        // The proxy rejects some paths by default; with these flags only the server does.
+        let options = ["proxy", "--port=0", "--reject-paths=^$", "--append-server-path"];
+        command.arg("--kubeconfig").arg(kubeconfig).args(options).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command);
         let mut said = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut said).expect("kubectl speaks");
+        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut said).expect("kubectl speaks");
         let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
-        Proxy { child, address }
+        Proxy { _process: process, address }
     }
 
     /// Sends one request and reads the whole response, so a watch needs a `timeoutSeconds`.
@@ -114,12 +113,5 @@ impl Proxy {
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status code");
         Answer { code, head, body: answer.split_off(end + 4) }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
