@@ -31,7 +31,7 @@ use splitter::execute::api_access::ApiEndpoint;
 use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use self::advertise::{AdvertiseAddress, Advertised};
@@ -166,19 +166,21 @@ impl ServerOptions {
         tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
         let running = Running { stack: stack.clone(), server, kubeconfig, begun };
+        // As soon as the address is printed, a signal must not kill the process.
+        let (mut first, mut both) = (StopSignals::listen()?, StopSignals::listen()?);
         let beside = async {
             let _kept = ready(&running).await?;
             std::future::pending::<Result<()>>().await
         };
         let stopped = async {
-            stop_signal().await;
+            first.next().await;
             println!("shutting down; waiting for requests in progress");
             stack.retire();
             tokio::time::sleep(Duration::from_secs(self.shutdown_delay)).await;
         };
         let second_signal = async {
-            stop_signal().await;
-            stop_signal().await;
+            both.next().await;
+            both.next().await;
         };
         tokio::select! {
             done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
@@ -318,15 +320,28 @@ impl ServerOptions {
     }
 }
 
-/// Returns at the next signal to stop.
-pub(crate) async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that ask the process to stop. While this value exists they do not kill it.
+#[derive(Debug)]
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Counts the signals from now on.
+    pub(crate) fn listen() -> Result<StopSignals> {
+        let kind = |kind| signal(kind).context("cannot listen for signals");
+        Ok(StopSignals {
+            terminate: kind(SignalKind::terminate())?,
+            interrupt: kind(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Returns at the next signal.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

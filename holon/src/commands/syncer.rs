@@ -21,7 +21,7 @@ use crate::pull::{
     CredentialState, SYNCER_NAMESPACE, Ticket, downstream_config, mailbox_config, obtain_credential,
     read_ticket,
 };
-use crate::server::stop_signal;
+use crate::server::StopSignals;
 use crate::{clients, state_key};
 
 /// How long a syncer may take to finish its writes.
@@ -63,7 +63,8 @@ impl SyncerCommand {
         let downstream = clients::multiplexed(config.clone())?;
         let credentials =
             CredentialStore::new(&self.state_dir, Remote::new(downstream.clone()), SYNCER_NAMESPACE);
-        let mut stop = std::pin::pin!(stop_signal());
+        let mut signals = StopSignals::listen()?;
+        let mut stop = std::pin::pin!(signals.next());
         loop {
             let ticket = read_ticket(&self.ticket)?;
             let state = tokio::select! {

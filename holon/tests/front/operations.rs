@@ -128,3 +128,15 @@ fn a_server_that_stops_says_so_before_it_closes_the_door() {
     assert_eq!(client.get("/livez").code, 200);
     assert_eq!(client.get("/api/v1/namespaces").code, 200);
 }
+
+/// A server listened for signals only after it had printed its address: on a busy machine, a signal in between killed
+/// it. Several servers at once make the machine busy.
+#[test]
+fn a_server_that_printed_its_address_stops_in_order() {
+    std::thread::scope(|scope| {
+        let servers: Vec<_> = (0..8).map(|_| scope.spawn(|| Server::start(HOLON).stop())).collect();
+        for server in servers {
+            assert!(server.join().unwrap());
+        }
+    });
+}
