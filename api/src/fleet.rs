@@ -42,7 +42,7 @@ pub use select::{ClusterSelector, Compare, GroupKind, LabelSelector, ObjectSelec
 pub use status_rule::{
     FieldRule, Mistake, NamedExpression, RowsRule, StatusRule, StatusRuleSpec, StatusRuleStatus,
 };
-pub use value::{Portion, Quantities, Quantity, Span};
+pub use value::{Portion, Span};
 
 /// The custom resource definitions of Holon's kinds, in YAML.
 pub const DEFINITIONS: &[&str] = &[

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use api::meta::selector::LabelSelector;
 use jiff::Timestamp;
-use openapi::meta::selector::LabelSelector;
 use serde_json::Value;
 
 use crate::objects::fields::{controller_reference, is_being_deleted, name, namespace, selects, text, uid};

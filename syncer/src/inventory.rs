@@ -2,7 +2,8 @@
 
 pub(crate) mod amounts;
 
-use api::fleet::{ClassKind, Nodes, Quantities, Quota, ServedClasses, ServedKind};
+use api::fleet::{ClassKind, Nodes, Quota, ServedClasses, ServedKind};
+use api::meta::quantity::Quantities;
 use controller::remote::{CallError, Remote};
 use serde_json::Value;
 

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Condition, Object, Quantities, Resource};
+use super::{Condition, Object, Resource};
+use crate::meta::quantity::Quantities;
 
 pub type Distribution = Object<DistributionSpec, DistributionStatus>;
 

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::placement::Effect;
-use super::{Condition, Object, Quantities, Resource};
+use super::{Condition, Object, Resource};
+use crate::meta::quantity::Quantities;
 
 pub type PhysicalCluster = Object<PhysicalClusterSpec, PhysicalClusterStatus>;
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::meta::selector::Operator;
+
 /// A label selector. All requirements must hold; an empty one selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -30,6 +32,19 @@ pub enum Compare {
     NotIn,
     Exists,
     DoesNotExist,
+}
+
+impl Requirement {
+    /// Reports whether a label with this value, or an absent label, meets the requirement.
+    pub fn matches(&self, label: Option<&str>) -> bool {
+        let operator = match self.operator {
+            Compare::In => Operator::In,
+            Compare::NotIn => Operator::NotIn,
+            Compare::Exists => Operator::Exists,
+            Compare::DoesNotExist => Operator::Absent,
+        };
+        operator.matches(&self.values, label)
+    }
 }
 
 /// Selects physical clusters. All of its fields must hold.

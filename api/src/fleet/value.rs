@@ -1,46 +1,11 @@
 //! Values that are strings in JSON, or strings and numbers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// Quantities by resource: `cpu`, `memory`, `pods`, `nvidia.com/gpu`.
-pub type Quantities = BTreeMap<String, Quantity>;
-
-/// A quantity as Kubernetes writes it: `4`, `500m`, `16Gi`. For its numeric value, see [`crate::meta::quantity`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Quantity(String);
-
-impl Quantity {
-    pub fn new(text: impl Into<String>) -> Quantity {
-        Quantity(text.into())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Accepts `pods: 100` and `cpu: "4"`.
-impl<'de> Deserialize<'de> for Quantity {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Text(String),
-            Number(i64),
-        }
-        Ok(Quantity(match Written::deserialize(deserializer)? {
-            Written::Text(text) => text,
-            Written::Number(number) => number.to_string(),
-        }))
-    }
-}
 
 /// A number, or a percentage of a number that is known later: `25%`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -132,13 +97,5 @@ mod tests {
         {
             check(bad, None);
         }
-    }
-
-    #[test]
-    fn amounts_may_be_written_as_numbers() {
-        let amounts: Quantities =
-            serde_json::from_str(r#"{ "pods": 100, "cpu": "4", "memory": "16Gi" }"#).unwrap();
-        let texts: Vec<_> = amounts.values().map(Quantity::as_str).collect();
-        assert_eq!(texts, ["4", "16Gi", "100"]);
     }
 }

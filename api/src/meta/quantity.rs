@@ -5,14 +5,14 @@
 //! unlimited.
 
 mod notation;
+mod text;
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::fleet::{Quantities, Quantity as QuantityText};
-
 pub use notation::{Family, Quantity, QuantityError};
+pub use text::{Quantities, QuantityText};
 
 /// Thousandths of each resource.
 pub type Amounts = BTreeMap<String, i128>;

@@ -1,5 +1,6 @@
 //! Server-side apply, for existing and for new objects.
 
+use api::meta::field::FieldError;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::codec;
@@ -7,7 +8,6 @@ use openapi::codec::typed;
 use openapi::codec::typed::Mismatch;
 use openapi::codec::{DecodeError, Decoded, Syntax};
 use openapi::defaulting;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
 use openapi::patch::{self, apply::Applied};
 use openapi::schema::Origin;

@@ -3,7 +3,7 @@
 //! The disruption controller computes a budget; evictions only spend from it. Spending is a write with the resource
 //! version that the decision was made on, so two evictions never spend the same allowance.
 
-use openapi::meta::selector::LabelSelector;
+use api::meta::selector::LabelSelector;
 use openapi::meta::status::{Cause, GroupResource, Status};
 use serde_json::{Value, json};
 use storage::{Change, Entry, Page, Store};

@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
+use api::meta::field::FieldError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use openapi::codec;
 use openapi::codec::Syntax;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use openapi::schema::Origin;
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,11 @@
 //! Subresources of pods that act: binding and eviction.
 
+use api::meta::field;
+use api::meta::field::FieldError;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use openapi::catalog::resource_info::ResourceInfo;
-use openapi::meta::field;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use openapi::schema::builtin;
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use api::meta::field::FieldError;
 use http::{Response, StatusCode};
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 

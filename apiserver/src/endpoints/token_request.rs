@@ -1,9 +1,9 @@
 //! `POST …/serviceaccounts/NAME/token`: issues a token.
 
+use api::meta::field::FieldError;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Updates an object. Patches are committed here too.
 
+use api::meta::field::FieldError;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use openapi::defaulting;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, Store};

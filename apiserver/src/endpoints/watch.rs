@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::meta::field::FieldError;
 use bytes::{BufMut, Bytes, BytesMut};
 use controller::tasks::Stop;
 use futures::{FutureExt, stream};
@@ -23,7 +24,6 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec::protobuf;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use openapi::publish::tables::ColumnDefinitions;
 use rand::RngExt;

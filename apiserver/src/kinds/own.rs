@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use api::meta::field;
 use api::names::GROUP;
 use openapi::codec;
 use openapi::codec::{FieldValidation, Syntax};
 use openapi::crd::CustomKind;
-use openapi::meta::field;
 use openapi::{defaulting, validation};
 use serde_json::Value;
 

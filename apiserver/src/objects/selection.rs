@@ -3,9 +3,9 @@
 //! The cheapest requirements are checked first: name and namespace in the key, then the labels, from the metadata
 //! alone. Only other fields need the whole object.
 
+use api::meta::selector::{FieldSelector, LabelSelector};
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::conversion;
-use openapi::meta::selector::{FieldSelector, LabelSelector};
 use openapi::meta::status::Status;
 use serde_json::Value;
 use storage::Entry;
@@ -28,7 +28,7 @@ pub(crate) struct Selection {
 
 impl Selection {
     pub(crate) fn parse(query: &Query, resource: &ResourceInfo) -> Result<Selection, Status> {
-        let bad = |error: openapi::meta::selector::SelectorError| Status::bad_request(error.to_string());
+        let bad = |error: api::meta::selector::SelectorError| Status::bad_request(error.to_string());
         let labels = LabelSelector::parse(query.text("labelSelector")).map_err(bad)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(bad)?;
         let known: Vec<&str> = resource.selectable.iter().map(|selectable| &*selectable.label).collect();

@@ -22,8 +22,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::cluster::Id;
+use api::meta::field::FieldError;
 use api::meta::quantity::Quantity;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde::Deserialize;
 use serde_json::Value;

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use openapi::meta::selector::LabelSelector;
+use api::meta::selector::LabelSelector;
 use serde_json::Value;
 
 /// Returns the aggregated rules of each role; None for a role without `aggregationRule`. Rules of one role stay

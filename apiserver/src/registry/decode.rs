@@ -1,9 +1,9 @@
 //! The body of a write, decoded as an object of the kind that its path names.
 
+use api::meta::field::FieldError;
 use openapi::codec;
 use openapi::codec::FieldValidation;
 use openapi::codec::protobuf;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 

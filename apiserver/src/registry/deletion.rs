@@ -12,9 +12,9 @@
 //!
 //! The decision is a pure function, [`decide`]. The verb and the controllers both delete through [`delete`].
 
+use api::meta::field::FieldError;
 use jiff::{SignedDuration, Timestamp};
 use openapi::catalog::resource_info::ResourceInfo;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 use storage::{Change, CommitError, Entry, Expect, Key, Revision, Store};

@@ -1,6 +1,6 @@
 //! The metadata that the server sets, regardless of the request.
 
-use openapi::meta::field::FieldError;
+use api::meta::field::FieldError;
 use openapi::meta::status::Status;
 use rand::RngExt;
 use serde_json::Value;

@@ -8,8 +8,8 @@
 //! Steps that depend only on the object are in `openapi`; this module puts them in order, for creates and for updates.
 //! Allocation comes last, because a write that fails must release its allocations.
 
+use api::meta::field::FieldError;
 use jiff::Timestamp;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
 use openapi::{defaulting, validation};
 use serde_json::Value;

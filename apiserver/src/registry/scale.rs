@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, LazyLock};
 
+use api::meta::field::FieldError;
+use api::meta::selector::LabelSelector;
 use openapi::catalog;
 use openapi::catalog::resource_info::{ResourceInfo, ScalePaths};
-use openapi::meta::field::FieldError;
-use openapi::meta::selector::LabelSelector;
 use openapi::meta::status::{GroupResource, Status};
 use openapi::patch::apply;
 use openapi::schema::Origin;

@@ -3,10 +3,10 @@
 //!
 //! Everything else about a kind is data. These functions are pure; the [controllers](crate::controllers) act.
 
+use api::meta::field::FieldError;
+use api::meta::names::NameRule;
 use api::names::GROUP;
 use openapi::catalog::resource_info::ResourceInfo;
-use openapi::meta::field::FieldError;
-use openapi::meta::names::NameRule;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 //! An anonymous client may read health and version; everything else is 401 for it, except paths that the policy of a
 //! logical cluster opens. [`authz`](crate::authz) decides for all other clients.
 
+use api::meta::selector::FieldSelector;
 use http::Method;
 use openapi::catalog::resource_info::Verb;
-use openapi::meta::selector::FieldSelector;
 
 use crate::request::info::RequestInfo;
 

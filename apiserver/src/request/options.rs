@@ -3,8 +3,8 @@
 //! Options are validated before the body is read, so later code can rely on them: an unknown value must never turn a
 //! dry run into a real write.
 
+use api::meta::field::FieldError;
 use openapi::catalog::resource_info::Verb;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 
 use crate::request::query::Query;

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
+use api::meta::field::FieldError;
 use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
 use apiserver::admission::guard::{AdmissionRequest, Guard};
 use apiserver::authn::identity::Identity;
 use apiserver::clusters::records;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
 use splitter::status::policies::mistakes;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::meta::go;
 use crate::meta::jsonpath::JsonPath;
+use api::meta::go;
 
 /// How to compute one cell. Paths are JSON pointers into the object.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use serde_json::error::Category;
 pub use self::typed::Decoded;
 
 use crate::codec::typed::{Mismatch, StrictDecodingError};
-use crate::meta::go;
 use crate::schema::{FieldSchema, ObjectSchema, Schema, Shape};
+use api::meta::go;
 
 /// The maximum nesting of lists and objects. It is the limit of `serde_json`, and ours for YAML.
 pub use api::meta::pointer::MAX_DEPTH;

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::codec::typed::{Decoded, Mismatch, StrictDecodingError, decode_tree, json_type_name};
 use crate::defaulting::apply_kind_defaults;
-use crate::meta::field::FieldError;
 use crate::schema::prune::prune;
 use crate::schema::{ObjectSchema, Schema, SchemaRef, Shape};
+use api::meta::field::FieldError;
 
 /// Decodes a tree as a custom object. Strict decoding errors are in the order of Kubernetes.
 pub(crate) fn decode_unstructured(mut tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {

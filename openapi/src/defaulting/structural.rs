@@ -8,8 +8,8 @@
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
 use crate::schema::{ObjectSchema, Schema, Shape};
+use api::meta::field::FieldError;
 
 /// Maximum bytes of applied defaults, about the maximum size of a body.
 const BYTES_MAX: usize = 3 << 20;

@@ -1,11 +1,6 @@
-//! Small languages and error types of Kubernetes that every other folder uses.
+//! Error responses and small languages that every folder uses. `api::meta` has those that other crates need too.
 
-pub mod field;
-pub(crate) mod go;
 pub mod hash;
 pub mod jsonpath;
-pub mod names;
-pub(crate) mod net;
-pub mod selector;
 pub mod status;
 pub(crate) mod time;

@@ -1,6 +1,6 @@
 //! Times in the formats of Kubernetes: RFC 3339, in UTC, to the second or the microsecond.
 
-use crate::meta::go;
+use api::meta::go;
 
 /// The precision of a time type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,8 +18,8 @@ pub mod json;
 pub mod merge;
 pub mod strategic;
 
-use crate::meta::field::FieldError;
 use crate::meta::status::{GroupResource, Status};
+use api::meta::field::FieldError;
 
 /// Why a patch cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

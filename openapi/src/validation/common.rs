@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::meta::names::{
+use api::meta::names::{
     CHARACTERS, MAX_SUBDOMAIN, dns1123_subdomain, is_dns1123_subdomain, label_value, pattern, qualified_name,
     too_long,
 };
-use crate::meta::net;
-use crate::meta::selector::LabelSelector;
+use api::meta::net;
+use api::meta::selector::LabelSelector;
 
 use super::value::{entries, get, items, quantity, text};
 use crate::validation::field_path::{FieldErrors, FieldPath};
@@ -53,8 +53,8 @@ pub(super) fn annotations(value: &Value, at: &FieldPath<'_>, found: &mut FieldEr
         bytes += key.len() + value.as_str().map(str::len).unwrap_or_default();
         found.faults(at, key, qualified_name(&key.to_lowercase()));
     }
-    if bytes > crate::meta::names::MAX_ANNOTATION_BYTES {
-        found.too_long(at, crate::meta::names::MAX_ANNOTATION_BYTES);
+    if bytes > api::meta::names::MAX_ANNOTATION_BYTES {
+        found.too_long(at, api::meta::names::MAX_ANNOTATION_BYTES);
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::meta::field::{ErrorType, FieldError};
+use api::meta::field::{ErrorType, FieldError};
 
 /// `spec.containers[0].name`, linked from its last element to its first.
 #[derive(Clone, Copy)]

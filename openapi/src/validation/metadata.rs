@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::catalog::resource_info::ResourceInfo;
-use crate::meta::field::{ErrorType, FieldError};
-use crate::meta::go;
-use crate::meta::names::{NameRule, dns1123_label, qualified_name};
 use crate::schema::Origin;
+use api::meta::field::{ErrorType, FieldError};
+use api::meta::go;
+use api::meta::names::{NameRule, dns1123_label, qualified_name};
 
 use super::value::{get, items, same, text, truth};
 use crate::validation::common;

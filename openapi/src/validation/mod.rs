@@ -33,8 +33,8 @@ mod value;
 use serde_json::Value;
 
 use crate::catalog::resource_info::ResourceInfo;
-use crate::meta::field::FieldError;
 use crate::schema::Origin;
+use api::meta::field::FieldError;
 
 pub use name_rules::name_rule;
 

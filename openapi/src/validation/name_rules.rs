@@ -1,8 +1,8 @@
 //! The rules for names of objects, by kind.
 
 use crate::catalog::resource_info::ResourceInfo;
-use crate::meta::names::NameRule;
 use crate::schema::Origin;
+use api::meta::names::NameRule;
 
 use NameRule::{Address, GeneratedSubdomain, Label, PathSegment};
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, qualified_name};
+use api::meta::names::{dns1123_label, qualified_name};
 use api::meta::quantity::Quantity;
 
 use super::value::{entries, get, items, quantity, text};

@@ -15,10 +15,10 @@ mod record;
 
 use std::collections::{BTreeMap, HashSet};
 
+use api::meta::field::FieldError;
 use case::{Case, Verb};
 use openapi::catalog;
 use openapi::catalog::resource_info::ResourceInfo;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
 use openapi::validation;
 use places::each_place;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use api::meta::field::FieldError;
 use jiff::Timestamp;
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec;
 use openapi::codec::{FieldValidation, Syntax};
 use openapi::crd::CustomKind;
-use openapi::meta::field::FieldError;
 use openapi::meta::status::Status;
 use openapi::validation::definition;
 use openapi::{catalog, conversion, defaulting, validation};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::fleet::*;
+use api::meta::quantity::{Quantities, QuantityText};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ fn texts(text: &str) -> BTreeMap<String, String> {
 }
 
 fn amounts() -> Quantities {
-    Quantities::from([(text("cpu"), Quantity::new("500m")), (text("memory"), Quantity::new("16Gi"))])
+    Quantities::from([(text("cpu"), QuantityText::new("500m")), (text("memory"), QuantityText::new("16Gi"))])
 }
 
 fn conditions() -> Vec<Condition> {

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use api::meta::field::FieldError;
 use jiff::Timestamp;
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::codec::{Decoded, Syntax, decode_as};
 use openapi::defaulting::{apply_defaults, prepare_create, prepare_status, prepare_update};
-use openapi::meta::field::FieldError;
 use openapi::schema::builtin;
 use openapi::validation;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! Selectors and quantities.
 
 use api::meta::quantity::Quantity;
-use openapi::meta::selector::{FieldSelector, LabelSelector};
+use api::meta::selector::{FieldSelector, LabelSelector};
 use serde_json::json;
 
 use super::cluster::Cluster;

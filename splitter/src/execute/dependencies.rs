@@ -10,7 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use api::fleet::{Division, LabelSelector, Role, Target};
+use api::fleet::{Division, Role, Target};
+use api::meta::selector::LabelSelector;
 use api::names::{PROJECTED, SCALED_BELOW, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
@@ -23,7 +24,6 @@ use crate::execute::aggregate;
 use crate::execute::events;
 use crate::execute::propagate::{self, SendResult};
 use crate::placement::context::table;
-use crate::placement::policy::select::{self, Selected};
 use crate::placement::targets::Pick;
 use crate::reconcile::PREREQUISITE_REQUEUE;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
@@ -304,11 +304,8 @@ fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bo
         return true;
     }
     let selects = |selector: &Value| {
-        let selector: Option<LabelSelector> = serde_json::from_value(selector.clone()).ok();
-        let labels = entry.pod_labels.as_ref();
-        selector
-            .zip(labels)
-            .is_some_and(|(selector, labels)| select::labels(&selector, labels) == Selected::Yes)
+        let parts = LabelSelector::from_value(selector).zip(entry.pod_labels.as_ref());
+        parts.is_some_and(|(selector, labels)| selector.matches(|key| labels.get(key).map(String::as_str)))
     };
     match watched.kind.name.as_str() {
         "Service" => {

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::cluster::Id;
-use api::fleet::{LabelSelector, Locator, Role, Target};
+use api::fleet::{Locator, Role, Target};
 use api::meta::is_being_deleted;
+use api::meta::selector::LabelSelector;
 use api::names::{LOCATOR, SCALED_BELOW, STANDS_FOR, SYNCER, TEMPLATE, TRUE};
 use controller::informer::Key;
 use serde_json::Value;
 
-use crate::placement::policy::select::{self, Selected};
 use crate::snapshot::{Caches, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
 use crate::transform::physical_namespace;
@@ -95,13 +95,10 @@ pub(crate) fn pods_of(caches: &Caches, copy: &MailboxObject) -> Vec<Value> {
     let (Some(pods), Some(object)) = (caches.by_group_kind("", "Pod"), &copy.object) else {
         return Vec::new();
     };
-    let Ok(selector) = serde_json::from_value::<LabelSelector>(object["spec"]["selector"].clone()) else {
+    let Some(selector) = LabelSelector::from_value(&object["spec"]["selector"]) else {
         return Vec::new();
     };
-    let is_own = |pod: &Value| {
-        select::labels(&selector, &crate::placement::context::table(&pod["metadata"]["labels"]))
-            == Selected::Yes
-    };
+    let is_own = |pod: &Value| selector.matches(|key| pod["metadata"]["labels"][key].as_str());
     let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
     keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()
 }

@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets: writes into their status how many pods may be evicted, which the eviction subresource reads.
 
+use api::meta::selector::LabelSelector;
 use jiff::Timestamp;
-use openapi::meta::selector::LabelSelector;
 use serde_json::{Map, Value, json};
 
 use crate::cache::Cache;

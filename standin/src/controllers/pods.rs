@@ -1,6 +1,6 @@
 //! Code that controllers of pods share: creating pods from a template, adopting and releasing them, counting them.
 
-use openapi::meta::selector::LabelSelector;
+use api::meta::selector::LabelSelector;
 use serde_json::{Value, json};
 
 use crate::cache::Cache;

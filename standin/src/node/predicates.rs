@@ -1,7 +1,7 @@
 //! The scheduler's predicates: whether a node accepts a pod, and whether the pod fits its free resources.
 
 use api::meta::quantity::{self, Amounts};
-use openapi::meta::selector::Requirement;
+use api::meta::selector::Requirement;
 use serde_json::{Value, json};
 
 use crate::objects::fields::{fields, flag, label, list, name, text};

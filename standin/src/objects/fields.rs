@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 pub(crate) use api::meta::conditions::{find as condition, is_true};
 pub(crate) use api::meta::is_being_deleted;
 pub(crate) use api::meta::metadata::{annotation, generation, label, name, namespace, uid};
+use api::meta::selector::LabelSelector;
 use jiff::Timestamp;
-use openapi::meta::selector::LabelSelector;
 use serde_json::{Map, Value, json};
 
 use crate::objects::kind::ObjectKind;

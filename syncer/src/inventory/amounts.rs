@@ -1,7 +1,6 @@
 //! Sums of amounts: `500m` of CPU, `2Gi` of memory, `3` pods.
 
-use api::fleet::{Quantities, Quantity};
-use api::meta::quantity;
+use api::meta::quantity::{self, Quantities, QuantityText};
 use serde_json::Value;
 
 /// Amounts by resource name.
@@ -21,7 +20,7 @@ impl Amounts {
     pub(crate) fn quantities(&self) -> Quantities {
         self.0
             .iter()
-            .map(|(name, amount)| (name.clone(), Quantity::new(quantity::exact(name, *amount))))
+            .map(|(name, amount)| (name.clone(), QuantityText::new(quantity::exact(name, *amount))))
             .collect()
     }
 }

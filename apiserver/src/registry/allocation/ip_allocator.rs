@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::cluster::Id;
-use openapi::meta::field::FieldError;
+use api::meta::field::FieldError;
 use openapi::meta::status::{GroupResource, Status};
 use rand::RngExt;
 use serde_json::{Value, json};

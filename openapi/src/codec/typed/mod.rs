@@ -23,9 +23,9 @@ use self::types::{SelfDecoding, conversion_error, describe_found, go_type, null_
 pub(crate) use self::types::{json_type_name, struct_name};
 use self::untyped::Untyped;
 use crate::codec::unstructured;
-use crate::meta::go;
 use crate::meta::time;
 use crate::schema::{ObjectSchema, Schema, Shape};
+use api::meta::go;
 use api::meta::quantity::{Quantity, QuantityError};
 
 /// The maximum number of strict decoding errors for one body, as in Kubernetes.

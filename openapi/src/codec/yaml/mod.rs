@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::codec::MAX_DEPTH;
 use crate::codec::typed::StrictDecodingError;
-use crate::meta::go;
+use api::meta::go;
 
 pub use write::write;
 

@@ -9,8 +9,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::meta::field;
-use crate::meta::field::FieldError;
+use api::meta::field;
+use api::meta::field::FieldError;
 
 /// The body of a response that is not the requested object.
 #[derive(Clone, PartialEq, Debug, Serialize)]

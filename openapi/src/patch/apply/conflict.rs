@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use super::field_set::FieldSet;
 use super::managed_fields::{ManagedFields, ManagedFieldsEntry, Operation};
-use crate::meta::go;
 use crate::meta::status::{OwnedField, Status};
+use api::meta::go;
 
 /// Maximum number of fields in the message; all of them are counted.
 const TOLD_MAX: usize = 1000;

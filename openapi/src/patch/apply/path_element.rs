@@ -16,7 +16,7 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-use crate::meta::go;
+use api::meta::go;
 
 #[derive(Clone, Debug)]
 pub(super) enum PathElement<'a> {

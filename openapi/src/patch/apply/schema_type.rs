@@ -149,7 +149,7 @@ impl<'s> Items<'s> {
         let mut key: Vec<(Cow<'a, str>, Cow<'a, Value>)> =
             keys.iter().filter_map(|key| Some((Cow::Borrowed(&**key), value(key)?))).collect();
         if key.is_empty() {
-            let keys: Vec<_> = keys.iter().map(|key| crate::meta::go::quote(key)).collect();
+            let keys: Vec<_> = keys.iter().map(|key| api::meta::go::quote(key)).collect();
             return Err(format!(
                 "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
                 keys.join(" ")

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::path_element::PathElement;
 use super::schema_type::{Fields, Items, SchemaAtom, SchemaType};
-use crate::meta::go;
 use crate::schema::{Schema, Shape};
+use api::meta::go;
 
 /// Maximum number of errors in the message, as for any body.
 const FAULTS_MAX: usize = 100;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::super::PatchError;
 use super::order::{arrange, identity};
 use super::{Merging, PATCH, merge_object, unfit, unknown_directive};
-use crate::meta::go;
 use crate::schema::Schema;
+use api::meta::go;
 
 pub(super) fn merge_list(
     live: Vec<Value>,

@@ -30,8 +30,8 @@ use self::lists::merge_list;
 use self::order::{arrange, check_order};
 use super::PatchError;
 use crate::codec::typed;
-use crate::meta::go;
 use crate::schema::{Schema, Shape};
+use api::meta::go;
 use api::meta::merge_patch::drop_nulls;
 
 const PATCH: &str = "$patch";

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::PatchError;
 use super::{PATCH, unfit};
-use crate::meta::go;
+use api::meta::go;
 
 /// Returns what identifies an item: the value of its key, or the item itself.
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
 use crate::validation::structural::formats;
+use api::meta::field::FieldError;
 
 use super::text;
 

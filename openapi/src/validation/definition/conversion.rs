@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
-use crate::meta::names::dns1035_label;
+use api::meta::field::FieldError;
+use api::meta::names::dns1035_label;
 
 use super::{FAULTS_MAX, items, text};
 

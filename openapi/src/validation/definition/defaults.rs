@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
 use crate::schema::Origin;
 use crate::schema::parse;
 use crate::schema::prune::prune;
 use crate::schema::{Schema, Shape};
+use api::meta::field::FieldError;
 
 use super::FAULTS_MAX;
 use crate::validation::structural;

@@ -26,8 +26,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
-use crate::meta::names::{dns1035_label, dns1123_subdomain};
+use api::meta::field::FieldError;
+use api::meta::names::{dns1035_label, dns1123_subdomain};
 
 use crate::validation::structural::formats;
 
@@ -85,7 +85,7 @@ pub fn definition_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let known = old.map(unknown_formats).unwrap_or_default();
     let strange = unknown_formats(new).into_iter().filter(|format| !known.contains(format));
     let mut warnings: Vec<String> =
-        strange.map(|format| format!("unrecognized format {}", crate::meta::go::quote(&format))).collect();
+        strange.map(|format| format!("unrecognized format {}", api::meta::go::quote(&format))).collect();
     if schemas(new)
         .any(|schema| props::any(schema, &|node| !node.list("x-kubernetes-validations").is_empty()))
     {

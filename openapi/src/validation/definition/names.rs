@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
-use crate::meta::names::dns1035_label;
+use api::meta::field::FieldError;
+use api::meta::names::dns1035_label;
 
 use super::{items, text};
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
+use api::meta::field::FieldError;
 
 use super::FAULTS_MAX;
 use super::props::Props;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::meta::field::FieldError;
+use api::meta::field::FieldError;
 
 use super::budget::Budget;
 use super::props::{self, Props};

@@ -3,7 +3,7 @@
 //! Every field has a type outside of all conditions, so the known fields of an object do not depend on its values.
 //! Conditions only restrict values; they add no fields, types or defaults.
 
-use crate::meta::field::FieldError;
+use api::meta::field::FieldError;
 
 use super::FAULTS_MAX;
 use super::budget::Budget;

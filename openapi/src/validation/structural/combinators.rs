@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::node::SchemaNode;
 use super::result::{ValidationIssue, ValidationResult};
 use super::{STEPS_MAX, StructuralValidator};
-use crate::meta::go;
 use crate::schema::constraints::Constraints;
+use api::meta::go;
 
 impl StructuralValidator {
     /// Validates `anyOf`, `oneOf`, `allOf` and `not`, in this order.

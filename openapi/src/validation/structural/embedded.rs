@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::meta::field::FieldError;
-use crate::meta::names::dns1035_label;
 use crate::schema::{Schema, Shape};
 use crate::validation::metadata::embedded_metadata;
+use api::meta::field::FieldError;
+use api::meta::names::dns1035_label;
 
 /// Validates everything embedded in a value, and the value itself if `outermost` is set.
 pub(in crate::validation) fn validate(

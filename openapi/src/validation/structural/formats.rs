@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::meta::net;
 use crate::meta::time;
+use api::meta::net;
 
 type Check = fn(&str) -> bool;
 

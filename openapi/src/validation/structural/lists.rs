@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::meta::field::FieldError;
 use crate::schema::{ListSchema, ListType, Schema, Shape};
+use api::meta::field::FieldError;
 
 /// Reports every duplicate in a value at its second occurrence.
 pub(in crate::validation) fn validate(

@@ -29,10 +29,10 @@ use self::old_value::OldValue;
 use self::result::{ValidationIssue, ValidationResult, without_path};
 use crate::catalog::resource_info::ResourceInfo;
 use crate::defaulting::structural;
-use crate::meta::field::{ErrorType, FieldError};
-use crate::meta::go;
 use crate::schema::constraints::JsonType;
 use crate::schema::{Schema, Shape};
+use api::meta::field::{ErrorType, FieldError};
+use api::meta::go;
 
 /// Maximum number of schemas and conditions visited for one object. The largest body has a few hundred thousand values;
 /// an object that needs more steps than this was built to be slow, and would take a second.

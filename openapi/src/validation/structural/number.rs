@@ -4,8 +4,8 @@ use serde_json::{Number, Value};
 
 use super::node::SchemaNode;
 use super::result::{ValidationIssue, ValidationResult};
-use crate::meta::go;
 use crate::schema::constraints::{Bound, JsonType};
+use api::meta::go;
 
 /// Validates a number in this order: type, multiples, lower bound, upper bound.
 pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcome: &mut ValidationResult) {

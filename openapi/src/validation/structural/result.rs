@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::STEP_BYTES;
-use crate::meta::field::{ErrorType, FieldError};
+use api::meta::field::{ErrorType, FieldError};
 
 /// Maximum number of errors for one object. Further ones would not be read.
 pub(super) const FAULTS_MAX: usize = 1_000;

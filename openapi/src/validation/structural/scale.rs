@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::catalog::resource_info::{ResourceInfo, ScalePaths};
-use crate::meta::field::FieldError;
+use api::meta::field::FieldError;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ScaleField {
@@ -83,8 +83,5 @@ fn unlike(path: &str, value: &Value, wanted: &str) -> String {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     };
-    format!(
-        "{path} accessor error: {} is of the type {kind}, expected {wanted}",
-        crate::meta::go::print(value)
-    )
+    format!("{path} accessor error: {} is of the type {kind}, expected {wanted}", api::meta::go::print(value))
 }

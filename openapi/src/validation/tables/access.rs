@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::meta::field::ErrorType;
-use crate::meta::go;
-use crate::meta::names::{dns1123_subdomain, path_segment};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Each, OneOf, Required, Selector, Text};
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, items, same, text};
+use api::meta::field::ErrorType;
+use api::meta::go;
+use api::meta::names::{dns1123_subdomain, path_segment};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

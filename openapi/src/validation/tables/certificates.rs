@@ -6,11 +6,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::meta::go;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{get, items, same, text};
+use api::meta::go;
 
 pub(super) const RULES: Table = &[("certificates.v1.CertificateSigningRequestSpec", &[Whole(certificate)])];
 
@@ -221,7 +221,7 @@ fn signer(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
             if domain.len() > 253 {
                 found.too_long(at, 253);
             }
-            let faults = crate::meta::names::dns1123_subdomain(domain);
+            let faults = api::meta::names::dns1123_subdomain(domain);
             if !faults.is_empty() {
                 found.invalid(at, *domain, faults.join(","));
             } else if domain.split('.').count() < 2 {

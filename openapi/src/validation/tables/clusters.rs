@@ -4,10 +4,6 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::meta::field::ErrorType;
-use crate::meta::go;
-use crate::meta::names::{dns1123_label, qualified_name};
-use crate::meta::net;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::metadata::{UNQUALIFIED_FINALIZER, is_qualified_finalizer};
 use crate::validation::resources;
@@ -15,6 +11,10 @@ use crate::validation::rule::FieldRule::{AtLeast, Labels, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, get, int, items, text, truth};
+use api::meta::field::ErrorType;
+use api::meta::go;
+use api::meta::names::{dns1123_label, qualified_name};
+use api::meta::net;
 
 pub(super) const RULES: Table = &[
     ("core.v1.Node", &[Whole(node)]),

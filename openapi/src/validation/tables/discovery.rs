@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
-use crate::meta::net;
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Code, MaxItems, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{int, items, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
+use api::meta::net;
 
 pub(super) const RULES: Table = &[
     ("core.v1.EndpointSubset", &[Whole(subset)]),

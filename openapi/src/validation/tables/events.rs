@@ -6,12 +6,12 @@
 
 use serde_json::Value;
 
-use crate::meta::names::qualified_name;
 use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::Rule::Whole;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, get, has, int, is_empty, same, text};
+use api::meta::names::qualified_name;
 
 pub(super) const RULES: Table = &[
     ("core.v1.Event", &[Whole(|event, at, found| validate(event, &CORE, at, found))]),

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Required, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain};
 
 const VERBS: &[&str] =
     &["*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];

@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, path_segment};
-use crate::meta::net;
 use crate::validation::common;
 use crate::validation::common::{domain_prefixed_path, host, port_name};
 use crate::validation::field_path::{FieldErrors, FieldPath};
@@ -11,6 +9,8 @@ use crate::validation::rule::FieldRule::{Code, Each, MaxBytes, OneOf, Selector, 
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, path_segment};
+use api::meta::net;
 
 pub(super) const RULES: Table = &[
     (

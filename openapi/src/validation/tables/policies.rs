@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::meta::field::ErrorType;
 use crate::validation::common::{at_most_all, positive_int_or_percent};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Code, NonNegative, OneOf, Selector};
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{get, has, text};
+use api::meta::field::ErrorType;
 
 pub(super) const RULES: Table = &[
     (

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::qualified_name;
 use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
@@ -10,6 +9,7 @@ use crate::validation::rule::FieldRule::Code;
 use crate::validation::rule::Rule::{Field, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, items, quantity, same, text};
+use api::meta::names::qualified_name;
 use api::meta::quantity::Quantity;
 
 pub(super) const RULES: Table = &[

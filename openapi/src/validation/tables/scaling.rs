@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, path_segment};
 use crate::validation::common::POSITIVE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
@@ -12,6 +11,7 @@ use crate::validation::rule::FieldRule::{
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{FieldRule, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
+use api::meta::names::{dns1123_label, path_segment};
 
 const SOURCES: &[(&str, &str)] = &[
     ("ContainerResource", "containerResource"),

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::validation::common::{IMMUTABLE, POSITIVE, driver_name, no_backsteps};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{
@@ -11,6 +10,7 @@ use crate::validation::rule::FieldRule::{
 use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, entry_count, get, has, items, quantity, same, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 
 use crate::validation::tables::pods::volumes::{MANY_SOURCES, NO_SOURCE};
 
@@ -188,12 +188,12 @@ fn one_source(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !text(reference, "namespace").is_empty() {
         found.shown(
             at,
-            crate::meta::field::ErrorType::Invalid,
+            api::meta::field::ErrorType::Invalid,
             "{}",
             "may not be specified when dataSourceRef.namespace is specified",
         );
     } else if !["apiGroup", "kind", "name"].iter().all(|field| get(source, field) == get(reference, field)) {
-        found.shown(at, crate::meta::field::ErrorType::Invalid, "{}", "must match dataSourceRef");
+        found.shown(at, api::meta::field::ErrorType::Invalid, "{}", "must match dataSourceRef");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::meta::field::ErrorType;
 use crate::validation::common::{
     NOT_NEGATIVE, at_most_all, int_or_percent, is_empty_selector, positive_int_or_percent, selects,
 };
@@ -12,6 +11,7 @@ use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::tables::plan;
 use crate::validation::value::{at as path_in, get, has, int, items, same, text};
+use api::meta::field::ErrorType;
 
 const RETENTION: &[&str] = &["Retain", "Delete"];
 
@@ -431,7 +431,7 @@ pub(crate) fn validate_create_set(set: &Value, found: &mut FieldErrors) {
     }
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        found.faults(&at.field("serviceName"), service, crate::meta::names::dns1123_label(service));
+        found.faults(&at.field("serviceName"), service, api::meta::names::dns1123_label(service));
     }
 }
 

@@ -41,22 +41,11 @@ pub fn labels(selector: &LabelSelector, labels: &Labels) -> Selected {
     });
     for requirement in equal.chain(selector.match_expressions.iter().cloned()) {
         let found = labels.get(&requirement.key);
-        if !fulfils(&requirement, found) {
+        if !requirement.matches(found.map(String::as_str)) {
             return Selected::Label { found: found.cloned(), requirement };
         }
     }
     Selected::Yes
-}
-
-/// As in Kubernetes: a missing label matches NotIn.
-fn fulfils(requirement: &Requirement, found: Option<&String>) -> bool {
-    let among = || found.is_some_and(|found| requirement.values.contains(found));
-    match requirement.operator {
-        Compare::In => among(),
-        Compare::NotIn => !among(),
-        Compare::Exists => found.is_some(),
-        Compare::DoesNotExist => found.is_none(),
-    }
 }
 
 /// The requirement in the syntax of the annotation.

@@ -1,6 +1,7 @@
 //! A physical cluster as the user's cluster sees it: one Node.
 
-use api::fleet::{PhysicalCluster, PhysicalClusterStatus, Quantities};
+use api::fleet::{PhysicalCluster, PhysicalClusterStatus};
+use api::meta::quantity::Quantities;
 use api::names::{PROJECTED, TRUE};
 use serde_json::{Value, json};
 

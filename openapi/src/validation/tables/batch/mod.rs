@@ -5,7 +5,6 @@ mod status;
 use api::meta::cron::Schedule;
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, qualified_name};
 use crate::validation::common;
 use crate::validation::common::domain_prefixed_path;
 use crate::validation::field_path::{FieldErrors, FieldPath};
@@ -13,6 +12,7 @@ use crate::validation::rule::FieldRule::{MaxItems, NonNegative, OneOf};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, same, text};
+use api::meta::names::{dns1123_label, qualified_name};
 
 use super::workloads::{not_selected, selects_template};
 

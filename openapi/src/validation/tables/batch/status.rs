@@ -151,7 +151,7 @@ fn parse(indexes: &str, count: i64) -> Result<(), String> {
 fn parse_interval(interval: &str, count: i64) -> Result<Interval, String> {
     let limits: Vec<&str> = interval.split('-').collect();
     let number = |text: &str| -> Result<i64, String> {
-        let quoted = crate::meta::go::quote(text);
+        let quoted = api::meta::go::quote(text);
         let number: i64 =
             text.parse().map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
         if number < count { Ok(number) } else { Err(format!("too large index: {quoted}")) }
@@ -167,7 +167,7 @@ fn parse_interval(interval: &str, count: i64) -> Result<Interval, String> {
         }
         _ => Err(format!(
             "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-            crate::meta::go::quote(interval)
+            api::meta::go::quote(interval)
         )),
     }
 }

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use crate::validation::common::{config_key, env_name, header_name, no_backsteps, port, port_name};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
@@ -10,6 +9,7 @@ use crate::validation::rule::FieldRule::{Between, Code, NonNegative, OneOf, Port
 use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
 
 use super::mounts;
 

@@ -15,8 +15,6 @@ pub(super) mod volumes;
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
-use crate::meta::net;
 use crate::validation::common;
 use crate::validation::common::search_domain;
 use crate::validation::field_path::{FieldErrors, FieldPath};
@@ -24,6 +22,8 @@ use crate::validation::rule::FieldRule::{Between, Code, Each, Labels, OneOf, Req
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, has, items, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use api::meta::net;
 
 use update::MIRROR;
 

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use crate::validation::common;
 use crate::validation::common::POSITIVE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
@@ -10,6 +9,7 @@ use crate::validation::rule::FieldRule::{Required, Selector};
 use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, has, int, items, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 
 pub(in crate::validation) const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 

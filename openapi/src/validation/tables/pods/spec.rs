@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::meta::names::dns1123_subdomain;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources as amounts;
 use crate::validation::tables::pods::{containers as of_containers, mounts};
 use crate::validation::value::{at as path_in, get, has, int, is_empty, items, text, truth};
+use api::meta::names::dns1123_subdomain;
 
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_subdomain, qualified_name};
-use crate::meta::net;
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, int, items, text};
+use api::meta::names::{dns1123_subdomain, qualified_name};
+use api::meta::net;
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 /// Conditions whose names need no domain.

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::defaulting;
-use crate::meta::field::FieldError;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{at, get, has, items, same, text};
+use api::meta::field::FieldError;
 
 use super::update::MIRROR;
 

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::validation::common;
 use crate::validation::common::{
     absolute_path, annotations, descending_path, driver_name, no_backsteps, own_path,
@@ -12,6 +11,7 @@ use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Text};
 use crate::validation::rule::Rule::{Field, One, Skip, Whole};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{get, has, int, is_empty, items, quantity, text};
+use api::meta::names::{dns1123_label, dns1123_subdomain};
 
 use super::containers::{self, PULL_POLICIES};
 

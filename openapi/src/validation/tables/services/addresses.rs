@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::meta::net;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::value::{get, has, int, items, text};
+use api::meta::net;
 
 use super::is_headless;
 

@@ -4,15 +4,15 @@ mod addresses;
 
 use serde_json::Value;
 
-use crate::meta::field::ErrorType;
-use crate::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
-use crate::meta::net;
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Labels, OneOf, Text};
 use crate::validation::rule::Rule::{Field, Into, Whole};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{at, get, has, int, items, text};
+use api::meta::field::ErrorType;
+use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use api::meta::net;
 
 pub(crate) use addresses::validate_update;
 

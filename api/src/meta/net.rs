@@ -8,7 +8,7 @@ const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8:
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// Returns the errors of an address in an old field.
-pub(crate) fn ip(text: &str) -> Vec<String> {
+pub fn ip(text: &str) -> Vec<String> {
     let Some(address) = sloppy(text) else { return vec![NOT_AN_IP.to_owned()] };
     let mut faults = Vec::new();
     if text.parse::<IpAddr>().is_err() {
@@ -21,7 +21,7 @@ pub(crate) fn ip(text: &str) -> Vec<String> {
 }
 
 /// Returns the errors of an address in a new field or in a name.
-pub(crate) fn strict_ip(text: &str) -> Vec<String> {
+pub fn strict_ip(text: &str) -> Vec<String> {
     let faults = ip(text);
     match sloppy(text) {
         Some(address) if faults.is_empty() && address.to_string() != text => {
@@ -32,7 +32,7 @@ pub(crate) fn strict_ip(text: &str) -> Vec<String> {
 }
 
 /// Returns the errors of a CIDR range.
-pub(crate) fn cidr(text: &str) -> Vec<String> {
+pub fn cidr(text: &str) -> Vec<String> {
     let Some(range) = IpRange::parse(text) else { return vec![NOT_A_CIDR.to_owned()] };
     let (address, bits) = text.split_once('/').unwrap_or((text, ""));
     let fault = if address.parse::<IpAddr>().is_err() || (bits.len() > 1 && bits.starts_with('0')) {
@@ -47,16 +47,16 @@ pub(crate) fn cidr(text: &str) -> Vec<String> {
     vec![fault.to_owned()]
 }
 
-pub(crate) fn is_ip(text: &str) -> bool {
+pub fn is_ip(text: &str) -> bool {
     sloppy(text).is_some()
 }
 
-pub(crate) fn is_v6(text: &str) -> bool {
+pub fn is_v6(text: &str) -> bool {
     sloppy(text).is_some_and(|address| address.is_ipv6())
 }
 
 /// Reports whether the range `inner` is part of `outer` and smaller.
-pub(crate) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
+pub fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
     let (inner, outer) = (IpRange::parse(inner)?, IpRange::parse(outer)?);
     let there = IpRange { address: inner.first(), bits: outer.bits };
     Some(
@@ -67,7 +67,7 @@ pub(crate) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
 }
 
 /// Parses an address as Go does: IPv4 may have leading zeros, and an IPv4-mapped address becomes IPv4.
-pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
+pub fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4));
     }
@@ -82,7 +82,7 @@ pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
 }
 
 /// Reports whether a text is a CIDR range in any notation.
-pub(crate) fn sloppy_cidr(text: &str) -> bool {
+pub fn sloppy_cidr(text: &str) -> bool {
     IpRange::parse(text).is_some()
 }
 

@@ -11,11 +11,11 @@ use crate::meta::field::FieldError;
 pub const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 const MAX_LABEL: usize = 63;
-pub(crate) const MAX_SUBDOMAIN: usize = 253;
+pub const MAX_SUBDOMAIN: usize = 253;
 
 /// Units in error texts. Kubernetes counts bytes in both cases; the word depends on which of its two libraries checks
 /// the name.
-pub(crate) const CHARACTERS: &str = "characters";
+pub const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 
 const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -212,7 +212,7 @@ fn is_dns1123_label(name: &str) -> bool {
     delimited(name, alphanumeric) && name.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
 }
 
-pub(crate) fn is_dns1123_subdomain(name: &str) -> bool {
+pub fn is_dns1123_subdomain(name: &str) -> bool {
     name.split('.').all(is_dns1123_label)
 }
 
@@ -227,14 +227,14 @@ fn delimited(name: &str, good: impl Fn(u8) -> bool) -> bool {
     bytes.first().is_some_and(|byte| good(*byte)) && bytes.last().is_some_and(|byte| good(*byte))
 }
 
-pub(crate) fn too_long(name: &str, max: usize, unit: &str) -> Vec<String> {
+pub fn too_long(name: &str, max: usize, unit: &str) -> Vec<String> {
     match name.len() > max {
         true => vec![format!("must be no more than {max} {unit}")],
         false => Vec::new(),
     }
 }
 
-pub(crate) fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
+pub fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }

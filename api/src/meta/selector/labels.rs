@@ -1,5 +1,6 @@
 //! Label selectors: `app=web,tier in (front,back),!canary`.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
@@ -141,20 +142,25 @@ impl Requirement {
 
     /// Reports whether a label with this value, or an absent label, meets the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
-        let listed = |label: &str| self.values.iter().any(|value| value == label);
-        match (self.operator, label) {
-            (Operator::In | Operator::Equal, label) => label.is_some_and(listed),
-            (Operator::NotIn | Operator::NotEqual, label) => !label.is_some_and(listed),
-            (Operator::Exists, label) => label.is_some(),
-            (Operator::Absent, label) => label.is_none(),
-            (Operator::Above, label) => self.compare(label) == Some(std::cmp::Ordering::Greater),
-            (Operator::Below, label) => self.compare(label) == Some(std::cmp::Ordering::Less),
-        }
+        self.operator.matches(&self.values, label)
     }
+}
 
-    fn compare(&self, label: Option<&str>) -> Option<std::cmp::Ordering> {
+impl Operator {
+    /// Reports whether a label, which may be absent, relates to these values in this way.
+    pub fn matches(self, values: &[String], label: Option<&str>) -> bool {
+        let is_listed = label.is_some_and(|label| values.iter().any(|value| value == label));
         let number = |text: &str| text.parse::<i64>().ok();
-        Some(number(label?)?.cmp(&number(self.values.first()?)?))
+        let compare = || Some(number(label?)?.cmp(&number(values.first()?)?));
+        match self {
+            Operator::In | Operator::Equal => is_listed,
+            // As in Kubernetes, an absent label matches.
+            Operator::NotIn | Operator::NotEqual => !is_listed,
+            Operator::Exists => label.is_some(),
+            Operator::Absent => label.is_none(),
+            Operator::Above => compare() == Some(Ordering::Greater),
+            Operator::Below => compare() == Some(Ordering::Less),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`FieldError`]: a validation error of one field of an object.
 //!
-//! Validation returns a list of these; [`crate::meta::status::Status::invalid`] converts the list to a Status.
+//! Validation returns a list of these. The API server converts the list to a Status with the reason `Invalid`.
 
 use std::fmt;
 
