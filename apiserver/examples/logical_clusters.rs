@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use api::cluster::Id;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::clusters::logical_cluster;
 use apiserver::clusters::records;
 use apiserver::clusters::records::LogicalClusterRecord;
@@ -40,12 +40,12 @@ async fn main() {
         authority: "a certificate",
         address: "192.0.2.10:6443".parse().expect("an address"),
     };
-    let store = BootstrapStore::new(inner.clone(), Template::new(bootstrap::objects(&surroundings)));
-    records::write(&store, Id::ROOT, &LogicalClusterRecord::root()).await.expect("written");
+    let objects = bootstrap::objects(&surroundings);
+    let store = BootstrapStore::open(inner.clone(), objects).await.expect("the root is created");
     let innate = store.list(Range::all(), Page::default()).await.expect("listed").value.entries.len() - 1;
 
     let (before, begun) = (resident_bytes(), Instant::now());
-    let made = stream::iter(0..count).map(|nth| create(&store, nth)).buffer_unordered(TOGETHER);
+    let made = stream::iter(0..count).map(|nth| create(&*store, nth)).buffer_unordered(TOGETHER);
     made.for_each(|()| async {}).await;
     let (took, after) = (begun.elapsed(), resident_bytes());
     let grown = after.saturating_sub(before);

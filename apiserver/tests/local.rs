@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::cluster::Id;
 use api::names::LOGICAL_CLUSTER;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::local;
 use apiserver::rbac::controller_role::ControllerRole;
 use apiserver::request::path::Cluster;
@@ -22,26 +19,23 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchE
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use storage::Store;
 use storage::memory::Memory;
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct World {
+struct TestServer {
     stack: Arc<Stack>,
     tasks: Tasks,
 }
 
-impl World {
-    async fn new() -> World {
+impl TestServer {
+    async fn new() -> TestServer {
         let address = "192.0.2.10:6443".parse().unwrap();
-        let template =
-            Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
-        let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(Arc::new(Memory::new()), template));
-        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+        let objects = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
+        let store = BootstrapStore::open(Arc::new(Memory::new()), objects).await.unwrap();
         let tasks = Tasks::new();
-        World { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
+        TestServer { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
     }
 
     fn client(&self, cluster: &Cluster) -> Client {
@@ -84,8 +78,8 @@ fn code(error: kube::Error) -> u16 {
 
 #[tokio::test]
 async fn a_client_reads_and_writes_as_from_another_machine() {
-    let world = World::new().await;
-    let maps = maps(world.client(&Cluster::Bare));
+    let test = TestServer::new().await;
+    let maps = maps(test.client(&Cluster::Bare));
     let made = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
     assert_eq!(made.managed_fields()[0].manager.as_deref(), Some("tester"), "by the name of who asks");
     assert_eq!(maps.get("paint").await.unwrap(), made);
@@ -108,46 +102,46 @@ async fn a_client_reads_and_writes_as_from_another_machine() {
 
 #[tokio::test]
 async fn a_client_is_of_its_logical_cluster_or_of_all() {
-    let world = World::new().await;
-    let (a, b) = (world.found("a").await, world.found("b").await);
+    let test = TestServer::new().await;
+    let (a, b) = (test.found("a").await, test.found("b").await);
     for (cluster, name) in [(&a, "red"), (&b, "blue")] {
-        maps(world.client(cluster)).create(&PostParams::default(), &map("paint", name)).await.unwrap();
+        maps(test.client(cluster)).create(&PostParams::default(), &map("paint", name)).await.unwrap();
     }
-    let found = maps(world.client(&a)).get("paint").await.unwrap();
+    let found = maps(test.client(&a)).get("paint").await.unwrap();
     assert_eq!(color(&found), "red");
-    let all: Api<ConfigMap> = Api::all(world.client(&Cluster::All));
+    let all: Api<ConfigMap> = Api::all(test.client(&Cluster::All));
     let listed = all.list(&ListParams::default().fields("metadata.name=paint")).await.unwrap();
     let homes: Vec<_> = listed.iter().map(|map| map.annotations()[LOGICAL_CLUSTER].clone()).collect();
     assert!(homes.len() == 2 && homes[0] != homes[1], "{homes:?}");
     // By id, as a client continues after a list of all logical clusters.
-    let by_id = maps(world.client(&Cluster::Id(homes[0].parse().unwrap())));
+    let by_id = maps(test.client(&Cluster::Id(homes[0].parse().unwrap())));
     assert_eq!(by_id.get("paint").await.unwrap().data, listed.items[0].data);
     // Or with one client for all of them.
-    let bare = world.client(&Cluster::Bare);
+    let bare = test.client(&Cluster::Bare);
     let path = "/clusters/root:b/api/v1/namespaces/default/configmaps/paint";
     let found: ConfigMap = bare.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
     assert_eq!(color(&found), "blue");
-    let nowhere = maps(world.client(&Cluster::Path("root:c".parse().unwrap())));
+    let nowhere = maps(test.client(&Cluster::Path("root:c".parse().unwrap())));
     assert_eq!(code(nowhere.get("paint").await.unwrap_err()), 404);
 }
 
 /// A controller works in all logical clusters without being an administrator in any.
 #[tokio::test]
 async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
-    let world = World::new().await;
-    let (a, b) = (world.found("a").await, world.found("b").await);
+    let test = TestServer::new().await;
+    let (a, b) = (test.found("a").await, test.found("b").await);
     for cluster in [&a, &b] {
-        maps(world.client(cluster)).create(&PostParams::default(), &map("paint", "red")).await.unwrap();
+        maps(test.client(cluster)).create(&PostParams::default(), &map("paint", "red")).await.unwrap();
     }
     let label = Request::patch("/apis/holon.dev/v1alpha1/logicalclusters/b")
         .header("content-type", "application/merge-patch+json")
         .body(json!({ "metadata": { "labels": { "box": "yes" } } }).to_string().into_bytes());
-    let b: Value = world.client(&Cluster::Bare).request(label.unwrap()).await.unwrap();
+    let b: Value = test.client(&Cluster::Bare).request(label.unwrap()).await.unwrap();
     let b = Cluster::Id(b["status"]["id"].as_str().unwrap().parse().unwrap());
     let table = "everywhere\n  list - configmaps\nlabelled box\n  * * *\n  but rbac.authorization.k8s.io\n";
     let controller_role = Some(Arc::new(ControllerRole::read(table).unwrap()));
     let who = Identity::known(User { name: "painter".to_owned(), controller_role, ..User::default() });
-    let painter = |cluster: &Cluster| local::client(world.stack.clone(), who.clone(), cluster);
+    let painter = |cluster: &Cluster| local::client(test.stack.clone(), who.clone(), cluster);
 
     let all: Api<ConfigMap> = Api::all(painter(&Cluster::All));
     let paint = ListParams::default().fields("metadata.name=paint");
@@ -182,7 +176,7 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
     let as_admin = Request::get("/api/v1/secrets").header("impersonate-user", "ann");
     assert!(matches!(ask(&a, as_admin, Value::Null).await, Err(403 | 404)));
     // Without the label it is like any other logical cluster.
-    let bare = world.client(&Cluster::Bare);
+    let bare = test.client(&Cluster::Bare);
     let off = json!({ "metadata": { "labels": { "box": null } } }).to_string().into_bytes();
     let off = Request::patch("/apis/holon.dev/v1alpha1/logicalclusters/b")
         .header("content-type", "application/merge-patch+json")
@@ -194,15 +188,15 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
 /// A client in the server's own process has only the rights of its identity.
 #[tokio::test]
 async fn a_client_has_only_the_rights_of_its_identity() {
-    let world = World::new().await;
-    let as_bob = |cluster| local::client(world.stack.clone(), identity("bob", &["dev"]), cluster);
+    let test = TestServer::new().await;
+    let as_bob = |cluster| local::client(test.stack.clone(), identity("bob", &["dev"]), cluster);
     // Without any rights, the logical cluster looks as if it did not exist.
     assert_eq!(code(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.unwrap_err()), 404);
     assert_eq!(
         code(Api::<ConfigMap>::all(as_bob(&Cluster::All)).list(&ListParams::default()).await.unwrap_err()),
         404
     );
-    let nobody = local::client(world.stack.clone(), Identity::Anonymous, &Cluster::Bare);
+    let nobody = local::client(test.stack.clone(), Identity::Anonymous, &Cluster::Bare);
     assert_eq!(code(maps(nobody).get("paint").await.unwrap_err()), 401);
     let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"] });
     let access = json!({ "nonResourceURLs": ["/"], "verbs": ["access"] });
@@ -213,7 +207,7 @@ async fn a_client_has_only_the_rights_of_its_identity() {
     let binding = json!({ "metadata": { "name": "bob" }, "subjects": [subject], "roleRef": reference });
     for (kind, object) in [("ClusterRole", role), ("ClusterRoleBinding", binding)] {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind));
-        let api: Api<DynamicObject> = Api::all_with(world.client(&Cluster::Bare), &kind);
+        let api: Api<DynamicObject> = Api::all_with(test.client(&Cluster::Bare), &kind);
         let object = DynamicObject { types: None, ..serde_json::from_value(object).unwrap() };
         api.create(&PostParams::default(), &object).await.unwrap();
     }
@@ -232,8 +226,8 @@ async fn open_watches(client: &Client) -> Option<String> {
 
 #[tokio::test]
 async fn a_watch_streams_until_it_is_dropped() {
-    let world = World::new().await;
-    let client = world.client(&Cluster::Bare);
+    let test = TestServer::new().await;
+    let client = test.client(&Cluster::Bare);
     let maps = maps(client.clone());
     let begun = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = Box::pin(maps.watch(&WatchParams::default(), &begun).await.unwrap());
@@ -250,10 +244,10 @@ async fn a_watch_streams_until_it_is_dropped() {
 /// A server that stops does not wait for watches.
 #[tokio::test]
 async fn a_watch_ends_with_the_server() {
-    let world = World::new().await;
-    let maps = maps(world.client(&Cluster::Bare));
+    let test = TestServer::new().await;
+    let maps = maps(test.client(&Cluster::Bare));
     let events = maps.watch(&WatchParams::default(), "0").await.unwrap();
-    let stopped = world.tasks.run_until(std::future::ready(()), PATIENCE);
+    let stopped = test.tasks.run_until(std::future::ready(()), PATIENCE);
     let (ended, rest) = tokio::join!(stopped, tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>()));
     ended.unwrap();
     assert!(rest.expect("the watch goes on").iter().all(Result::is_ok));
@@ -261,12 +255,12 @@ async fn a_watch_ends_with_the_server() {
 
 #[tokio::test]
 async fn in_process_clients_get_the_errors_of_the_server() {
-    let world = World::new().await;
-    let maps = maps(world.client(&Cluster::Bare));
+    let test = TestServer::new().await;
+    let maps = maps(test.client(&Cluster::Bare));
     maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
     let again = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap_err();
     assert!(again.to_string().contains("configmaps \"paint\" already exists"), "{again}");
     let odd: Result<Value, _> =
-        world.client(&Cluster::All).request(Request::get("/nowhere").body(Vec::new()).unwrap()).await;
+        test.client(&Cluster::All).request(Request::get("/nowhere").body(Vec::new()).unwrap()).await;
     assert_eq!(code(odd.unwrap_err()), 404);
 }

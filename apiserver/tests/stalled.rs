@@ -3,9 +3,9 @@
 //! Every byte of the heap is counted, so a few clients are representative. They run in the same process without using
 //! the heap: of a client only its socket remains once it has sent its request.
 
-#[path = "hostile/world.rs"]
+#[path = "hostile/server.rs"]
 #[allow(dead_code, reason = "it is shared with tests that do more with it")]
-mod world;
+mod server;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use peak_alloc::PeakAlloc;
 use socket2::{Domain, Socket, Type};
 
-use world::{Client, World};
+use server::{Client, TestServer};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -161,8 +161,8 @@ fn held_per_client(client: &Client, request: &[u8]) -> usize {
 /// 0.9 MB for a list.
 #[test]
 fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
-    let world = World::holding(OBJECTS);
-    let admin = world.clients().admin();
+    let test = TestServer::holding(OBJECTS);
+    let admin = test.clients().admin();
     let http2 = admin.clone().http2();
     // Causes the allocations that all clients share before anything is counted.
     (0..SESSIONS / 2).for_each(|_| drop(stall(&admin, &IDLE.http1())));

@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use api::cluster::{Id, Path};
+use api::cluster::Path;
 use apiserver::audit::Audit;
 use apiserver::authn::service_accounts::Accounts;
 use apiserver::authn::token_file::Tokens;
 use apiserver::authz::access::Access;
 use apiserver::authz::policy_index;
 use apiserver::authz::policy_index::Index;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records::LogicalClusterRecord;
-use apiserver::clusters::{bootstrap, records};
+use apiserver::clusters::bootstrap;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
 use apiserver::http::pki::{Authority, Offer, Serving, write_private};
 use apiserver::http::server;
@@ -230,12 +229,10 @@ impl ServerOptions {
         let mut objects = bootstrap::objects(&surroundings);
         objects.extend(roles::bootstrap_objects());
         let index = Index::new(store.clone(), policy_index::shared(&objects));
-        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(store.clone(), Template::new(objects)));
+        let seen = BootstrapStore::open(store.clone(), objects).await;
+        let seen = seen.context("cannot create the root logical cluster")?;
         let quotas = Arc::new(Quotas::new(store.clone()));
         let access = Arc::new(Access::new(seen.clone(), index, quotas));
-        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root())
-            .await
-            .context("cannot create the root logical cluster")?;
         let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
         let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // No request may be answered before all definitions are loaded.

@@ -15,7 +15,7 @@ use controller::kind::Kind;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
-use crate::eyes::until;
+use crate::client::until;
 use crate::fleet::Fleet;
 
 /// Counts until it is dropped.

@@ -1,7 +1,7 @@
 //! All of Holon in one process, with physical clusters.
 //!
 //! ```text
-//!   Eyes ─► API server ◄─ Splitter, Fleet        one Syncer each ─► stand-in, or a real server
+//!   TestClient ─► API server ◄─ Splitter, Fleet        one Syncer each ─► stand-in, or a real server
 //! ```
 //!
 //! These are the parts that `holon start` puts together, without sockets and without a disk: a story that takes a
@@ -20,9 +20,7 @@ use apiserver::authz::access::Access;
 use apiserver::authz::policy_index;
 use apiserver::authz::policy_index::Index;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapObject, BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapObject, BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
 use apiserver::keys::Collection;
 use apiserver::kinds::{Own, Registry};
@@ -41,7 +39,7 @@ use storage::memory::Memory;
 use syncer::{Settings, Syncer};
 use tokio::task::JoinHandle;
 
-use crate::eyes::{Eyes, condition};
+use crate::client::{TestClient, condition};
 
 /// The collection in which physical clusters are registered.
 pub const PHYSICAL_CLUSTERS: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
@@ -51,7 +49,7 @@ pub const PHYSICAL_CLUSTERS: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 pub struct Fleet {
     stack: Arc<Stack>,
     /// The client of the root logical cluster, in which users work unless a story says otherwise.
-    pub root: Eyes,
+    pub root: TestClient,
     members: BTreeMap<String, Member>,
     splitter: Option<Running>,
     watching: Option<Running>,
@@ -63,9 +61,9 @@ pub struct Fleet {
 pub struct Member {
     /// The client with which its syncer reaches it.
     client: Remote,
-    pub mailbox: Eyes,
+    pub mailbox: TestClient,
     pub mailbox_id: Id,
-    pub below: Eyes,
+    pub below: TestClient,
     /// `None` for a real cluster.
     standin: Option<Standin>,
     syncer: Option<RunningSyncer>,
@@ -115,7 +113,7 @@ impl Fleet {
         let fleet = splitter::fleet::Fleet::new(ours(&stack, "fleet", &Cluster::Bare));
         let all = ours(&stack, "fleet", &Cluster::All);
         let running = Running::start(async move { match fleet.run(all, |_| {}).await {} });
-        let root = Eyes(ours(&stack, "user", &Cluster::Id(Id::ROOT)));
+        let root = TestClient(ours(&stack, "user", &Cluster::Id(Id::ROOT)));
         let mut fleet = Fleet {
             stack,
             root,
@@ -149,9 +147,9 @@ impl Fleet {
     }
 
     /// Returns a test client of a logical cluster.
-    pub fn eyes(&self, path: &str) -> Result<Eyes> {
+    pub fn client(&self, path: &str) -> Result<TestClient> {
         let path = path.parse().with_context(|| format!("{path} is no path"))?;
-        Ok(Eyes(ours(&self.stack, "user", &Cluster::Path(path))))
+        Ok(TestClient(ours(&self.stack, "user", &Cluster::Path(path))))
     }
 
     /// Returns a client that reads from all logical clusters at once.
@@ -189,7 +187,7 @@ impl Fleet {
 
     /// Starts a stand-in and joins it to the logical cluster at `path`. Its name in this fleet is `path/name`.
     pub async fn join_within(&mut self, path: &str, options: Options) -> Result<()> {
-        let (home, name) = (self.eyes(path)?, options.name.clone());
+        let (home, name) = (self.client(path)?, options.name.clone());
         let standin = Standin::start(options).await?;
         let client = standin.client();
         self.join_in(home, &format!("{path}/{name}"), &name, client, &[], Some(standin)).await
@@ -197,7 +195,7 @@ impl Fleet {
 
     async fn join_in(
         &mut self,
-        home: Eyes,
+        home: TestClient,
         called: &str,
         name: &str,
         client: Client,
@@ -213,9 +211,9 @@ impl Fleet {
         let path = format!("{PHYSICAL_CLUSTERS}/{name}");
         let known = home.until(&path, |found| found["status"]["mailbox"].is_string()).await?;
         let mailbox_id: Id = known["status"]["mailbox"].as_str().unwrap_or_default().parse()?;
-        let mailbox = Eyes(ours(&self.stack, "user", &Cluster::Id(mailbox_id)));
+        let mailbox = TestClient(ours(&self.stack, "user", &Cluster::Id(mailbox_id)));
         let client = Remote::new(client);
-        let below = Eyes(client.clone());
+        let below = TestClient(client.clone());
         let member = Member { mailbox, mailbox_id, below, standin, syncer: None, client };
         self.members.insert(called.to_owned(), member);
         self.sync(called);
@@ -226,7 +224,7 @@ impl Fleet {
     /// Joins a logical cluster of this server, as a physical cluster, to another one. Its name in this fleet is
     /// `path/name`.
     pub async fn join_logical(&mut self, path: &str, name: &str, logical: &str) -> Result<()> {
-        let (home, client) = (self.eyes(path)?, self.eyes(logical)?.0.client().clone());
+        let (home, client) = (self.client(path)?, self.client(logical)?.0.client().clone());
         self.join_in(home, &format!("{path}/{name}"), name, client, &[], None).await
     }
 
@@ -277,12 +275,12 @@ impl Fleet {
     }
 
     /// Creates a logical cluster below the root.
-    pub async fn logical(&self, name: &str) -> Result<Eyes> {
+    pub async fn logical(&self, name: &str) -> Result<TestClient> {
         let object = json!({
             "apiVersion": "holon.dev/v1alpha1", "kind": "LogicalCluster", "metadata": { "name": name },
         });
         self.root.make("/apis/holon.dev/v1alpha1/logicalclusters", object).await?;
-        self.eyes(&format!("root:{name}"))
+        self.client(&format!("root:{name}"))
     }
 
     /// Returns the name that a namespace of the root logical cluster has on shared physical clusters.
@@ -320,9 +318,8 @@ async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
     let mut objects = bootstrap::objects(&BootstrapOptions { authority: "an authority", address });
     objects.extend(granted());
     let index = Index::new(memory.clone(), policy_index::shared(&objects));
-    let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(memory.clone(), Template::new(objects)));
+    let seen = BootstrapStore::open(memory.clone(), objects).await?;
     let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(memory.clone()))));
-    records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await?;
     let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
     let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(DEFINITIONS)?));
     kinds.load().await?;

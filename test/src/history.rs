@@ -14,7 +14,7 @@ use controller::kind::Kind;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
-use crate::eyes::until;
+use crate::client::until;
 use crate::fleet::Fleet;
 
 /// An object as of one revision; without `object` it was deleted.

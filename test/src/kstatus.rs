@@ -53,7 +53,7 @@ pub fn verdict(object: &Value) -> Verdict {
 
 /// Returns whether a condition has this status.
 fn is(object: &Value, condition: &str, status: &str) -> bool {
-    crate::eyes::condition(object, condition)["status"] == status
+    crate::client::condition(object, condition)["status"] == status
 }
 
 fn number(object: &Value, pointer: &str) -> i64 {
@@ -71,7 +71,7 @@ fn first(rows: &[(bool, &'static str)]) -> Verdict {
 }
 
 fn deployment(object: &Value) -> Verdict {
-    let progress = crate::eyes::condition(object, "Progressing");
+    let progress = crate::client::condition(object, "Progressing");
     if progress["reason"] == "ProgressDeadlineExceeded" {
         return Failed("its deadline is over");
     }
@@ -188,7 +188,7 @@ fn service(object: &Value) -> Verdict {
 
 /// Any other kind: an object without a `Ready` condition is current.
 fn generic(object: &Value) -> Verdict {
-    let ready = &crate::eyes::condition(object, "Ready")["status"];
+    let ready = &crate::client::condition(object, "Ready")["status"];
     first(&[(!ready.is_null() && ready != "True", "it says that it is not ready")])
 }
 

@@ -6,7 +6,7 @@
 //! Nothing in the product depends on this package.
 
 pub mod availability;
-pub mod eyes;
+pub mod client;
 pub mod fleet;
 pub mod history;
 pub mod holon;

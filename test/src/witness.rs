@@ -18,7 +18,7 @@ use storage::{
     Store, Watch,
 };
 
-use crate::eyes::condition;
+use crate::client::condition;
 
 /// Records every commit to the stores that it hands out.
 #[derive(Clone, Debug, Default)]

@@ -207,13 +207,13 @@ mod tests {
     const BINDINGS: Collection<'static> = Collection { group: GROUP, plural: "clusterrolebindings" };
     const ROLES: Collection<'static> = Collection { group: GROUP, plural: "clusterroles" };
 
-    struct World {
+    struct TestIndex {
         store: Arc<dyn Store>,
         index: Index,
     }
 
-    impl World {
-        fn new() -> World {
+    impl TestIndex {
+        fn new() -> TestIndex {
             let store: Arc<dyn Store> = Arc::new(Memory::new());
             let role = json!({
                 "metadata": { "name": "all" },
@@ -223,7 +223,7 @@ mod tests {
                 BootstrapObject { collection: ROLES, value: role },
                 BootstrapObject { collection: BINDINGS, value: binding("masters", "master") },
             ];
-            World { index: Index::new(store.clone(), super::shared(&objects)), store }
+            TestIndex { index: Index::new(store.clone(), super::shared(&objects)), store }
         }
 
         async fn write(&self, cluster: u64, name: &str, change: Change) -> Revision {
@@ -257,54 +257,54 @@ mod tests {
 
     #[tokio::test]
     async fn a_binding_counts_from_the_moment_it_is_written_and_only_in_its_logical_cluster() {
-        let world = World::new();
-        assert!(world.may(1, "master").await && !world.may(1, "ann").await);
-        world.write(1, "b", bound("ann")).await;
-        assert!(world.may(1, "ann").await && !world.may(2, "ann").await);
-        world.write(1, "b", bound("bob")).await;
-        assert!(!world.may(1, "ann").await && world.may(1, "bob").await);
-        world.write(1, "b", Change::Delete).await;
-        assert!(!world.may(1, "bob").await);
-        assert!(world.index.policies().read().unwrap().own.is_empty(), "nothing of it is left");
+        let test = TestIndex::new();
+        assert!(test.may(1, "master").await && !test.may(1, "ann").await);
+        test.write(1, "b", bound("ann")).await;
+        assert!(test.may(1, "ann").await && !test.may(2, "ann").await);
+        test.write(1, "b", bound("bob")).await;
+        assert!(!test.may(1, "ann").await && test.may(1, "bob").await);
+        test.write(1, "b", Change::Delete).await;
+        assert!(!test.may(1, "bob").await);
+        assert!(test.index.policies().read().unwrap().own.is_empty(), "nothing of it is left");
     }
 
     #[tokio::test]
     async fn a_deletion_of_a_bootstrap_role_is_kept_as_an_empty_value() {
-        let world = World::new();
-        world.write(1, "masters", Change::Put(bytes::Bytes::new())).await;
-        assert!(!world.may(1, "master").await && world.may(2, "master").await);
-        world.write(1, "masters", Change::Delete).await;
-        assert!(world.may(1, "master").await);
+        let test = TestIndex::new();
+        test.write(1, "masters", Change::Put(bytes::Bytes::new())).await;
+        assert!(!test.may(1, "master").await && test.may(2, "master").await);
+        test.write(1, "masters", Change::Delete).await;
+        assert!(test.may(1, "master").await);
     }
 
     #[tokio::test]
     async fn an_index_behind_a_compaction_lists_again() {
-        let world = World::new();
-        world.write(1, "b", bound("ann")).await;
-        assert!(world.may(1, "ann").await);
-        world.write(1, "b", bound("bob")).await;
-        let last = world.write(2, "b", bound("eve")).await;
-        world.store.compact(last).await.unwrap();
-        assert!(!world.may(1, "ann").await && world.may(1, "bob").await && world.may(2, "eve").await);
+        let test = TestIndex::new();
+        test.write(1, "b", bound("ann")).await;
+        assert!(test.may(1, "ann").await);
+        test.write(1, "b", bound("bob")).await;
+        let last = test.write(2, "b", bound("eve")).await;
+        test.store.compact(last).await.unwrap();
+        assert!(!test.may(1, "ann").await && test.may(1, "bob").await && test.may(2, "eve").await);
     }
 
     #[tokio::test]
     async fn only_subscribers_of_the_changed_policy_are_notified() {
-        let world = World::new();
-        assert!(!world.may(1, "ann").await);
-        let (one, other) = (world.index.changed(Id::new(1)), world.index.changed(Id::new(2)));
+        let test = TestIndex::new();
+        assert!(!test.may(1, "ann").await);
+        let (one, other) = (test.index.changed(Id::new(1)), test.index.changed(Id::new(2)));
         let [mine, others] =
-            [1, 2].map(|cluster| world.index.notifier().subscribe(vec![Topic::Policy(Id::new(cluster))]));
+            [1, 2].map(|cluster| test.index.notifier().subscribe(vec![Topic::Policy(Id::new(cluster))]));
         let changing = async {
-            world.write(1, "b", bound("ann")).await;
+            test.write(1, "b", bound("ann")).await;
             mine.notified().await;
         };
         tokio::select! {
             () = changing => {}
-            never = world.index.follow() => match never {},
+            never = test.index.follow() => match never {},
         }
-        assert!(world.index.changed(Id::new(1)) > one);
-        assert_eq!(world.index.changed(Id::new(2)), other);
+        assert!(test.index.changed(Id::new(1)) > one);
+        assert_eq!(test.index.changed(Id::new(2)), other);
         assert!(others.notified().now_or_never().is_none(), "it is woken for nothing");
     }
 }

@@ -62,27 +62,28 @@ impl Store for Patient {
     }
 }
 
-struct World {
+struct TestCluster {
     store: Arc<dyn Store>,
     tasks: Tasks,
     cluster: Id,
 }
 
-impl World {
-    async fn new() -> World {
-        let mut world = World::asleep().await;
-        world.wake();
-        world
+impl TestCluster {
+    async fn new() -> TestCluster {
+        let mut test = TestCluster::asleep().await;
+        test.wake();
+        test
     }
 
-    /// Returns a world whose controllers do not run yet.
-    async fn asleep() -> World {
-        let world = World { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
-        records::write(&*world.store, world.cluster, &LogicalClusterRecord::new(Id::ROOT, "seven"))
+    /// The same with controllers that do not run yet.
+    async fn asleep() -> TestCluster {
+        let test =
+            TestCluster { store: Arc::new(Patient::default()), tasks: Tasks::new(), cluster: Id::new(7) };
+        records::write(&*test.store, test.cluster, &LogicalClusterRecord::new(Id::ROOT, "seven"))
             .await
             .unwrap();
-        world.put("namespaces", "-", "shop", json!({})).await;
-        world
+        test.put("namespaces", "-", "shop", json!({})).await;
+        test
     }
 
     fn wake(&mut self) {
@@ -190,32 +191,32 @@ fn owned_by(owners: &[(&str, &str, &str)]) -> Value {
 const DEPLOYMENT: (&str, &str, &str) = ("apps/v1", "Deployment", "web");
 const REPLICA_SET: (&str, &str, &str) = ("apps/v1", "ReplicaSet", "web-1");
 
-async fn a_deployment(world: &World) {
-    world.put("deployments", "shop", "web", json!({})).await;
-    world.put("replicasets", "shop", "web-1", owned_by(&[DEPLOYMENT])).await;
-    world.put("pods", "shop", "web-1-a", owned_by(&[REPLICA_SET])).await;
+async fn a_deployment(test: &TestCluster) {
+    test.put("deployments", "shop", "web", json!({})).await;
+    test.put("replicasets", "shop", "web-1", owned_by(&[DEPLOYMENT])).await;
+    test.put("pods", "shop", "web-1-a", owned_by(&[REPLICA_SET])).await;
 }
 
 #[tokio::test]
 async fn dependents_of_a_deployment_are_deleted_after_it() {
-    let world = World::new().await;
-    a_deployment(&world).await;
-    world.settled().await;
-    assert!(world.get("pods", "shop", "web-1-a").await.is_some());
-    world.delete("deployments", "shop", "web", Propagation::Background).await;
-    world.gone("replicasets", "shop", "web-1").await;
-    world.gone("pods", "shop", "web-1-a").await;
-    world.end().await;
+    let test = TestCluster::new().await;
+    a_deployment(&test).await;
+    test.settled().await;
+    assert!(test.get("pods", "shop", "web-1-a").await.is_some());
+    test.delete("deployments", "shop", "web", Propagation::Background).await;
+    test.gone("replicasets", "shop", "web-1").await;
+    test.gone("pods", "shop", "web-1-a").await;
+    test.end().await;
 }
 
 #[tokio::test]
 async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
-    let world = World::new().await;
-    a_deployment(&world).await;
-    let begun = world.store.get(&Key::from("-")).await.unwrap().revision;
-    let mut watch = world.store.watch(Range::all(), begun).await.unwrap();
-    world.delete("deployments", "shop", "web", Propagation::Foreground).await;
-    world.gone("deployments", "shop", "web").await;
+    let test = TestCluster::new().await;
+    a_deployment(&test).await;
+    let begun = test.store.get(&Key::from("-")).await.unwrap().revision;
+    let mut watch = test.store.watch(Range::all(), begun).await.unwrap();
+    test.delete("deployments", "shop", "web", Propagation::Foreground).await;
+    test.gone("deployments", "shop", "web").await;
     let mut gone = Vec::new();
     while gone.len() < 3 {
         let events = watch.next().await.unwrap().events.into_iter();
@@ -223,7 +224,7 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
         gone.extend(deleted.map(|event| ObjectKey::of(&event.key).unwrap().name.to_owned()));
     }
     assert_eq!(gone, ["web-1-a", "web-1", "web"]);
-    world.end().await;
+    test.end().await;
 }
 
 /// Regression: a client deleted the first object of a cycle in the foreground. The collector deleted the others in the
@@ -231,15 +232,15 @@ async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
 #[tokio::test]
 async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
     for length in [1, 2, 3, 7] {
-        let mut world = World::asleep().await;
-        let names = circle(&world, length).await;
-        world.wake();
-        world.settled().await;
-        world.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
+        let mut test = TestCluster::asleep().await;
+        let names = circle(&test, length).await;
+        test.wake();
+        test.settled().await;
+        test.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
         for name in &names {
-            world.gone("configmaps", "shop", name).await;
+            test.gone("configmaps", "shop", name).await;
         }
-        world.end().await;
+        test.end().await;
     }
 }
 
@@ -247,52 +248,51 @@ async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
 #[tokio::test]
 async fn a_circle_of_owners_that_are_all_deleted_goes() {
     for length in [1, 2, 3, 7] {
-        let mut world = World::asleep().await;
-        let names = circle(&world, length).await;
+        let mut test = TestCluster::asleep().await;
+        let names = circle(&test, length).await;
         for name in &names {
-            world.delete("configmaps", "shop", name, Propagation::Foreground).await;
+            test.delete("configmaps", "shop", name, Propagation::Foreground).await;
         }
-        world.wake();
+        test.wake();
         for name in &names {
-            world.gone("configmaps", "shop", name).await;
+            test.gone("configmaps", "shop", name).await;
         }
-        world.end().await;
+        test.end().await;
     }
 }
 
 /// Only the reference that closes the cycle stops blocking: other dependents are still deleted before their owner.
 #[tokio::test]
 async fn dependents_of_an_owner_cycle_are_deleted_before_it() {
-    let mut world = World::asleep().await;
-    let names = circle(&world, 2).await;
+    let mut test = TestCluster::asleep().await;
+    let names = circle(&test, 2).await;
     let held = json!({ "finalizers": ["a.b/c"], "ownerReferences": owner(&names[1]) });
-    world.put("secrets", "shop", "held", held).await;
-    world.wake();
-    world.settled().await;
-    world.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
-    world
-        .until("what hangs on the circle is deleted", async || {
-            let held = world.get("secrets", "shop", "held").await.expect("a finalizer holds it");
-            held["metadata"]["deletionTimestamp"].is_string()
-        })
-        .await;
-    world.settled().await;
-    assert!(world.get("configmaps", "shop", &names[1]).await.is_some(), "it waits for what it owns");
-    let key = world.key("secrets", "shop", "held");
-    let entry = world.store.get(&key).await.unwrap().value.unwrap();
-    world.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
+    test.put("secrets", "shop", "held", held).await;
+    test.wake();
+    test.settled().await;
+    test.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
+    test.until("what hangs on the circle is deleted", async || {
+        let held = test.get("secrets", "shop", "held").await.expect("a finalizer holds it");
+        held["metadata"]["deletionTimestamp"].is_string()
+    })
+    .await;
+    test.settled().await;
+    assert!(test.get("configmaps", "shop", &names[1]).await.is_some(), "it waits for what it owns");
+    let key = test.key("secrets", "shop", "held");
+    let entry = test.store.get(&key).await.unwrap().value.unwrap();
+    test.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
     for name in &names {
-        world.gone("configmaps", "shop", name).await;
+        test.gone("configmaps", "shop", name).await;
     }
-    world.end().await;
+    test.end().await;
 }
 
 /// Creates objects of which each is owned by the one before, and the first by the last.
-async fn circle(world: &World, length: usize) -> Vec<String> {
+async fn circle(test: &TestCluster, length: usize) -> Vec<String> {
     let name = |number: usize| format!("of-{length}-{}", number % length);
     for number in 0..length {
         let owned = json!({ "ownerReferences": owner(&name(number + length - 1)) });
-        world.put("configmaps", "shop", &name(number), owned).await;
+        test.put("configmaps", "shop", &name(number), owned).await;
     }
     (0..length).map(name).collect()
 }
@@ -303,223 +303,220 @@ fn owner(name: &str) -> Value {
 
 #[tokio::test]
 async fn orphans_stay_and_forget_their_owner() {
-    let world = World::new().await;
-    a_deployment(&world).await;
-    world.settled().await;
-    world.delete("deployments", "shop", "web", Propagation::Orphan).await;
-    world.gone("deployments", "shop", "web").await;
-    world.settled().await;
-    let orphan = world.get("replicasets", "shop", "web-1").await.expect("it was not to go");
+    let test = TestCluster::new().await;
+    a_deployment(&test).await;
+    test.settled().await;
+    test.delete("deployments", "shop", "web", Propagation::Orphan).await;
+    test.gone("deployments", "shop", "web").await;
+    test.settled().await;
+    let orphan = test.get("replicasets", "shop", "web-1").await.expect("it was not to go");
     assert_eq!(orphan["metadata"].get("ownerReferences"), None);
-    let pod = world.get("pods", "shop", "web-1-a").await.expect("its owner is still there");
+    let pod = test.get("pods", "shop", "web-1-a").await.expect("its owner is still there");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["name"], "web-1");
-    world.end().await;
+    test.end().await;
 }
 
 /// Regression: an owner seemed to have no dependents, because the first list had not reached them. It was deleted, and
 /// its dependents after it.
 #[tokio::test]
 async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
-    let mut world = World::asleep().await;
-    world.put("configmaps", "shop", "owner", json!({})).await;
+    let mut test = TestCluster::asleep().await;
+    test.put("configmaps", "shop", "owner", json!({})).await;
     for number in 0..1500 {
         let owned = owned_by(&[("v1", "ConfigMap", "owner")]);
-        world.put("secrets", "shop", &format!("heir-{number}"), owned).await;
+        test.put("secrets", "shop", &format!("heir-{number}"), owned).await;
     }
-    world.delete("configmaps", "shop", "owner", Propagation::Orphan).await;
-    world.wake();
-    world.gone("configmaps", "shop", "owner").await;
-    world.settled().await;
-    let heirs = Collection { group: "", plural: "secrets" }.range(world.cluster, Some("shop"));
-    let heirs = world.store.list(heirs, Page::default()).await.unwrap().value.entries;
+    test.delete("configmaps", "shop", "owner", Propagation::Orphan).await;
+    test.wake();
+    test.gone("configmaps", "shop", "owner").await;
+    test.settled().await;
+    let heirs = Collection { group: "", plural: "secrets" }.range(test.cluster, Some("shop"));
+    let heirs = test.store.list(heirs, Page::default()).await.unwrap().value.entries;
     assert_eq!(heirs.len(), 1500);
-    world.end().await;
+    test.end().await;
 }
 
 #[tokio::test]
 async fn one_owner_of_two_is_enough_to_stay() {
-    let world = World::new().await;
+    let test = TestCluster::new().await;
     for owner in ["one", "two"] {
-        world.put("configmaps", "shop", owner, json!({})).await;
+        test.put("configmaps", "shop", owner, json!({})).await;
     }
     let owners = [("v1", "ConfigMap", "one"), ("v1", "ConfigMap", "two")];
-    world.put("secrets", "shop", "shared", owned_by(&owners)).await;
-    world.delete("configmaps", "shop", "one", Propagation::Background).await;
-    world
-        .until("the owner that is gone is forgotten", async || {
-            let shared = world.get("secrets", "shop", "shared").await.expect("it still has an owner");
-            shared["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
-        })
-        .await;
-    world.delete("configmaps", "shop", "two", Propagation::Background).await;
-    world.gone("secrets", "shop", "shared").await;
-    world.end().await;
+    test.put("secrets", "shop", "shared", owned_by(&owners)).await;
+    test.delete("configmaps", "shop", "one", Propagation::Background).await;
+    test.until("the owner that is gone is forgotten", async || {
+        let shared = test.get("secrets", "shop", "shared").await.expect("it still has an owner");
+        shared["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
+    })
+    .await;
+    test.delete("configmaps", "shop", "two", Propagation::Background).await;
+    test.gone("secrets", "shop", "shared").await;
+    test.end().await;
 }
 
 /// Kubernetes had both bugs: an owner was looked up in the wrong scope, and an owner of a kind that is not served
 /// counted as deleted. In both cases the object was deleted.
 #[tokio::test]
 async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
-    let world = World::new().await;
-    world.put("configmaps", "shop", "map", json!({})).await;
-    world.put("nodes", "-", "node", owned_by(&[("v1", "ConfigMap", "map")])).await;
-    world.put("secrets", "shop", "odd", owned_by(&[("gone.io/v1", "Widget", "w")])).await;
+    let test = TestCluster::new().await;
+    test.put("configmaps", "shop", "map", json!({})).await;
+    test.put("nodes", "-", "node", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    test.put("secrets", "shop", "odd", owned_by(&[("gone.io/v1", "Widget", "w")])).await;
     // In another namespace the owner is known not to exist.
-    world.put("namespaces", "-", "other", json!({})).await;
-    world.put("secrets", "other", "stray", owned_by(&[("v1", "ConfigMap", "map")])).await;
-    world.gone("secrets", "other", "stray").await;
-    world.settled().await;
-    assert!(world.get("nodes", "-", "node").await.is_some());
-    assert!(world.get("secrets", "shop", "odd").await.is_some());
-    world.end().await;
+    test.put("namespaces", "-", "other", json!({})).await;
+    test.put("secrets", "other", "stray", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    test.gone("secrets", "other", "stray").await;
+    test.settled().await;
+    assert!(test.get("nodes", "-", "node").await.is_some());
+    assert!(test.get("secrets", "shop", "odd").await.is_some());
+    test.end().await;
 }
 
 #[tokio::test]
 async fn an_owner_of_the_same_name_that_is_another_object_is_no_owner() {
-    let world = World::new().await;
-    world.put("configmaps", "shop", "map", json!({ "uid": "second-life" })).await;
-    world.put("secrets", "shop", "heir", owned_by(&[("v1", "ConfigMap", "map")])).await;
-    world.gone("secrets", "shop", "heir").await;
-    assert!(world.get("configmaps", "shop", "map").await.is_some());
-    world.end().await;
+    let test = TestCluster::new().await;
+    test.put("configmaps", "shop", "map", json!({ "uid": "second-life" })).await;
+    test.put("secrets", "shop", "heir", owned_by(&[("v1", "ConfigMap", "map")])).await;
+    test.gone("secrets", "shop", "heir").await;
+    assert!(test.get("configmaps", "shop", "map").await.is_some());
+    test.end().await;
 }
 
 #[tokio::test]
 async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
-    let world = World::new().await;
-    world.put("pods", "shop", "held", json!({ "finalizers": ["a.b/c"] })).await;
-    world.put("secrets", "shop", "used", json!({})).await;
-    world.put("configmaps", "shop", "also-held", json!({ "finalizers": ["a.b/c"] })).await;
-    world.delete("namespaces", "-", "shop", Propagation::Background).await;
+    let test = TestCluster::new().await;
+    test.put("pods", "shop", "held", json!({ "finalizers": ["a.b/c"] })).await;
+    test.put("secrets", "shop", "used", json!({})).await;
+    test.put("configmaps", "shop", "also-held", json!({ "finalizers": ["a.b/c"] })).await;
+    test.delete("namespaces", "-", "shop", Propagation::Background).await;
     let condition = async |kind: &str| {
-        let namespace = world.get("namespaces", "-", "shop").await.expect("it has to wait");
+        let namespace = test.get("namespaces", "-", "shop").await.expect("it has to wait");
         let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
     };
     let content = "NamespaceContentRemaining";
-    world.until("it says what it waits for", async || condition(content).await["status"] == "True").await;
+    test.until("it says what it waits for", async || condition(content).await["status"] == "True").await;
     assert_eq!(
         condition(content).await["message"],
         "Some resources are remaining: pods. has 1 resource instances"
     );
-    assert!(world.get("secrets", "shop", "used").await.is_some(), "the pod may still need it");
+    assert!(test.get("secrets", "shop", "used").await.is_some(), "the pod may still need it");
 
     let release = async |plural: &str, name: &str| {
-        let key = world.key(plural, "shop", name);
-        let entry = world.store.get(&key).await.unwrap().value.unwrap();
+        let key = test.key(plural, "shop", name);
+        let entry = test.store.get(&key).await.unwrap().value.unwrap();
         let tree = stored::tree(&entry).unwrap();
         assert!(tree["metadata"]["deletionTimestamp"].is_string(), "{tree}");
-        world.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
+        test.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
     };
     release("pods", "held").await;
-    world.gone("secrets", "shop", "used").await;
-    world
-        .until("it says what else", async || {
-            condition(content).await["message"]
-                == "Some resources are remaining: configmaps. has 1 resource instances"
-        })
-        .await;
+    test.gone("secrets", "shop", "used").await;
+    test.until("it says what else", async || {
+        condition(content).await["message"]
+            == "Some resources are remaining: configmaps. has 1 resource instances"
+    })
+    .await;
     release("configmaps", "also-held").await;
-    world.gone("namespaces", "-", "shop").await;
-    world.end().await;
+    test.gone("namespaces", "-", "shop").await;
+    test.end().await;
 }
 
 #[tokio::test]
 async fn a_namespace_gets_its_defaults_back() {
-    let world = World::new().await;
+    let test = TestCluster::new().await;
     let has_defaults = async || {
-        let map = world.get("configmaps", "shop", "kube-root-ca.crt").await.unwrap_or_default();
-        world.get("serviceaccounts", "shop", "default").await.is_some()
+        let map = test.get("configmaps", "shop", "kube-root-ca.crt").await.unwrap_or_default();
+        test.get("serviceaccounts", "shop", "default").await.is_some()
             && map["data"]["ca.crt"] == "the authority"
     };
-    world.until("it has both", has_defaults).await;
-    world.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
-    let key = world.key("configmaps", "shop", "kube-root-ca.crt");
-    let entry = world.store.get(&key).await.unwrap().value.unwrap();
+    test.until("it has both", has_defaults).await;
+    test.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
+    let key = test.key("configmaps", "shop", "kube-root-ca.crt");
+    let entry = test.store.get(&key).await.unwrap().value.unwrap();
     let mut map = stored::tree(&entry).unwrap();
     map["data"] = json!({ "ca.crt": "somebody else" });
     let change = Change::Put(stored::encode(&map));
-    world.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
-    world.until("it has both again", has_defaults).await;
-    world.end().await;
+    test.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
+    test.until("it has both again", has_defaults).await;
+    test.end().await;
 }
 
 #[tokio::test]
 async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
-    let mut world = World::new().await;
-    let outer = world.cluster;
+    let mut test = TestCluster::new().await;
+    let outer = test.cluster;
     // web contains inner, and inner contains objects. A finalizer in it does not delay the deletion, because no
     // controller could remove it.
     let (web, inner) = (Id::new(70), Id::new(700));
     let status = |id: Id| json!({ "id": id.to_string(), "phase": "Ready" });
     for (within, name, id) in [(outer, "web", web), (web, "inner", inner)] {
-        world.cluster = within;
-        let key = world.key("logicalclusters", "-", name);
-        records::write(&*world.store, id, &LogicalClusterRecord::new(within, name)).await.unwrap();
+        test.cluster = within;
+        let key = test.key("logicalclusters", "-", name);
+        records::write(&*test.store, id, &LogicalClusterRecord::new(within, name)).await.unwrap();
         // The controller of this finalizer cannot reach web once outer is terminating.
         let finalizers = if within == web { json!(["a.b/c"]) } else { json!([]) };
         let metadata = json!({ "name": name, "uid": name, "finalizers": finalizers });
         let object = json!({ "metadata": metadata, "status": status(id) });
         let value = Change::Put(stored::encode(&object));
-        world.store.commit(key, Expect::Absent, value).await.unwrap();
+        test.store.commit(key, Expect::Absent, value).await.unwrap();
     }
     for cluster in [web, inner] {
-        world.cluster = cluster;
+        test.cluster = cluster;
         for number in 0..20 {
-            world.put("namespaces", "-", &format!("space-{number}"), json!({})).await;
+            test.put("namespaces", "-", &format!("space-{number}"), json!({})).await;
         }
-        world.put("namespaces", "-", "shop", json!({})).await;
+        test.put("namespaces", "-", "shop", json!({})).await;
         for number in 0..300 {
             let held = json!({ "finalizers": ["a.b/c"] });
-            world.put("configmaps", "shop", &format!("map-{number}"), held).await;
+            test.put("configmaps", "shop", &format!("map-{number}"), held).await;
         }
     }
     // These namespaces get their defaults back as long as they exist.
-    world
-        .until("the last namespace has its defaults", async || {
-            world.get("configmaps", "shop", "kube-root-ca.crt").await.is_some()
-        })
-        .await;
-    world.cluster = outer;
-    world.delete("logicalclusters", "-", "web", Propagation::Background).await;
-    world.gone("logicalclusters", "-", "web").await;
-    world.settled().await;
-    let all = world.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
+    test.until("the last namespace has its defaults", async || {
+        test.get("configmaps", "shop", "kube-root-ca.crt").await.is_some()
+    })
+    .await;
+    test.cluster = outer;
+    test.delete("logicalclusters", "-", "web", Propagation::Background).await;
+    test.gone("logicalclusters", "-", "web").await;
+    test.settled().await;
+    let all = test.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
     let left: Vec<_> = all
         .iter()
         .filter(|entry| ObjectKey::of(entry.key()).is_some_and(|place| place.cluster != outer))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    assert!(world.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
-    world.end().await;
+    assert!(test.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
+    test.end().await;
 }
 
 #[tokio::test]
 async fn allocations_of_a_deleted_service_are_released() {
-    let world = World::new().await;
+    let test = TestCluster::new().await;
     let mut service = json!({
         "metadata": { "namespace": "shop", "name": "web", "uid": "web" },
         "spec": { "type": "NodePort", "ports": [{ "port": 80 }] },
     });
     let allocations =
-        allocation::assign(&*world.store, world.cluster, false, None, &mut service).await.unwrap();
-    let key = world.key("services", "shop", "web");
+        allocation::assign(&*test.store, test.cluster, false, None, &mut service).await.unwrap();
+    let key = test.key("services", "shop", "web");
     let value = Change::Put(stored::encode(&service));
-    world.store.commit(key, Expect::Absent, value).await.unwrap();
-    allocations.done(&*world.store, Revision(u64::MAX)).await;
+    test.store.commit(key, Expect::Absent, value).await.unwrap();
+    allocations.done(&*test.store, Revision(u64::MAX)).await;
     let taken = async || {
         let mut taken = 0;
         for allocation in allocation::held(&service) {
             taken +=
-                usize::from(world.store.get(&allocation.key(world.cluster)).await.unwrap().value.is_some());
+                usize::from(test.store.get(&allocation.key(test.cluster)).await.unwrap().value.is_some());
         }
         taken
     };
-    world.settled().await;
+    test.settled().await;
     assert_eq!(taken().await, 2);
-    world.delete("services", "shop", "web", Propagation::Background).await;
-    world.until("both are free", async || taken().await == 0).await;
-    world.end().await;
+    test.delete("services", "shop", "web", Propagation::Background).await;
+    test.until("both are free", async || taken().await == 0).await;
+    test.end().await;
 }
 
 #[tokio::test]

@@ -26,15 +26,15 @@ fn served(plural: &str) -> Value {
     })
 }
 
-struct World {
+struct TestRegistry {
     store: Arc<Memory>,
     registry: Registry,
 }
 
-impl World {
-    fn new() -> World {
+impl TestRegistry {
+    fn new() -> TestRegistry {
         let store = Arc::new(Memory::new());
-        World { registry: Registry::new(store.clone()), store }
+        TestRegistry { registry: Registry::new(store.clone()), store }
     }
 
     /// Writes a definition, replacing an existing one.
@@ -72,22 +72,22 @@ fn serves(kinds: &Kinds, plural: &str) -> bool {
 
 #[tokio::test]
 async fn equal_definitions_share_one_set_of_kinds() {
-    let world = World::new();
+    let test = TestRegistry::new();
     for cluster in 1..=1000 {
-        world.put(cluster, &served("apples")).await;
-        world.put(cluster, &served("pears")).await;
+        test.put(cluster, &served("apples")).await;
+        test.put(cluster, &served("pears")).await;
     }
-    world.put(1001, &served("apples")).await;
-    world.registry.load().await.unwrap();
-    let (first, other) = (world.of(1), world.of(1001));
-    assert!((2..=1000).all(|cluster| Arc::ptr_eq(&world.of(cluster), &first)), "one set of kinds");
+    test.put(1001, &served("apples")).await;
+    test.registry.load().await.unwrap();
+    let (first, other) = (test.of(1), test.of(1001));
+    assert!((2..=1000).all(|cluster| Arc::ptr_eq(&test.of(cluster), &first)), "one set of kinds");
     let resource = |kinds: &Kinds| kinds.find("shop.example", "v1", "apples").unwrap().clone();
     assert!(
         !Arc::ptr_eq(&first, &other) && Arc::ptr_eq(&resource(&first), &resource(&other)),
         "one kind in two sets"
     );
     assert!(
-        Arc::ptr_eq(&world.of(2000), Kinds::built_in()),
+        Arc::ptr_eq(&test.of(2000), Kinds::built_in()),
         "a logical cluster without definitions has the built-in kinds"
     );
     // All sets share the resources of built-in kinds.
@@ -97,11 +97,11 @@ async fn equal_definitions_share_one_set_of_kinds() {
     let apples = Arc::downgrade(&resource(&first));
     drop((first, other));
     for cluster in 1..=1001 {
-        world.remove(cluster, "apples.shop.example").await;
+        test.remove(cluster, "apples.shop.example").await;
     }
-    world.registry.load().await.unwrap();
-    assert!(apples.upgrade().is_none() && serves(&world.of(1), "pears"));
-    assert!(Arc::ptr_eq(&world.of(1001), Kinds::built_in()));
+    test.registry.load().await.unwrap();
+    assert!(apples.upgrade().is_none() && serves(&test.of(1), "pears"));
+    assert!(Arc::ptr_eq(&test.of(1001), Kinds::built_in()));
 }
 
 /// A server with built-in kinds of its own, and a million logical clusters.
@@ -113,39 +113,39 @@ async fn logical_clusters_share_the_built_in_kinds_of_a_server() {
     let mut definition = theirs.clone();
     definition["spec"]["names"] = json!({ "plural": "gears", "kind": "Gear" });
     definition.as_object_mut().unwrap().remove("status");
-    let mut world = World::new();
+    let mut test = TestRegistry::new();
     let own = Own::read(&[&definition.to_string()]).unwrap();
-    world.registry = Registry::new(world.store.clone()).with_own(own);
-    world.put(1, &served("apples")).await;
-    let (with_more, others) = (world.fresh(1).await, [world.fresh(2).await, world.of(3)]);
-    assert!(others.iter().all(|kinds| Arc::ptr_eq(kinds, world.registry.common())));
+    test.registry = Registry::new(test.store.clone()).with_own(own);
+    test.put(1, &served("apples")).await;
+    let (with_more, others) = (test.fresh(1).await, [test.fresh(2).await, test.of(3)]);
+    assert!(others.iter().all(|kinds| Arc::ptr_eq(kinds, test.registry.common())));
     let gears = |kinds: &Kinds| kinds.find("holon.dev", "v1", "gears").unwrap().clone();
-    assert!(Arc::ptr_eq(&gears(&with_more), &gears(world.registry.common())));
-    assert!(serves(&with_more, "apples") && !serves(world.registry.common(), "apples"));
+    assert!(Arc::ptr_eq(&gears(&with_more), &gears(test.registry.common())));
+    assert!(serves(&with_more, "apples") && !serves(test.registry.common(), "apples"));
     let groups: Vec<_> = with_more.shown().iter().map(|resource| resource.group.to_string()).collect();
     let mut runs = groups.clone();
     runs.dedup();
     assert_eq!(runs.iter().filter(|group| *group == "holon.dev").count(), 1, "one group: {runs:?}");
     // A definition in the group of the built-in kinds, written to the store directly.
-    world.put(2, &theirs).await;
-    assert!(Arc::ptr_eq(&gears(&*world.fresh(2).await), &gears(world.registry.common())));
+    test.put(2, &theirs).await;
+    assert!(Arc::ptr_eq(&gears(&*test.fresh(2).await), &gears(test.registry.common())));
 }
 
 #[tokio::test]
 async fn a_kind_is_served_while_its_definition_says_so() {
-    let world = World::new();
+    let test = TestRegistry::new();
     let mut definition = served("apples");
     definition["status"]["conditions"] = json!([{ "type": "Established", "status": "False" }]);
-    world.put(1, &definition).await;
-    assert!(!serves(&*world.fresh(1).await, "apples"));
-    world.put(1, &served("apples")).await;
-    assert!(!serves(&world.of(1), "apples") && serves(&*world.fresh(1).await, "apples"));
+    test.put(1, &definition).await;
+    assert!(!serves(&*test.fresh(1).await, "apples"));
+    test.put(1, &served("apples")).await;
+    assert!(!serves(&test.of(1), "apples") && serves(&*test.fresh(1).await, "apples"));
     let mut definition = served("apples");
     definition["metadata"]["deletionTimestamp"] = "2026-11-16T06:00:00Z".into();
-    let resource = world.of(1).find("shop.example", "v1", "apples").unwrap().clone();
-    assert!(!world.of(1).is_leaving(&resource));
-    world.put(1, &definition).await;
-    let kinds = world.fresh(1).await;
+    let resource = test.of(1).find("shop.example", "v1", "apples").unwrap().clone();
+    assert!(!test.of(1).is_leaving(&resource));
+    test.put(1, &definition).await;
+    let kinds = test.fresh(1).await;
     assert!(kinds.has(&resource) && kinds.is_leaving(&resource), "the same kind, on its way out");
     let shown = kinds.shown().into_iter().find(|shown| shown.plural == resource.plural).unwrap();
     assert_eq!(shown.verbs, crate::kinds::LEAVING);
@@ -154,39 +154,38 @@ async fn a_kind_is_served_while_its_definition_says_so() {
 /// A list of the definitions that arrives late.
 #[tokio::test]
 async fn an_older_reading_never_replaces_a_newer_one() {
-    let world = World::new();
+    let test = TestRegistry::new();
     let set =
-        |cluster, (at, entries): (Revision, Vec<Entry>)| world.registry.set(Id::new(cluster), at, &entries);
-    world.put(1, &served("apples")).await;
-    let apples = world.read(1).await;
-    world.put(1, &served("pears")).await;
-    world.fresh(1).await;
+        |cluster, (at, entries): (Revision, Vec<Entry>)| test.registry.set(Id::new(cluster), at, &entries);
+    test.put(1, &served("apples")).await;
+    let apples = test.read(1).await;
+    test.put(1, &served("pears")).await;
+    test.fresh(1).await;
     set(1, apples.clone());
-    assert!(serves(&world.of(1), "pears"));
+    assert!(serves(&test.of(1), "pears"));
     for name in ["apples.shop.example", "pears.shop.example"] {
-        world.remove(1, name).await;
+        test.remove(1, name).await;
     }
-    world.fresh(1).await;
+    test.fresh(1).await;
     set(1, apples);
-    assert!(Arc::ptr_eq(&world.of(1), Kinds::built_in()), "what is forgotten does not come back");
+    assert!(Arc::ptr_eq(&test.of(1), Kinds::built_in()), "what is forgotten does not come back");
 }
 
 #[tokio::test]
 async fn a_request_across_logical_clusters_uses_the_first_definition_of_a_kind() {
-    let world = World::new();
+    let test = TestRegistry::new();
     for (cluster, kind) in [(7, "Apfel"), (3, "Apple")] {
         let mut definition = served("apples");
         definition["spec"]["names"]["kind"] = kind.into();
         definition["status"]["acceptedNames"]["kind"] = kind.into();
-        world.put(cluster, &definition).await;
+        test.put(cluster, &definition).await;
     }
-    world.registry.load().await.unwrap();
-    let found = |version: &str| world.registry.anywhere("shop.example", version, "apples");
+    test.registry.load().await.unwrap();
+    let found = |version: &str| test.registry.anywhere("shop.example", version, "apples");
     assert_eq!(found("v1").map(|resource| resource.kind.to_string()).as_deref(), Some("Apple"));
     assert!(found("v2").is_none());
     let collection = Collection { group: "shop.example", plural: "apples" };
     assert!(
-        world.of(7).find_collection(collection).is_some()
-            && world.of(8).find_collection(collection).is_none()
+        test.of(7).find_collection(collection).is_some() && test.of(8).find_collection(collection).is_none()
     );
 }

@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, definition, summary, version};
+use super::server::{DEFINITIONS, TestServer, definition, summary, version};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 
 /// Returns two logical clusters: in `a` widgets have a size and one version, in `b` a color and two.
-async fn two() -> World {
-    let world = World::new().await;
+async fn two() -> TestServer {
+    let test = TestServer::new().await;
     for name in ["a", "b"] {
-        world.create(CLUSTERS, json!({ "metadata": { "name": name } })).await;
+        test.create(CLUSTERS, json!({ "metadata": { "name": name } })).await;
     }
     let sized = json!([version("v1", true, json!({ "size": { "type": "integer" } }))]);
-    world.define("/clusters/root:a", definition("widgets", "widget", "Widget", sized)).await;
+    test.define("/clusters/root:a", definition("widgets", "widget", "Widget", sized)).await;
     let colored = json!({ "color": { "type": "string" } });
     let colored = json!([version("v1", false, colored.clone()), version("v2", true, colored)]);
-    world.define("/clusters/root:b", definition("widgets", "widget", "Wish", colored)).await;
-    world
+    test.define("/clusters/root:b", definition("widgets", "widget", "Wish", colored)).await;
+    test
 }
 
 fn home(object: &Value) -> &str {
@@ -27,25 +27,25 @@ fn home(object: &Value) -> &str {
 
 #[tokio::test]
 async fn each_logical_cluster_has_its_own_kinds() {
-    let world = two().await;
-    assert_eq!(world.get("/apis/shop.example/v1").await.code, 404, "the root defines nothing");
+    let test = two().await;
+    assert_eq!(test.get("/apis/shop.example/v1").await.code, 404, "the root defines nothing");
     let kind = async |path: &str| {
-        let resources = world.get(&format!("/clusters/{path}/apis/shop.example/v1")).await.body;
+        let resources = test.get(&format!("/clusters/{path}/apis/shop.example/v1")).await.body;
         resources["resources"][0]["kind"].clone()
     };
     assert_eq!((kind("root:a").await, kind("root:b").await), (json!("Widget"), json!("Wish")));
-    assert_eq!(world.get("/clusters/root:a/apis/shop.example/v2").await.code, 404);
-    assert_eq!(world.get("/clusters/root:b/apis/shop.example/v2").await.code, 200);
+    assert_eq!(test.get("/clusters/root:a/apis/shop.example/v2").await.code, 404);
+    assert_eq!(test.get("/clusters/root:b/apis/shop.example/v2").await.code, 200);
 }
 
 #[tokio::test]
 async fn reads_across_logical_clusters_return_each_object_in_its_own_kind() {
-    let world = two().await;
+    let test = two().await;
     let made = |kind: &str, spec: Value| json!({ "apiVersion": "shop.example/v1", "kind": kind, "metadata": { "name": "x" }, "spec": spec });
-    let mut watched = world.watch("/clusters/*/apis/shop.example/v1/widgets?watch=1").await;
-    world.create(&format!("/clusters/root:a{WIDGETS}"), made("Widget", json!({ "size": 1 }))).await;
-    world.create(&format!("/clusters/root:b{WIDGETS}"), made("Wish", json!({ "color": "blue" }))).await;
-    let list = world.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
+    let mut watched = test.watch("/clusters/*/apis/shop.example/v1/widgets?watch=1").await;
+    test.create(&format!("/clusters/root:a{WIDGETS}"), made("Widget", json!({ "size": 1 }))).await;
+    test.create(&format!("/clusters/root:b{WIDGETS}"), made("Wish", json!({ "color": "blue" }))).await;
+    let list = test.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
     let mut seen: Vec<(String, Value)> = list["items"]
         .as_array()
         .unwrap()
@@ -66,35 +66,34 @@ async fn reads_across_logical_clusters_return_each_object_in_its_own_kind() {
         );
     }
     // In `v2` only one of them has objects.
-    let list = world.get("/clusters/*/apis/shop.example/v2/widgets").await.body;
+    let list = test.get("/clusters/*/apis/shop.example/v2/widgets").await.body;
     let kinds: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["kind"]).collect();
     assert_eq!(kinds, ["Wish"]);
-    assert_eq!(world.get("/clusters/*/apis/shop.example/v3/widgets").await.code, 404);
+    assert_eq!(test.get("/clusters/*/apis/shop.example/v3/widgets").await.code, 404);
     // The kind is deleted in one of them. The deletions are events of the watch, which continues for the other.
-    world
-        .ask(
-            "DELETE",
-            &format!("/clusters/root:a{}/widgets.shop.example", super::world::DEFINITIONS),
-            Value::Null,
-        )
-        .await;
+    test.ask(
+        "DELETE",
+        &format!("/clusters/root:a{}/widgets.shop.example", super::server::DEFINITIONS),
+        Value::Null,
+    )
+    .await;
     let event = watched.next().await.unwrap();
     assert_eq!((&*summary(&event), &event["object"]["kind"]), ("DELETED x", &json!("Widget")));
-    world.merge(&format!("/clusters/root:b{WIDGETS}/x"), json!({ "spec": { "color": "red" } })).await;
+    test.merge(&format!("/clusters/root:b{WIDGETS}/x"), json!({ "spec": { "color": "red" } })).await;
     let event = watched.next().await.unwrap();
     assert_eq!((&*summary(&event), &event["object"]["spec"]), ("MODIFIED x", &json!({ "color": "red" })));
 }
 
 #[tokio::test]
 async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
-    let world = two().await;
+    let test = two().await;
     let held = json!({ "apiVersion": "shop.example/v1", "kind": "Widget", "metadata": { "name": "x", "finalizers": ["a.example/b"] }, "spec": { "size": 1 } });
-    world.create(&format!("/clusters/root:a{WIDGETS}"), held).await;
-    world.ask("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
-    world.until_gone(&format!("{CLUSTERS}/a")).await;
-    let list = world.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
+    test.create(&format!("/clusters/root:a{WIDGETS}"), held).await;
+    test.ask("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
+    test.until_gone(&format!("{CLUSTERS}/a")).await;
+    let list = test.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
     assert_eq!(list["items"], json!([]));
-    let definitions = world.get(&format!("/clusters/*{}", super::world::DEFINITIONS)).await.body;
+    let definitions = test.get(&format!("/clusters/*{}", super::server::DEFINITIONS)).await.body;
     assert_eq!(definitions["items"].as_array().unwrap().len(), 1);
 }
 
@@ -103,7 +102,7 @@ async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
 /// `own`.
 #[tokio::test]
 async fn built_in_kinds_cannot_be_redefined() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     for (name, singular, kind, group) in [
         ("leases", "lease", "Lease", "coordination.k8s.io"),
         ("ingresses", "ingress", "Ingress", "networking.k8s.io"),
@@ -113,14 +112,14 @@ async fn built_in_kinds_cannot_be_redefined() {
         definition["metadata"] = json!({ "name": format!("{name}.{group}") });
         definition["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, a test" });
         definition["spec"]["group"] = group.into();
-        let made = world.create(DEFINITIONS, definition).await;
+        let made = test.create(DEFINITIONS, definition).await;
         let path = format!("{DEFINITIONS}/{name}.{group}");
-        world.condition("", &format!("{name}.{group}"), "NamesAccepted", "False").await;
+        test.condition("", &format!("{name}.{group}"), "NamesAccepted", "False").await;
         let forged = json!({ "type": "Established", "status": "True", "reason": "Forged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
         let status = json!({ "acceptedNames": made["spec"]["names"], "conditions": [forged] });
-        world.merge(&format!("{path}/status"), json!({ "status": status })).await;
-        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
-        world.condition("", &format!("{name}.{group}"), "Established", "False").await;
-        assert_eq!(world.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+        test.merge(&format!("{path}/status"), json!({ "status": status })).await;
+        assert_eq!(test.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
+        test.condition("", &format!("{name}.{group}"), "Established", "False").await;
+        assert_eq!(test.get(&format!("/apis/{group}/v9/{name}")).await.code, 404, "{name}.{group}");
     }
 }

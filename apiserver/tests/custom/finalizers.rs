@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, widgets};
+use super::server::{DEFINITIONS, TestServer, widgets};
 
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 
@@ -16,12 +16,12 @@ fn widget(finalizers: Value) -> Value {
 /// were rejected, as Kubernetes rejects such a ConfigMap; for custom kinds Kubernetes accepts them with a warning.
 #[tokio::test]
 async fn a_finalizer_without_a_domain_is_warned_about_once() {
-    let world = World::new().await;
-    world.define("", widgets(json!({}))).await;
+    let test = TestServer::new().await;
+    test.define("", widgets(json!({}))).await;
     let warnings = |headers: &http::HeaderMap| -> Vec<String> {
         headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect()
     };
-    let made = world.ask("POST", WIDGETS, widget(json!(["plain", "finalizers.fluxcd.io", "x.y/z"]))).await;
+    let made = test.ask("POST", WIDGETS, widget(json!(["plain", "finalizers.fluxcd.io", "x.y/z"]))).await;
     assert_eq!(made.code, 201, "{}", made.body);
     let told = |name: &str, path: &str| {
         format!(
@@ -33,14 +33,14 @@ async fn a_finalizer_without_a_domain_is_warned_about_once() {
     assert_eq!(warnings(&made.headers), expected);
     let path = format!("{WIDGETS}/w");
     let patch = json!({ "metadata": { "finalizers": ["plain", "more"] } });
-    let patched = world.patch(&path, "application/merge-patch+json", patch.clone()).await;
+    let patched = test.patch(&path, "application/merge-patch+json", patch.clone()).await;
     assert_eq!((patched.code, warnings(&patched.headers)), (200, vec![told("more", "")]));
-    let again = world.patch(&path, "application/merge-patch+json", patch).await;
+    let again = test.patch(&path, "application/merge-patch+json", patch).await;
     assert_eq!((again.code, warnings(&again.headers)), (200, vec![]));
     let definition = json!({ "metadata": { "finalizers": ["plain"] } });
-    let held = world.merge(&format!("{DEFINITIONS}/widgets.shop.example"), definition).await;
+    let held = test.merge(&format!("{DEFINITIONS}/widgets.shop.example"), definition).await;
     assert_eq!(held["metadata"]["finalizers"], json!(["plain"]));
     // Built-in kinds reject such finalizers.
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "w", "finalizers": ["plain"] } });
-    assert_eq!(world.ask("POST", "/api/v1/namespaces/default/configmaps", map).await.code, 422);
+    assert_eq!(test.ask("POST", "/api/v1/namespaces/default/configmaps", map).await.code, 422);
 }

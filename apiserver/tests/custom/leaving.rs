@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, widgets};
+use super::server::{DEFINITIONS, TestServer, widgets};
 
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.shop.example";
@@ -20,98 +20,94 @@ fn widget(name: &str, finalizers: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_definition_goes_when_the_last_of_its_objects_has_gone() {
-    let world = World::new().await;
-    world.define("", widgets(size())).await;
-    world.create(WIDGETS, widget("free", &[])).await;
-    world.create(WIDGETS, widget("held", &["a.example/b"])).await;
-    let watched = world.watch("/apis/shop.example/v1/widgets?watch=1").await;
-    let deleted = world.ask("DELETE", DEFINITION, Value::Null).await;
+    let test = TestServer::new().await;
+    test.define("", widgets(size())).await;
+    test.create(WIDGETS, widget("free", &[])).await;
+    test.create(WIDGETS, widget("held", &["a.example/b"])).await;
+    let watched = test.watch("/apis/shop.example/v1/widgets?watch=1").await;
+    let deleted = test.ask("DELETE", DEFINITION, Value::Null).await;
     assert_eq!(deleted.code, 200);
     let metadata = &deleted.body["metadata"];
     assert_eq!(metadata["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!((&metadata["generation"], metadata.get("deletionGracePeriodSeconds")), (&json!(1), None));
     assert_eq!(deleted.body["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
 
-    world.until_gone(&format!("{WIDGETS}/free")).await;
-    let told = world.until(DEFINITION, |answer| {
+    test.until_gone(&format!("{WIDGETS}/free")).await;
+    let told = test.until(DEFINITION, |answer| {
         answer.body["status"]["conditions"][2]["reason"] == "InstanceDeletionInProgress"
     });
     assert_eq!(told.await.body["status"]["conditions"][2]["status"], "True");
-    let refused = world.ask("POST", WIDGETS, widget("late", &[])).await;
+    let refused = test.ask("POST", WIDGETS, widget("late", &[])).await;
     let expected = "widgets.shop.example \"late\" is forbidden: create not allowed while custom resource definition is terminating";
     assert_eq!((refused.code, &refused.body["message"]), (403, &json!(expected)));
-    let verbs = world.get("/apis/shop.example/v1").await.body["resources"][0]["verbs"].clone();
+    let verbs = test.get("/apis/shop.example/v1").await.body["resources"][0]["verbs"].clone();
     assert_eq!(verbs, json!(["delete", "deletecollection", "get", "list", "watch"]));
 
     // The object that blocks the deletion can still be changed.
-    world.merge(&format!("{WIDGETS}/held"), json!({ "metadata": { "finalizers": null } })).await;
-    world.until_gone(DEFINITION).await;
+    test.merge(&format!("{WIDGETS}/held"), json!({ "metadata": { "finalizers": null } })).await;
+    test.until_gone(DEFINITION).await;
     let mut told = watched.rest().await;
     told.retain(|event| !event.starts_with("MODIFIED"));
     assert_eq!(told, ["ADDED free", "ADDED held", "DELETED free", "DELETED held"]);
-    assert_eq!(world.get(WIDGETS).await.code, 404);
-    world.define("", widgets(size())).await;
-    assert_eq!(
-        world.get(WIDGETS).await.body["items"],
-        json!([]),
-        "the next one sees nothing of the last one"
-    );
+    assert_eq!(test.get(WIDGETS).await.code, 404);
+    test.define("", widgets(size())).await;
+    assert_eq!(test.get(WIDGETS).await.body["items"], json!([]), "the next one sees nothing of the last one");
 }
 
 #[tokio::test]
 async fn a_definition_that_was_never_served_goes_at_once() {
-    let world = World::new().await;
-    world.define("", widgets(size())).await;
+    let test = TestServer::new().await;
+    test.define("", widgets(size())).await;
     let mut other = widgets(size());
     other["metadata"]["name"] = "gadgets.shop.example".into();
     other["spec"]["names"]["plural"] = "gadgets".into();
-    world.create(DEFINITIONS, other).await;
+    test.create(DEFINITIONS, other).await;
     let path = format!("{DEFINITIONS}/gadgets.shop.example");
-    world.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
-    world.ask("DELETE", &path, Value::Null).await;
-    world.until_gone(&path).await;
-    assert_eq!(world.get(DEFINITION).await.code, 200);
+    test.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
+    test.ask("DELETE", &path, Value::Null).await;
+    test.until_gone(&path).await;
+    assert_eq!(test.get(DEFINITION).await.code, 200);
 }
 
 #[tokio::test]
 async fn a_namespace_takes_custom_objects_with_it_and_waits_for_their_finalizers() {
-    let world = World::new().await;
-    world.define("", widgets(size())).await;
-    world.create("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } })).await;
+    let test = TestServer::new().await;
+    test.define("", widgets(size())).await;
+    test.create("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } })).await;
     let widgets = "/apis/shop.example/v1/namespaces/shop/widgets";
-    world.create(widgets, widget("free", &[])).await;
-    world.create(widgets, widget("held", &["a.example/b"])).await;
-    world.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await;
-    world.until_gone(&format!("{widgets}/free")).await;
-    let refused = world.ask("POST", widgets, widget("late", &[])).await;
+    test.create(widgets, widget("free", &[])).await;
+    test.create(widgets, widget("held", &["a.example/b"])).await;
+    test.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await;
+    test.until_gone(&format!("{widgets}/free")).await;
+    let refused = test.ask("POST", widgets, widget("late", &[])).await;
     assert_eq!((refused.code, &refused.body["reason"]), (403, &json!("Forbidden")));
-    let told = world.until("/api/v1/namespaces/shop", |answer| {
+    let told = test.until("/api/v1/namespaces/shop", |answer| {
         answer.body["status"]["conditions"][3]["message"]
             == "Some resources are remaining: widgets.shop.example has 1 resource instances"
     });
     told.await;
-    world.merge(&format!("{widgets}/held"), json!({ "metadata": { "finalizers": null } })).await;
-    world.until_gone("/api/v1/namespaces/shop").await;
+    test.merge(&format!("{widgets}/held"), json!({ "metadata": { "finalizers": null } })).await;
+    test.until_gone("/api/v1/namespaces/shop").await;
 }
 
 /// The kind may be deleted before the garbage collector has looked up the owner; the dependents are deleted anyway.
 #[tokio::test]
 async fn dependents_of_a_custom_object_are_deleted_even_if_its_kind_is_too() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     for round in ["object", "definition"] {
-        world.define("", widgets(size())).await;
-        let owner = world.create(WIDGETS, widget("owner", &[])).await;
+        test.define("", widgets(size())).await;
+        let owner = test.create(WIDGETS, widget("owner", &[])).await;
         let reference = json!({
             "apiVersion": "shop.example/v1", "kind": "Widget", "name": "owner", "uid": owner["metadata"]["uid"],
         });
-        world.create(maps, json!({ "metadata": { "name": round, "ownerReferences": [reference] } })).await;
+        test.create(maps, json!({ "metadata": { "name": round, "ownerReferences": [reference] } })).await;
         if round == "object" {
-            world.ask("DELETE", &format!("{WIDGETS}/owner"), Value::Null).await;
-            world.until_gone(&format!("{maps}/{round}")).await;
+            test.ask("DELETE", &format!("{WIDGETS}/owner"), Value::Null).await;
+            test.until_gone(&format!("{maps}/{round}")).await;
         }
-        world.ask("DELETE", DEFINITION, Value::Null).await;
-        world.until_gone(DEFINITION).await;
-        world.until_gone(&format!("{maps}/{round}")).await;
+        test.ask("DELETE", DEFINITION, Value::Null).await;
+        test.until_gone(DEFINITION).await;
+        test.until_gone(&format!("{maps}/{round}")).await;
     }
 }

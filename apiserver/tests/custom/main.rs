@@ -5,5 +5,5 @@ mod finalizers;
 mod leaving;
 mod own;
 mod resting;
+mod server;
 mod serving;
-mod world;

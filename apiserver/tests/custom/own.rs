@@ -4,7 +4,7 @@ use apiserver::kinds::Own;
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, answer, request, widgets};
+use super::server::{DEFINITIONS, TestServer, answer, request, widgets};
 
 const GADGETS: &str = "/apis/holon.dev/v1alpha1/namespaces/default/gadgets";
 
@@ -38,8 +38,8 @@ const DEFINITION: &str = "
                 properties: { phase: { type: string } }
 ";
 
-async fn world() -> World {
-    World::with_own(Own::read(&[DEFINITION]).unwrap()).await
+async fn test() -> TestServer {
+    TestServer::with_own(Own::read(&[DEFINITION]).unwrap()).await
 }
 
 fn gadget(name: &str, size: i64) -> Value {
@@ -50,28 +50,28 @@ fn gadget(name: &str, size: i64) -> Value {
 
 #[tokio::test]
 async fn every_logical_cluster_serves_them() {
-    let world = world().await;
+    let test = test().await;
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
     let team =
         json!({ "apiVersion": "holon.dev/v1alpha1", "kind": "LogicalCluster", "metadata": { "name": "a" } });
-    world.create(clusters, team).await;
+    test.create(clusters, team).await;
     for within in ["", "/clusters/root:a"] {
-        let made = world.create(&format!("{within}{GADGETS}"), gadget("g", 3)).await;
+        let made = test.create(&format!("{within}{GADGETS}"), gadget("g", 3)).await;
         assert_eq!(made["spec"], json!({ "size": 3, "color": "green" }));
-        let resources = world.get(&format!("{within}/apis/holon.dev/v1alpha1")).await.body;
+        let resources = test.get(&format!("{within}/apis/holon.dev/v1alpha1")).await.body;
         let names: Vec<_> =
             resources["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
         assert_eq!(names, ["gadgets", "gadgets/status", "logicalclusters", "logicalclusters/status"]);
-        let document = world.get(&format!("{within}/openapi/v3/apis/holon.dev/v1alpha1")).await.body;
+        let document = test.get(&format!("{within}/openapi/v3/apis/holon.dev/v1alpha1")).await.body;
         let described = &document["components"]["schemas"]["dev.holon.v1alpha1.Gadget"]["properties"]["spec"];
         assert_eq!(described["description"], "What it should be.");
         assert!(document["components"]["schemas"]["dev.holon.v1alpha1.LogicalCluster"].is_object());
     }
-    let all = world.get("/clusters/*/apis/holon.dev/v1alpha1/gadgets").await.body;
+    let all = test.get("/clusters/*/apis/holon.dev/v1alpha1/gadgets").await.body;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(2), "{all}");
-    world.define("/clusters/root:a", widgets(json!({}))).await;
+    test.define("/clusters/root:a", widgets(json!({}))).await;
     assert_eq!(
-        world.get(&format!("/clusters/root:a{GADGETS}/g")).await.code,
+        test.get(&format!("/clusters/root:a{GADGETS}/g")).await.code,
         200,
         "whatever else is defined there"
     );
@@ -79,17 +79,17 @@ async fn every_logical_cluster_serves_them() {
 
 #[tokio::test]
 async fn they_do_all_that_kinds_do() {
-    let world = world().await;
-    let refused = world.ask("POST", GADGETS, gadget("g", 0)).await;
+    let test = test().await;
+    let refused = test.ask("POST", GADGETS, gadget("g", 0)).await;
     let told = refused.body["message"].as_str().unwrap_or_default();
     assert!(refused.code == 422 && told.contains("spec.size: Invalid value: 0"), "{told}");
     let path = format!("{GADGETS}/g");
-    let applied = world
+    let applied = test
         .patch(&format!("{path}?fieldManager=test"), "application/apply-patch+yaml", gadget("g", 2))
         .await;
     assert_eq!((applied.code, &applied.body["spec"]["size"]), (201, &json!(2)), "{}", applied.body);
     let status =
-        world.merge(&format!("{path}/status"), json!({ "status": { "phase": "Well" }, "spec": null })).await;
+        test.merge(&format!("{path}/status"), json!({ "status": { "phase": "Well" }, "spec": null })).await;
     assert_eq!((&status["spec"]["size"], &status["status"]["phase"]), (&json!(2), &json!("Well")));
     assert_eq!(
         (&applied.body["metadata"]["generation"], &status["metadata"]["generation"]),
@@ -97,36 +97,36 @@ async fn they_do_all_that_kinds_do() {
     );
     let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let asked = request("GET", GADGETS, &Value::Null).header("accept", table).body(Full::default()).unwrap();
-    assert_eq!(answer(&world.stack, asked).await.body["rows"][0]["cells"], json!(["g", 2]));
-    let mut watched = world.watch(&format!("{GADGETS}?watch=1")).await;
-    assert_eq!(super::world::summary(&watched.next().await.unwrap()), "ADDED g");
+    assert_eq!(answer(&test.stack, asked).await.body["rows"][0]["cells"], json!(["g", 2]));
+    let mut watched = test.watch(&format!("{GADGETS}?watch=1")).await;
+    assert_eq!(super::server::summary(&watched.next().await.unwrap()), "ADDED g");
 }
 
 /// A user who could define logical clusters in another version could create one with the id of another tenant, by a
 /// default value, and read and delete its objects.
 #[tokio::test]
 async fn kinds_in_a_built_in_group_cannot_be_defined() {
-    let world = world().await;
+    let test = test().await;
     for plural in ["gadgets", "logicalclusters", "others"] {
         let mut definition = widgets(json!({}));
         definition["metadata"]["name"] = format!("{plural}.holon.dev").into();
         definition["spec"]["group"] = "holon.dev".into();
         definition["spec"]["names"]["plural"] = plural.into();
-        let refused = world.ask("POST", DEFINITIONS, definition).await;
+        let refused = test.ask("POST", DEFINITIONS, definition).await;
         let told = refused.body["message"].as_str().unwrap_or_default();
         let expected = "spec.group: Forbidden: kinds of the group holon.dev are built in";
         assert!(refused.code == 422 && told.contains(expected), "{told}");
     }
-    assert_eq!(world.get(DEFINITIONS).await.body["items"], json!([]), "there is nothing to change, either");
+    assert_eq!(test.get(DEFINITIONS).await.body["items"], json!([]), "there is nothing to change, either");
 }
 
 #[tokio::test]
 async fn they_go_with_their_namespace() {
-    let world = world().await;
+    let test = test().await;
     let shop = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
-    world.create("/api/v1/namespaces", shop).await;
-    world.create(&GADGETS.replace("default", "shop"), gadget("g", 1)).await;
-    assert_eq!(world.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await.code, 200);
-    world.until_gone("/api/v1/namespaces/shop").await;
-    assert_eq!(world.get("/apis/holon.dev/v1alpha1/gadgets").await.body["items"], json!([]));
+    test.create("/api/v1/namespaces", shop).await;
+    test.create(&GADGETS.replace("default", "shop"), gadget("g", 1)).await;
+    assert_eq!(test.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await.code, 200);
+    test.until_gone("/api/v1/namespaces/shop").await;
+    assert_eq!(test.get("/apis/holon.dev/v1alpha1/gadgets").await.body["items"], json!([]));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, widgets};
+use super::server::{DEFINITIONS, TestServer, widgets};
 
 /// A controller in a loop writes some hundred times a second.
 const A_WHILE: Duration = Duration::from_millis(500);
@@ -29,11 +29,11 @@ fn definition(plural: &str, group: &str, names: Value) -> Value {
 }
 
 /// Returns the version of every definition, once each has its conditions.
-async fn versions(world: &World) -> BTreeMap<String, Value> {
+async fn versions(test: &TestServer) -> BTreeMap<String, Value> {
     let told =
         |definition: &Value| definition["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
     let all = |body: &Value| body["items"].as_array().cloned().unwrap_or_default();
-    let body = world.until(DEFINITIONS, |answer| all(&answer.body).iter().all(told)).await.body;
+    let body = test.until(DEFINITIONS, |answer| all(&answer.body).iter().all(told)).await.body;
     let version = |definition: &Value| {
         (
             definition["metadata"]["name"].as_str().unwrap().to_owned(),
@@ -44,12 +44,12 @@ async fn versions(world: &World) -> BTreeMap<String, Value> {
 }
 
 /// Checks that nothing is written after a few rounds of the controllers.
-async fn rests(world: &World) {
-    versions(world).await;
+async fn rests(test: &TestServer) {
+    versions(test).await;
     tokio::time::sleep(A_WHILE).await;
-    let before = versions(world).await;
+    let before = versions(test).await;
     tokio::time::sleep(A_WHILE).await;
-    assert_eq!(versions(world).await, before, "somebody keeps writing");
+    assert_eq!(versions(test).await, before, "somebody keeps writing");
 }
 
 /// A tenant defined `apiservices.apiregistration.k8s.io`, which is built in and not served. In every second reconcile
@@ -57,7 +57,7 @@ async fn rests(world: &World) {
 /// each time with a write to disk, for as long as the definition existed.
 #[tokio::test]
 async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let reserved = [
         ("apiservices", "apiregistration.k8s.io"),
         ("validatingwebhookconfigurations", "admissionregistration.k8s.io"),
@@ -66,9 +66,9 @@ async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
         ("networkpolicies", "networking.k8s.io"),
     ];
     for (plural, group) in reserved {
-        world.create(DEFINITIONS, definition(plural, group, json!({}))).await;
+        test.create(DEFINITIONS, definition(plural, group, json!({}))).await;
     }
-    rests(&world).await;
+    rests(&test).await;
     for (plural, group) in reserved {
         let name = format!("{plural}.{group}");
         // The tenant may write a status that claims the rejected names.
@@ -81,15 +81,15 @@ async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
         };
         let twice = ["Established", "NamesAccepted", "Established"].map(condition);
         let status = json!({ "status": { "acceptedNames": claimed, "conditions": twice } });
-        world.merge(&format!("{DEFINITIONS}/{name}/status"), status).await;
+        test.merge(&format!("{DEFINITIONS}/{name}/status"), status).await;
     }
-    rests(&world).await;
+    rests(&test).await;
     for (plural, group) in reserved {
-        let told = world.condition("", &format!("{plural}.{group}"), "NamesAccepted", "False").await;
+        let told = test.condition("", &format!("{plural}.{group}"), "NamesAccepted", "False").await;
         assert_eq!(told["status"]["acceptedNames"], json!({ "plural": "", "kind": "" }), "{plural}");
-        assert_eq!(world.get(&format!("/apis/{group}/v1/{plural}x")).await.code, 404, "{plural}");
+        assert_eq!(test.get(&format!("/apis/{group}/v1/{plural}x")).await.code, 404, "{plural}");
     }
-    let told = world.condition("", "apiservices.apiregistration.k8s.io", "Established", "False").await;
+    let told = test.condition("", "apiservices.apiregistration.k8s.io", "Established", "False").await;
     assert_eq!(told["status"]["conditions"][1]["reason"], "Reserved", "{}", told["status"]);
     assert_eq!(
         told["status"]["conditions"][1]["message"],
@@ -100,7 +100,7 @@ async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
 /// Names that conflict, in every field that can: with another definition, with themselves, with built-in kinds.
 #[tokio::test]
 async fn definitions_that_want_the_same_names_come_to_rest() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let wanted = [
         (
             "as",
@@ -117,22 +117,22 @@ async fn definitions_that_want_the_same_names_come_to_rest() {
         ("others", "x.k8s.io", json!({})),
     ];
     for (plural, group, names) in &wanted {
-        world.create(DEFINITIONS, definition(plural, group, names.clone())).await;
+        test.create(DEFINITIONS, definition(plural, group, names.clone())).await;
     }
     let mut unapproved = definition("more", "x.k8s.io", json!({}));
     unapproved["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, for now" });
-    world.create(DEFINITIONS, unapproved.clone()).await;
+    test.create(DEFINITIONS, unapproved.clone()).await;
     unapproved["metadata"] = json!({ "name": "more.x.k8s.io" });
-    assert_eq!(world.ask("POST", DEFINITIONS, unapproved).await.code, 422);
-    rests(&world).await;
+    assert_eq!(test.ask("POST", DEFINITIONS, unapproved).await.code, 422);
+    rests(&test).await;
     // Each claims the names of the next in its status; then the first is deleted and its names are free.
     for (one, other) in wanted.iter().zip(wanted.iter().cycle().skip(1)) {
         let claimed = definition(other.0, other.1, other.2.clone())["spec"]["names"].clone();
         let path = format!("{DEFINITIONS}/{}.{}/status", one.0, one.1);
-        world.merge(&path, json!({ "status": { "acceptedNames": claimed } })).await;
+        test.merge(&path, json!({ "status": { "acceptedNames": claimed } })).await;
     }
-    rests(&world).await;
-    assert_eq!(world.ask("DELETE", &format!("{DEFINITIONS}/as.g.example"), Value::Null).await.code, 200);
-    world.until_gone(&format!("{DEFINITIONS}/as.g.example")).await;
-    rests(&world).await;
+    rests(&test).await;
+    assert_eq!(test.ask("DELETE", &format!("{DEFINITIONS}/as.g.example"), Value::Null).await.code, 200);
+    test.until_gone(&format!("{DEFINITIONS}/as.g.example")).await;
+    rests(&test).await;
 }

@@ -3,7 +3,7 @@
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use super::world::{DEFINITIONS, World, answer, ask, definition, request, version, widgets};
+use super::server::{DEFINITIONS, TestServer, answer, ask, definition, request, version, widgets};
 
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 
@@ -17,21 +17,21 @@ fn size() -> Value {
 
 #[tokio::test]
 async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
-    let world = World::new().await;
-    assert_eq!(world.get(WIDGETS).await.code, 404);
-    world.define("", widgets(size())).await;
+    let test = TestServer::new().await;
+    assert_eq!(test.get(WIDGETS).await.code, 404);
+    test.define("", widgets(size())).await;
     // No waiting from here on: all first requests of a client must succeed.
-    let created = world.create(WIDGETS, widget("a")).await;
+    let created = test.create(WIDGETS, widget("a")).await;
     assert_eq!((&created["spec"], &created["metadata"]["generation"]), (&json!({ "size": 1 }), &json!(1)));
-    assert_eq!(world.get(&format!("{WIDGETS}/a")).await.body, created);
-    let list = world.get("/apis/shop.example/v1/widgets").await.body;
+    assert_eq!(test.get(&format!("{WIDGETS}/a")).await.body, created);
+    let list = test.get("/apis/shop.example/v1/widgets").await.body;
     assert_eq!((&list["kind"], &list["items"][0]), (&json!("WidgetList"), &created));
-    let resources = world.get("/apis/shop.example/v1").await.body;
+    let resources = test.get("/apis/shop.example/v1").await.body;
     assert_eq!(
         (&resources["resources"][0]["name"], &resources["resources"][0]["kind"]),
         (&json!("widgets"), &json!("Widget"))
     );
-    let said = world.get(&format!("{DEFINITIONS}/widgets.shop.example")).await.body["status"].clone();
+    let said = test.get(&format!("{DEFINITIONS}/widgets.shop.example")).await.body["status"].clone();
     let names =
         json!({ "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" });
     assert_eq!((&said["acceptedNames"], &said["storedVersions"]), (&names, &json!(["v1"])));
@@ -40,32 +40,32 @@ async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
 /// Two servers share a store, and a client switches from one to the other.
 #[tokio::test]
 async fn another_server_serves_it_as_well() {
-    let world = World::new().await;
-    let asked = async |path: &str| ask(&world.second, "GET", path, Value::Null).await;
-    world.define("", widgets(size())).await;
+    let test = TestServer::new().await;
+    let asked = async |path: &str| ask(&test.second, "GET", path, Value::Null).await;
+    test.define("", widgets(size())).await;
     assert_eq!(asked("/apis/shop.example").await.code, 200);
     assert_eq!(asked(WIDGETS).await.code, 200);
-    let made = ask(&world.second, "POST", WIDGETS, widget("a")).await;
+    let made = ask(&test.second, "POST", WIDGETS, widget("a")).await;
     assert_eq!(made.code, 201, "{}", made.body);
-    assert_eq!(world.get(&format!("{WIDGETS}/a")).await.body, made.body);
+    assert_eq!(test.get(&format!("{WIDGETS}/a")).await.body, made.body);
 }
 
 #[tokio::test]
 async fn documents_are_others_as_soon_as_the_kinds_are() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let tags = async || {
         let mut tags = Vec::new();
         for (path, accept) in [("/apis", accept), ("/openapi/v2", "application/json")] {
             let request = request("GET", path, &Value::Null).header("accept", accept);
-            let answered = answer(&world.stack, request.body(Full::default()).unwrap()).await;
+            let answered = answer(&test.stack, request.body(Full::default()).unwrap()).await;
             tags.push(answered.headers["etag"].clone());
         }
         tags
     };
-    let index = async || world.get("/openapi/v3").await.body["paths"].clone();
+    let index = async || test.get("/openapi/v3").await.body["paths"].clone();
     let (before, index_before) = (tags().await, index().await);
-    world.define("", widgets(size())).await;
+    test.define("", widgets(size())).await;
     let (after, index_after) = (tags().await, index().await);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
     assert!(index_before.get("apis/shop.example/v1").is_none());
@@ -75,45 +75,45 @@ async fn documents_are_others_as_soon_as_the_kinds_are() {
     );
     let address =
         |index: &Value| index["apis/shop.example/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
-    let document = world.get(&address(&index_after)).await.body;
+    let document = test.get(&address(&index_after)).await.body;
     assert!(document["components"]["schemas"].get("example.shop.v1.Widget").is_some(), "{document}");
     // A changed definition takes effect without a restart.
     let wider = json!({ "spec": widgets(json!({ "size": { "type": "integer" }, "color": { "type": "string" } }))["spec"] });
-    world.merge(&format!("{DEFINITIONS}/widgets.shop.example"), wider).await;
+    test.merge(&format!("{DEFINITIONS}/widgets.shop.example"), wider).await;
     assert_ne!(address(&index().await), address(&index_after));
     // A deleted definition is no longer published.
-    world.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
-    world.until_gone(&format!("{DEFINITIONS}/widgets.shop.example")).await;
+    test.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
+    test.until_gone(&format!("{DEFINITIONS}/widgets.shop.example")).await;
     assert_eq!((tags().await, index().await), (before, index_before));
 }
 
 #[tokio::test]
 async fn a_definition_waits_until_its_names_are_free() {
-    let world = World::new().await;
-    world.define("", widgets(size())).await;
+    let test = TestServer::new().await;
+    test.define("", widgets(size())).await;
     let other = definition("gadgets", "widget", "Gadget", json!([version("v1", true, size())]));
-    world.create(DEFINITIONS, other).await;
-    let waiting = world.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
+    test.create(DEFINITIONS, other).await;
+    let waiting = test.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
     let told = &waiting["status"]["conditions"];
     assert_eq!((&told[0]["reason"], &told[1]["reason"]), (&json!("SingularConflict"), &json!("NotAccepted")));
-    assert_eq!(world.get("/apis/shop.example/v1/gadgets").await.code, 404);
-    world.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
-    world.condition("", "gadgets.shop.example", "Established", "True").await;
-    assert_eq!(world.get("/apis/shop.example/v1/gadgets").await.code, 200);
+    assert_eq!(test.get("/apis/shop.example/v1/gadgets").await.code, 404);
+    test.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
+    test.condition("", "gadgets.shop.example", "Established", "True").await;
+    assert_eq!(test.get("/apis/shop.example/v1/gadgets").await.code, 200);
 }
 
 /// An object is stored in one version and read in another.
 #[tokio::test]
 async fn an_object_is_shown_in_every_version_that_is_served() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let versions = json!([version("v1", true, size()), version("v1beta1", false, size())]);
-    world.define("", definition("widgets", "widget", "Widget", versions)).await;
-    world.create(WIDGETS, widget("a")).await;
+    test.define("", definition("widgets", "widget", "Widget", versions)).await;
+    test.create(WIDGETS, widget("a")).await;
     let beta = WIDGETS.replace("/v1/", "/v1beta1/");
     let path = format!("{DEFINITIONS}/widgets.shop.example");
     for (path, version) in [(WIDGETS, "shop.example/v1"), (&*beta, "shop.example/v1beta1")] {
-        assert_eq!(world.get(&format!("{path}/a")).await.body["apiVersion"], version);
-        let list = world.get(path).await.body;
+        assert_eq!(test.get(&format!("{path}/a")).await.body["apiVersion"], version);
+        let list = test.get(path).await.body;
         assert_eq!(
             (&list["apiVersion"], &list["items"][0]["apiVersion"]),
             (&json!(version), &json!(version))
@@ -121,26 +121,25 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
     }
     // From now on the other version is stored; existing objects stay, and look as before.
     let versions = json!([version("v1", false, size()), version("v1beta1", true, size())]);
-    let definition = world.merge(&path, json!({ "spec": { "versions": versions } })).await;
+    let definition = test.merge(&path, json!({ "spec": { "versions": versions } })).await;
     assert_eq!(definition["status"]["storedVersions"], json!(["v1", "v1beta1"]));
-    assert_eq!(world.get(&format!("{WIDGETS}/a")).await.body["apiVersion"], "shop.example/v1");
-    assert_eq!(world.get(&format!("{beta}/a")).await.body["apiVersion"], "shop.example/v1beta1");
+    assert_eq!(test.get(&format!("{WIDGETS}/a")).await.body["apiVersion"], "shop.example/v1");
+    assert_eq!(test.get(&format!("{beta}/a")).await.body["apiVersion"], "shop.example/v1beta1");
 }
 
 #[tokio::test]
 async fn a_watch_ends_when_its_version_is_no_longer_served() {
-    let world = World::new().await;
+    let test = TestServer::new().await;
     let versions = json!([version("v1", true, size()), version("v1beta1", false, size())]);
-    world.define("", definition("widgets", "widget", "Widget", versions)).await;
-    let mut beta = world.watch("/apis/shop.example/v1beta1/widgets?watch=1").await;
-    world.create(WIDGETS, widget("a")).await;
+    test.define("", definition("widgets", "widget", "Widget", versions)).await;
+    let mut beta = test.watch("/apis/shop.example/v1beta1/widgets?watch=1").await;
+    test.create(WIDGETS, widget("a")).await;
     assert_eq!(beta.next().await.unwrap()["object"]["apiVersion"], "shop.example/v1beta1");
     let mut versions = json!([version("v1", true, size()), version("v1beta1", false, size())]);
     versions[1]["served"] = json!(false);
-    world
-        .merge(&format!("{DEFINITIONS}/widgets.shop.example"), json!({ "spec": { "versions": versions } }))
+    test.merge(&format!("{DEFINITIONS}/widgets.shop.example"), json!({ "spec": { "versions": versions } }))
         .await;
     assert_eq!(beta.rest().await, [""; 0]);
-    assert_eq!(world.get("/apis/shop.example/v1beta1/widgets").await.code, 404);
-    assert_eq!(world.get("/apis/shop.example/v1/widgets").await.code, 200);
+    assert_eq!(test.get("/apis/shop.example/v1beta1/widgets").await.code, 404);
+    assert_eq!(test.get("/apis/shop.example/v1/widgets").await.code, 200);
 }

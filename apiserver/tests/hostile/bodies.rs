@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::world::{Clients, Connection, World};
+use crate::server::{Clients, Connection, TestServer};
 
 /// More than all places for concurrent writes.
 const HALVES: usize = 205;
@@ -28,8 +28,8 @@ fn map(name: &str) -> String {
 /// minute: no client could write anything, in any logical cluster.
 #[test]
 fn unfinished_request_bodies_block_no_other_writes() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {
         let path = clients.tenant(cluster, user);
         format!("{path}/api/v1/namespaces/default/configmaps")
@@ -42,8 +42,8 @@ fn unfinished_request_bodies_block_no_other_writes() {
 /// The same with bodies of more than a megabyte, which together exceed the buffer for all tenants.
 #[test]
 fn large_bodies_that_never_arrive_are_given_up_for_those_that_do() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {
         let path = clients.tenant(cluster, user);
         format!("{path}/api/v1/namespaces/default/configmaps")

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::world::{Client, Clients, Connection, World};
+use crate::server::{Client, Clients, Connection, TestServer};
 
 /// More than the limit of unauthenticated connections of one address.
 const SILENT: usize = 1_100;
@@ -26,10 +26,10 @@ fn all_clients_are_served(clients: &Clients) {
 /// connections at once: neither administrators nor probes could connect, and the failed probes restarted the process.
 #[test]
 fn silent_connections_lock_no_client_out() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     all_clients_are_served(&clients);
-    let silent: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
+    let silent: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(test.address).unwrap()).collect();
     all_clients_are_served(&clients);
     drop(silent);
     all_clients_are_served(&clients);
@@ -38,9 +38,9 @@ fn silent_connections_lock_no_client_out() {
 /// The same with clients that are never silent for long: each sends a byte of its handshake every now and then.
 #[test]
 fn slow_handshakes_lock_no_client_out() {
-    let world = World::new();
-    let clients = world.clients();
-    let mut trickling: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
+    let test = TestServer::new();
+    let clients = test.clients();
+    let mut trickling: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(test.address).unwrap()).collect();
     let is_over = Arc::new(AtomicBool::new(false));
     let sender = {
         let is_over = is_over.clone();
@@ -76,8 +76,8 @@ fn is_cut(client: &Client, said: &[u8]) -> bool {
 /// for as long as it answered pings.
 #[test]
 fn a_connection_without_a_request_is_closed_in_either_version() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     let http2 = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
     for (client, said) in [
         (clients.anonymous(), b"GET / HT".as_slice()),
@@ -92,8 +92,8 @@ fn a_connection_without_a_request_is_closed_in_either_version() {
 /// certificate, and both have a watch without events.
 #[test]
 fn anonymous_connections_evict_no_authenticated_ones() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     let maps = format!("{}/api/v1/namespaces/default/configmaps", clients.tenant("a", "ann"));
     let watch = |client: Client| {
         let mut stream = client.connect().unwrap();
@@ -103,7 +103,7 @@ fn anonymous_connections_evict_no_authenticated_ones() {
     };
     let mut watching = [watch(clients.user("ann")), watch(clients.admin())];
     for _ in 0..3 {
-        let strangers: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(world.address).unwrap()).collect();
+        let strangers: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(test.address).unwrap()).collect();
         all_clients_are_served(&clients);
         drop(strangers);
     }

@@ -2,5 +2,5 @@
 
 mod bodies;
 mod connections;
+mod server;
 mod websockets;
-mod world;

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use crate::world::{Client, Connection, World};
+use crate::server::{Client, Connection, TestServer};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -60,8 +60,8 @@ fn code(client: &Client, said: &[u8]) -> u16 {
 /// A client sends nothing useful on a watch. Frames that announce megabytes are rejected before they are read.
 #[test]
 fn a_client_that_sends_huge_frames_is_disconnected() {
-    let world = World::new();
-    let admin = world.clients().admin();
+    let test = TestServer::new();
+    let admin = test.clients().admin();
     assert_eq!(code(&admin, &frame(2, &vec![0; FRAME_BYTES])), 1009);
     // A frame that announces 2^62 bytes and sends none of them.
     assert_eq!(code(&admin, &[&[0x82, 0xff], &(1u64 << 62).to_be_bytes()[..], &[0; 4]].concat()), 1009);
@@ -72,8 +72,8 @@ fn a_client_that_sends_huge_frames_is_disconnected() {
 
 #[test]
 fn a_client_that_floods_a_watch_is_disconnected_and_others_are_served() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     for (kind, payload) in [(9, &b"ping"[..]), (1, b"data"), (1, b"")] {
         let flood = frame(kind, payload).repeat(FLOOD);
         let admin = clients.admin();
@@ -87,8 +87,8 @@ fn a_client_that_floods_a_watch_is_disconnected_and_others_are_served() {
 /// but still count: the server closes the oldest of that tenant, and no other tenant's.
 #[test]
 fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
-    let world = World::new();
-    let clients = world.clients();
+    let test = TestServer::new();
+    let clients = test.clients();
     let path = clients.tenant("a", "ann");
     let (ann, mut other) = (clients.user("ann"), open(&clients.admin(), ""));
     let mut sockets: Vec<_> = (0..CONNECTIONS_MAX + MORE).map(|_| open(&ann, &path)).collect();

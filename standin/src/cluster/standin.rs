@@ -6,13 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::cluster::Id;
 use api::metrics;
 use apiserver::authn::service_accounts::Accounts;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
 use apiserver::http::pki::{Authority, PkiError, Serving};
 use apiserver::http::server;
@@ -152,9 +149,7 @@ impl Standin {
     async fn launch(&mut self, listener: TcpListener) -> Result<(), StartError> {
         let mut tasks = Tasks::new();
         let options = BootstrapOptions { authority: self.authority.certificate(), address: self.address };
-        let template = Template::new(bootstrap::objects(&options));
-        let with_template: Arc<dyn Store> = Arc::new(BootstrapStore::new(self.store.clone(), template));
-        records::write(&*with_template, Id::ROOT, &LogicalClusterRecord::root()).await?;
+        let with_template = BootstrapStore::open(self.store.clone(), bootstrap::objects(&options)).await?;
         let kinds = Arc::new(Registry::new(self.store.clone()));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));

@@ -4,12 +4,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use api::cluster::Id;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::stack::Stack;
 use bytes::BytesMut;
 use controller::tasks::Tasks;
@@ -47,11 +44,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Result<Server> {
-        let (store, tasks) = (Arc::new(Memory::new()), Tasks::new());
+        let tasks = Tasks::new();
         let surroundings =
             BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
-        let store = Arc::new(BootstrapStore::new(store, Template::new(bootstrap::objects(&surroundings))));
-        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
+        let objects = bootstrap::objects(&surroundings);
+        let store = BootstrapStore::open(Arc::new(Memory::new()), objects).await?;
         let stack = Arc::new(Stack::new(store, "127.0.0.1:6443".to_owned(), tasks.stop()));
         let server = Server { stack, _tasks: tasks };
         for (path, body) in THERE {

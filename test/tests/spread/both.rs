@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use controller::kind::Kind;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment};
 use scenarios::kstatus::{Verdict, verdict};

@@ -1,7 +1,7 @@
 //! No room: it goes elsewhere, or it waits and says why.
 
 use anyhow::Result;
-use scenarios::eyes::{Eyes, condition, until};
+use scenarios::client::{TestClient, condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ async fn room_is_promised_once() -> Result<()> {
 }
 
 /// The pods a physical cluster shows that have no node, with when that began set back by an hour.
-async fn an_hour_ago(mailbox: &Eyes) -> Result<usize> {
+async fn an_hour_ago(mailbox: &TestClient) -> Result<usize> {
     let pods = mailbox.list(&there("/api/v1/namespaces/shop/pods")).await?;
     let mut waiting = 0;
     for pod in pods {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::{Eyes, condition};
+use scenarios::client::{TestClient, condition};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use serde_json::Value;
 
@@ -12,12 +12,12 @@ use crate::app::*;
 /// Long enough for objects to travel around a cycle many times: once takes milliseconds.
 const A_WHILE: Duration = Duration::from_secs(3);
 
-async fn namespaces(eyes: &Eyes) -> Result<usize> {
-    Ok(eyes.list(NAMESPACES).await?.len())
+async fn namespaces(client: &TestClient) -> Result<usize> {
+    Ok(client.list(NAMESPACES).await?.len())
 }
 
-async fn ready(eyes: &Eyes, name: &str) -> Result<Value> {
-    let object = eyes.get(&format!("{PHYSICAL_CLUSTERS}/{name}")).await?.unwrap_or_default();
+async fn ready(client: &TestClient, name: &str) -> Result<Value> {
+    let object = client.get(&format!("{PHYSICAL_CLUSTERS}/{name}")).await?.unwrap_or_default();
     Ok(condition(&object, "Ready").clone())
 }
 

@@ -1,7 +1,7 @@
 //! Claims hold data: the data is in one place, and is deleted only when a user deletes the claim.
 
 use anyhow::Result;
-use scenarios::eyes::condition;
+use scenarios::client::condition;
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use controller::kind::Kind;
 use controller::remote::Remote;
-use scenarios::eyes::{Eyes, condition, until};
+use scenarios::client::{TestClient, condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ async fn fleet() -> Result<Fleet> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
         let standin = Standin::start(Options::new(name)).await?;
-        let below = Eyes(Remote::new(standin.client()));
+        let below = TestClient(Remote::new(standin.client()));
         below.make(DEFINITIONS, definition(&[])).await?;
         below
             .until(&format!("{DEFINITIONS}/widgets.example.com"), |found| {
@@ -281,7 +281,7 @@ async fn a_kind_that_is_upgraded_is_followed_in_its_new_version() -> Result<()> 
     };
     let mut fleet = Fleet::alone().await?;
     let standin = Standin::start(Options::new("a")).await?;
-    let below = Eyes(Remote::new(standin.client()));
+    let below = TestClient(Remote::new(standin.client()));
     below.make(DEFINITIONS, both("v1", true)).await?;
     let definition_of = format!("{DEFINITIONS}/widgets.example.com");
     let is_established = |found: &Value| condition(found, "Established")["status"] == "True";

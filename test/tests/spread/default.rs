@@ -1,7 +1,7 @@
 //! Workloads without a placement.
 
 use anyhow::Result;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ async fn no_place_at_all_is_no_reason_to_leave() -> Result<()> {
             .await?;
         assert_eq!(targets(&record), ["a Steady 2", "b Steady 2"]);
         let why = condition(&record, "Placed")["message"].clone();
-        scenarios::eyes::until("who describes it is told", async || {
+        scenarios::client::until("who describes it is told", async || {
             let events = fleet.root.list(&format!("{SHOP}/events")).await?;
             Ok(events.iter().any(|event| event["reason"] == "Held" && event["message"] == why))
         })

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::{Eyes, condition, until};
+use scenarios::client::{TestClient, condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn namespaces_with_deployments(fleet: &Fleet, name: &str) -> Result<Vec<St
 const APP_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-app";
 
 /// Writes a target into the Distribution of `app`, as a tenant did.
-async fn forge_target(tenant: &Eyes, cluster: &str) -> Result<()> {
+async fn forge_target(tenant: &TestClient, cluster: &str) -> Result<()> {
     tenant.until(APP_RECORD, |record| record["status"]["verdicts"].is_array()).await?;
     let targets = json!([{ "cluster": cluster, "role": "Steady", "share": 1 }]);
     tenant.merge(APP_RECORD, json!({ "spec": { "targets": targets } })).await.map(drop)

@@ -1,7 +1,7 @@
 //! Workloads that run to completion.
 
 use anyhow::Result;
-use scenarios::eyes::condition;
+use scenarios::client::condition;
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use controller::kind::Kind;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::{Fleet, Member};
 use scenarios::history::{History, check};
 use scenarios::kstatus::{self, Verdict};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::{Eyes, until};
+use scenarios::client::{TestClient, until};
 use scenarios::fleet::{Fleet, Member};
 use serde_json::json;
 use standin::{Clock, Delays, Options};
@@ -13,7 +13,7 @@ use crate::app::*;
 const WEBS: &str = "/apis/apps/v1/deployments";
 
 /// Creates a ConfigMap and a Deployment that needs it.
-async fn apply(user: &Eyes) -> Result<()> {
+async fn apply(user: &TestClient) -> Result<()> {
     user.make(NAMESPACES, namespace("shop")).await?;
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
     user.make(&format!("{SHOP}/configmaps"), map).await?;
@@ -41,7 +41,7 @@ async fn a_name_means_the_physical_cluster_that_can_be_seen() -> Result<()> {
     fleet.join_within("root:a", Options::new("east")).await?;
     fleet.join_within("root:b", Options::new("east")).await?;
     for team in ["a", "b"] {
-        let user = fleet.eyes(&format!("root:{team}"))?;
+        let user = fleet.client(&format!("root:{team}"))?;
         apply(&user).await?;
         user.until_available(WEB, 2).await?;
     }
@@ -52,7 +52,7 @@ async fn a_name_means_the_physical_cluster_that_can_be_seen() -> Result<()> {
     .await?;
     assert_eq!(present(fleet.member("east")).await?, (0, 0));
     // A logical cluster without a cluster of this name uses that of its parent.
-    let user = fleet.eyes("root:c")?;
+    let user = fleet.client("root:c")?;
     apply(&user).await?;
     user.until_available(WEB, 2).await?;
     until("the one above has it", async || Ok(present(fleet.member("east")).await? == (1, 1))).await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use controller::kind::Kind;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
 use scenarios::witness::Witness;
@@ -473,7 +473,7 @@ async fn the_nearest_word_counts() -> Result<()> {
     fleet.root.make(clusters, team).await?;
     let made = fleet.root.until(&format!("{clusters}/team"), |team| team["status"]["id"].is_string()).await?;
     let id = made["status"]["id"].as_str().unwrap_or_default().to_owned();
-    let team = fleet.eyes("root:team")?;
+    let team = fleet.client("root:team")?;
     let below = splitter::transform::physical_namespace(&id, "shop");
     let web = format!("/apis/apps/v1/namespaces/{below}/deployments/web");
     team.make(NAMESPACES, namespace("shop")).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment, check};
 use scenarios::kstatus::{self, Verdict};

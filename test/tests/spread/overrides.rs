@@ -1,7 +1,7 @@
 //! Overrides: an object differs on one cluster, until the Override is removed.
 
 use anyhow::Result;
-use scenarios::eyes::{condition, until};
+use scenarios::client::{condition, until};
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
 

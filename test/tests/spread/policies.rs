@@ -1,7 +1,7 @@
 //! The status of policies.
 
 use anyhow::Result;
-use scenarios::eyes::condition;
+use scenarios::client::condition;
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
 use standin::Options;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use scenarios::eyes::until;
+use scenarios::client::until;
 use scenarios::fleet::Fleet;
 use serde_json::{Value, json};
 use standin::{Clock, Delays, Options};

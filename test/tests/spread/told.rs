@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::cluster::Id;
-use scenarios::eyes::until;
+use scenarios::client::until;
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment};
 use scenarios::kstatus::{Verdict, verdict};

@@ -6,20 +6,20 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::grounds::{Ground, Physical, Way, Wire, client};
-use crate::world::*;
+use crate::joined::{JoinedCluster, Physical, SyncMode, Wire, kube_client};
+use crate::setup::*;
 
 /// Creates objects of several kinds, so that the syncer watches those, pods and events.
-pub(crate) async fn busy(ground: &Ground) -> Result<()> {
-    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    ground.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
-    ground.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
-    ground
+pub(crate) async fn busy(joined: &JoinedCluster) -> Result<()> {
+    joined.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    joined.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
+    joined.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+    joined
         .mailbox
         .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2)
         .await?;
     until("pods are shown", async || {
-        let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+        let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
         Ok(pods["items"].as_array().is_some_and(|pods| pods.len() == 2))
     })
     .await
@@ -57,20 +57,20 @@ pub(crate) fn port(url: &str) -> Result<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_has_few_connections_to_each_physical_cluster() -> Result<()> {
-    let ground = Ground::new(Physical::standin().await?, Way::Push).await?;
-    busy(&ground).await?;
-    let pid = ground.pid().context("the server runs")?;
-    assert!(matches!(connections(pid, port(&ground.address.server)?)?, 2..=LED));
+    let joined = JoinedCluster::new(Physical::standin().await?, SyncMode::Push).await?;
+    busy(&joined).await?;
+    let pid = joined.pid().context("the server runs")?;
+    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=LED));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_syncer_that_dials_in_has_few_connections_to_each_side() -> Result<()> {
-    let ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
-    busy(&ground).await?;
-    let pid = ground.pid().context("the syncer runs")?;
-    assert!(matches!(connections(pid, port(&ground.address.server)?)?, 2..=LED));
-    assert!(matches!(connections(pid, port(&ground.holon.address)?)?, 2..=LED));
+    let joined = JoinedCluster::new(Physical::standin().await?, SyncMode::Pull).await?;
+    busy(&joined).await?;
+    let pid = joined.pid().context("the syncer runs")?;
+    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=LED));
+    assert!(matches!(connections(pid, port(&joined.holon.address)?)?, 2..=LED));
     Ok(())
 }
 
@@ -81,11 +81,11 @@ async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
     let physical = Physical::standin().await?;
     let Physical::Standin(standin) = &physical else { unreachable!("it was just made") };
     let wire = Wire::to(standin.address()).await?;
-    let ground = Ground::behind(&wire, physical, Way::Push).await?;
-    busy(&ground).await?;
+    let joined = JoinedCluster::behind(&wire, physical, SyncMode::Push).await?;
+    busy(&joined).await?;
     wire.die();
-    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
-    ground
+    joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    joined
         .mailbox
         .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3)
         .await?;
@@ -96,19 +96,19 @@ async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
 /// until another tunnel was dialled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_that_is_dead_is_noticed_and_dialled_again() -> Result<()> {
-    let (ground, wire) = Ground::dialled_by_wire(Physical::standin().await?).await?;
-    busy(&ground).await?;
-    let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+    let (joined, wire) = JoinedCluster::dialled_by_wire(Physical::standin().await?).await?;
+    busy(&joined).await?;
+    let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
-    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
     let is_read = async || {
         let request = http::Request::get(format!("{PODS}/{pod}/log")).body(Vec::new())?;
         Ok(reader.request_text(request).await.is_ok())
     };
     until("its log is read", is_read).await?;
     wire.die();
-    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
-    ground
+    joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
+    joined
         .mailbox
         .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3)
         .await?;

@@ -7,7 +7,7 @@ use api::names::{MAILBOX as OF_MAILBOX, ORIGIN, SYNCER};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::world::*;
+use crate::setup::*;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GARDENS: &str = "/apis/example.com/v1/gardens";
@@ -43,41 +43,40 @@ fn has_finalizer(object: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn placed_objects_are_applied_downstream_once() -> Result<()> {
-    let world = World::new().await?;
+    let test = SyncerTest::new().await?;
     // The order in which a namespace and its objects arrive does not matter.
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    let here = world.place(MAPS, map("settings", "one")).await?;
-    world.mailbox.make(MAPS, map("private", "stays")).await?;
-    world.place(DEPLOYMENTS, deployment("web")).await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let here = test.place(MAPS, map("settings", "one")).await?;
+    test.mailbox.make(MAPS, map("private", "stays")).await?;
+    test.place(DEPLOYMENTS, deployment("web")).await?;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
         "spec": { "type": "NodePort", "selector": { "app": "web" }, "ports": [{ "port": 80 }] },
     });
-    world.place("/api/v1/namespaces/shop/services", service).await?;
-    let running = world.start();
+    test.place("/api/v1/namespaces/shop/services", service).await?;
+    let running = test.start();
 
-    let below = world.below.until_there(&format!("{MAPS}/settings")).await?;
+    let below = test.below.until_there(&format!("{MAPS}/settings")).await?;
     assert_eq!(below["data"], json!({ "key": "one" }));
     assert_eq!(below["metadata"]["annotations"][OF_MAILBOX], MAILBOX);
     assert_eq!(below["metadata"]["annotations"][ORIGIN], here["metadata"]["uid"]);
-    assert!(has_finalizer(&world.mailbox.until_there(&format!("{MAPS}/settings")).await?));
-    world.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
-    world.below.until_there("/api/v1/namespaces/shop/services/web").await?;
-    world.rests().await?;
-    assert_eq!(world.below.get(&format!("{MAPS}/private")).await?, None);
-    let report = world.mailbox.until_there("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
+    assert!(has_finalizer(&test.mailbox.until_there(&format!("{MAPS}/settings")).await?));
+    test.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
+    test.below.until_there("/api/v1/namespaces/shop/services/web").await?;
+    test.rests().await?;
+    assert_eq!(test.below.get(&format!("{MAPS}/private")).await?, None);
+    let report = test.mailbox.until_there("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
     assert!(report["status"]["uid"].is_string(), "{report:#}");
-    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
-        .await?;
+    until("all is said to be well", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
 
     // A new syncer without any state finds nothing to do.
     running.stop().await;
-    world.below_link.written();
-    let running = world.start();
-    world.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
-    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
+    test.below_link.written();
+    let running = test.start();
+    test.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
+    test.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
     tokio::time::sleep(STEADY).await;
-    let written = world.below_link.written();
+    let written = test.below_link.written();
     assert_eq!(written, [format!("PATCH {MAPS}/settings")], "one change is one write");
     drop(running);
     Ok(())
@@ -85,27 +84,27 @@ async fn placed_objects_are_applied_downstream_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn downstream_drift_is_corrected_and_fields_of_others_are_kept() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let mut both = map("settings", "one");
     both["data"]["other"] = json!("old");
-    world.place(MAPS, both).await?;
-    let _running = world.start();
+    test.place(MAPS, both).await?;
+    let _running = test.start();
     let path = format!("{MAPS}/settings");
-    world.below.until_there(&path).await?;
-    world.below.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
-    let found = world.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    test.below.until_there(&path).await?;
+    test.below.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
+    let found = test.below.until(&path, |found| found["data"]["key"] == "one").await?;
     assert_eq!(found["data"]["theirs"], "yes");
     // A key that is no longer desired is removed; keys of others stay.
-    world.mailbox.merge(&path, json!({ "data": { "other": null } })).await?;
-    let found = world.below.until(&path, |found| found["data"]["other"].is_null()).await?;
+    test.mailbox.merge(&path, json!({ "data": { "other": null } })).await?;
+    let found = test.below.until(&path, |found| found["data"]["other"].is_null()).await?;
     assert_eq!(found["data"], json!({ "key": "one", "theirs": "yes" }));
     // A downstream object that someone deletes or unlabels is applied again.
-    world.below.delete(&path).await?;
-    world.below.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
-    world.below.merge(&path, json!({ "metadata": { "labels": null } })).await?;
-    world.below.until(&path, |found| found["metadata"]["labels"].is_object()).await?;
-    world.rests().await
+    test.below.delete(&path).await?;
+    test.below.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
+    test.below.merge(&path, json!({ "metadata": { "labels": null } })).await?;
+    test.below.until(&path, |found| found["metadata"]["labels"].is_object()).await?;
+    test.rests().await
 }
 
 /// While no syncer ran, someone added a rule to a NetworkPolicy, which admitted more traffic. The syncer took the rule
@@ -113,180 +112,178 @@ async fn downstream_drift_is_corrected_and_fields_of_others_are_kept() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn list_items_added_while_no_syncer_ran_are_removed() -> Result<()> {
     const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let friends = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "friends" } } }] });
     let policy = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "friends" },
         "spec": { "podSelector": {}, "policyTypes": ["Ingress"], "ingress": [friends] },
     });
-    world.place(POLICIES, policy).await?;
+    test.place(POLICIES, policy).await?;
     let mut web = deployment("web");
     web["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["--quiet"]);
-    world.place(DEPLOYMENTS, web).await?;
-    let running = world.start();
+    test.place(DEPLOYMENTS, web).await?;
+    let running = test.start();
     let [policy, web] = [format!("{POLICIES}/friends"), format!("{DEPLOYMENTS}/web")];
-    let rules = world.below.until_there(&policy).await?["spec"]["ingress"].take();
+    let rules = test.below.until_there(&policy).await?["spec"]["ingress"].take();
     let container = "/spec/template/spec/containers/0";
-    let found = world.below.until_there(&web).await?;
-    world.rests().await?;
+    let found = test.below.until_there(&web).await?;
+    test.rests().await?;
     running.stop().await;
-    world.below.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
+    test.below.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
     let mut louder = found.pointer(container).cloned().unwrap_or_default();
     louder["args"] = json!(["--quiet", "--loud"]);
     // An injected container belongs to the other manager.
     let template = json!({ "spec": { "containers": [louder, { "name": "injected", "image": "theirs" }] } });
-    world.below.merge(&web, json!({ "spec": { "template": template } })).await?;
-    let _running = world.start();
-    world.below.until(&policy, |found| found["spec"]["ingress"] == rules).await?;
+    test.below.merge(&web, json!({ "spec": { "template": template } })).await?;
+    let _running = test.start();
+    test.below.until(&policy, |found| found["spec"]["ingress"] == rules).await?;
     let quiet = |found: &Value| found.pointer(&format!("{container}/args")) == Some(&json!(["--quiet"]));
-    let found = world.below.until(&web, quiet).await?;
+    let found = test.below.until(&web, quiet).await?;
     assert_eq!(found["spec"]["template"]["spec"]["containers"][1]["name"], "injected");
-    world.rests().await
+    test.rests().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_objects_with_a_tombstone_are_deleted_downstream() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     for name in ["deleted", "missing", "kept"] {
-        world.place(MAPS, map(name, "one")).await?;
+        test.place(MAPS, map(name, "one")).await?;
     }
-    let running = world.start();
+    let running = test.start();
     for name in ["deleted", "missing", "kept"] {
-        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+        test.below.until_there(&format!("{MAPS}/{name}")).await?;
     }
-    world.mailbox.delete(&format!("{MAPS}/deleted")).await?;
-    world.below.until_gone(&format!("{MAPS}/deleted")).await?;
-    world.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
+    test.mailbox.delete(&format!("{MAPS}/deleted")).await?;
+    test.below.until_gone(&format!("{MAPS}/deleted")).await?;
+    test.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
     // Someone removes our finalizer while no syncer runs, and deletes the mailbox object: there is no tombstone.
     running.stop().await;
     let missing = format!("{MAPS}/missing");
-    world.mailbox.merge(&missing, json!({ "metadata": { "finalizers": null } })).await?;
-    world.mailbox.delete(&missing).await?;
-    world.mailbox.until_gone(&missing).await?;
-    world.below_link.written();
-    let _running = world.start();
+    test.mailbox.merge(&missing, json!({ "metadata": { "finalizers": null } })).await?;
+    test.mailbox.delete(&missing).await?;
+    test.mailbox.until_gone(&missing).await?;
+    test.below_link.written();
+    let _running = test.start();
     until("it is said what is held", async || {
-        let synced = world.condition("Synced").await?;
+        let synced = test.condition("Synced").await?;
         Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/missing: NoTombstone")))
     })
     .await?;
-    assert!(world.below.get(&missing).await?.is_some());
-    assert_eq!(world.below_link.written(), Vec::<String>::new());
+    assert!(test.below.get(&missing).await?.is_some());
+    assert_eq!(test.below_link.written(), Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_namespace_goes_with_everything_in_it() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    world.place(MAPS, map("settings", "one")).await?;
-    let _running = world.start();
-    world.below.until_there(&format!("{MAPS}/settings")).await?;
-    world.mailbox.delete(&format!("{NAMESPACES}/shop")).await?;
-    world.mailbox.until_gone(&format!("{NAMESPACES}/shop")).await?;
-    world.below.until_gone(&format!("{NAMESPACES}/shop")).await
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    test.place(MAPS, map("settings", "one")).await?;
+    let _running = test.start();
+    test.below.until_there(&format!("{MAPS}/settings")).await?;
+    test.mailbox.delete(&format!("{NAMESPACES}/shop")).await?;
+    test.mailbox.until_gone(&format!("{NAMESPACES}/shop")).await?;
+    test.below.until_gone(&format!("{NAMESPACES}/shop")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_of_others_are_not_changed_unless_adopted() -> Result<()> {
-    let world = World::new().await?;
-    world.below.make(NAMESPACES, namespace("shop")).await?;
-    let theirs = world.below.make(MAPS, map("settings", "theirs")).await?;
-    world.mailbox.make(NAMESPACES, namespace("shop")).await?;
-    world.place(MAPS, map("settings", "ours")).await?;
-    let _running = world.start();
+    let test = SyncerTest::new().await?;
+    test.below.make(NAMESPACES, namespace("shop")).await?;
+    let theirs = test.below.make(MAPS, map("settings", "theirs")).await?;
+    test.mailbox.make(NAMESPACES, namespace("shop")).await?;
+    test.place(MAPS, map("settings", "ours")).await?;
+    let _running = test.start();
     until("it is said that it is not ours", async || {
-        let synced = world.condition("Synced").await?;
+        let synced = test.condition("Synced").await?;
         Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/settings: NotOurs")))
     })
     .await?;
-    assert_eq!(world.below.get(&format!("{MAPS}/settings")).await?, Some(theirs));
-    let events = world.mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
+    assert_eq!(test.below.get(&format!("{MAPS}/settings")).await?, Some(theirs));
+    let events = test.mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
     assert_eq!(events["items"][0]["reason"], "NotOurs", "{events:#}");
     let adopting = json!({ "metadata": { "annotations": { "holon.dev/adopt": "true" } } });
-    world.mailbox.merge(&format!("{MAPS}/settings"), adopting).await?;
-    world.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "ours").await?;
+    test.mailbox.merge(&format!("{MAPS}/settings"), adopting).await?;
+    test.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "ours").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_custom_kind_is_synced_as_soon_as_its_definition_is_downstream() -> Result<()> {
-    let world = World::new().await?;
-    let _running = world.start();
-    let definition = world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
-    until("the kind is served", async || Ok(world.mailbox.get(GARDENS).await?.is_some())).await?;
-    world.place(GARDENS, garden("rose")).await?;
+    let test = SyncerTest::new().await?;
+    let _running = test.start();
+    let definition = test.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
+    until("the kind is served", async || Ok(test.mailbox.get(GARDENS).await?.is_some())).await?;
+    test.place(GARDENS, garden("rose")).await?;
     until("it is said that the kind is missing", async || {
-        let synced = world.condition("Synced").await?;
+        let synced = test.condition("Synced").await?;
         Ok(synced["message"].as_str().is_some_and(|told| told.contains("front: KindNotServed")))
     })
     .await?;
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let placing = json!({ "metadata": { "labels": { "holon.dev/placed": "true" } } });
-    world.mailbox.merge(&format!("{DEFINITIONS}/{name}"), placing).await?;
-    let found = world.below.until_there(&format!("{GARDENS}/front")).await?;
+    test.mailbox.merge(&format!("{DEFINITIONS}/{name}"), placing).await?;
+    let found = test.below.until_there(&format!("{GARDENS}/front")).await?;
     assert_eq!(found["spec"], json!({ "plant": "rose" }));
-    world
-        .below
+    test.below
         .merge(
             &format!("{GARDENS}/front/status"),
             json!({ "status": { "blooms": 3, "observedGeneration": 1 } }),
         )
         .await?;
-    world.mailbox.until(&format!("{GARDENS}/front"), |found| found["status"]["blooms"] == 3).await?;
-    world.rests().await
+    test.mailbox.until(&format!("{GARDENS}/front"), |found| found["status"]["blooms"] == 3).await?;
+    test.rests().await
 }
 
 /// The definition downstream is stricter, so only the physical cluster rejects the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_objects_are_retried_with_backoff_and_reported() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
-    world.below.make(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;
-    for side in [&world.mailbox, &world.below] {
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
+    test.below.make(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;
+    for side in [&test.mailbox, &test.below] {
         until("the kind is served", async || Ok(side.get(GARDENS).await?.is_some())).await?;
     }
-    world.place(GARDENS, garden("rose")).await?;
-    let _running = world.start();
+    test.place(GARDENS, garden("rose")).await?;
+    let _running = test.start();
     let path = format!("{GARDENS}/front");
 
     // Each retry waits twice as long as the previous one: 10 ms, 20 ms, … 640 ms. A busy machine only adds to that.
-    let tries = tries(&world, &path, 8).await?;
+    let tries = tries(&test, &path, 8).await?;
     let gaps: Vec<_> = tries.windows(2).map(|two| two[1] - two[0]).collect();
     let least = |nth: usize| Duration::from_millis(10 << nth);
     assert!(gaps.iter().enumerate().skip(1).all(|(nth, gap)| *gap >= least(nth)), "{gaps:?}");
     until("it is said", async || {
-        let synced = world.condition("Synced").await?;
+        let synced = test.condition("Synced").await?;
         let told = synced["message"].as_str().unwrap_or_default();
         let is_said = told.contains("gardens front: Refused: ") && told.contains("spec.plant");
         Ok(synced["status"] == "False" && is_said)
     })
     .await?;
-    let events = world.mailbox.get("/api/v1/namespaces/default/events").await?.unwrap_or_default();
+    let events = test.mailbox.get("/api/v1/namespaces/default/events").await?.unwrap_or_default();
     let events: Vec<_> = events["items"].as_array().into_iter().flatten().collect();
     assert_eq!(events.len(), 1, "however often it was tried: {events:#?}");
     assert_eq!(
         (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
         (&json!("Refused"), &json!("front"))
     );
-    assert_eq!(world.below.get(&path).await?, None);
+    assert_eq!(test.below.get(&path).await?, None);
 
     // The downstream definition is relaxed, and the syncer recovers by itself.
     let wider = definition(&json!({ "enum": ["tulip", "rose"] }));
-    world.below.merge(&format!("{DEFINITIONS}/gardens.example.com"), wider).await?;
-    assert_eq!(world.below.until_there(&path).await?["spec"]["plant"], "rose");
-    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True"))
-        .await?;
-    world.rests().await
+    test.below.merge(&format!("{DEFINITIONS}/gardens.example.com"), wider).await?;
+    assert_eq!(test.below.until_there(&path).await?["spec"]["plant"], "rose");
+    until("all is said to be well", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
+    test.rests().await
 }
 
 /// Returns the times of so many attempts to write an object downstream.
-async fn tries(world: &World, path: &str, count: usize) -> Result<Vec<Instant>> {
+async fn tries(test: &SyncerTest, path: &str, count: usize) -> Result<Vec<Instant>> {
     let (mut tries, wanted) = (Vec::new(), format!("PATCH {path}"));
     until("it is tried", async || {
-        let written = world.below_link.written_when();
+        let written = test.below_link.written_when();
         tries.extend(written.into_iter().filter(|(_, call)| *call == wanted).map(|(when, _)| when));
         Ok(tries.len() >= count)
     })

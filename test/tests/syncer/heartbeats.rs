@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::server::{Link, Server};
-use crate::world::*;
+use crate::setup::*;
 
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns the status and the reason of the condition.
-async fn ready(root: &Eyes) -> Result<(String, String)> {
+async fn ready(root: &TestClient) -> Result<(String, String)> {
     let found = root.get(&format!("{PHYSICAL}/east")).await?.unwrap_or_default();
     let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.into_iter().find(|said| said["type"] == "Ready").unwrap_or_default();
@@ -26,7 +26,7 @@ async fn ready(root: &Eyes) -> Result<(String, String)> {
     Ok((text(&ready["status"]), text(&ready["reason"])))
 }
 
-async fn until_said(root: &Eyes, status: &str, reason: &str) -> Result<()> {
+async fn until_said(root: &TestClient, status: &str, reason: &str) -> Result<()> {
     let expected = (status.to_owned(), reason.to_owned());
     until(&format!("{status}, {reason}"), async || Ok(ready(root).await? == expected)).await
 }
@@ -45,7 +45,7 @@ async fn a_syncer_that_falls_silent_is_unknown_after_forty_seconds_and_back_afte
     let (server, below) = (Server::start().await?, Server::start().await?);
     let [bare, all] = [Cluster::Bare, Cluster::All].map(|cluster| Remote::new(server.reach(&cluster)));
     let _watching = Aborted(tokio::spawn(async move { match Fleet::new(bare).run(all, |_| {}).await {} }));
-    let root = Eyes(Remote::new(server.client()));
+    let root = TestClient(Remote::new(server.client()));
     let dials_in = json!({
         "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": { "name": "east" },
         "spec": { "connection": { "pull": {} } },

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::server::Link;
-use crate::world::*;
+use crate::setup::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than a call waits for a server that does not answer, which is a minute.
@@ -48,58 +48,58 @@ fn says(value: &str) -> impl Fn(&Value) -> bool {
     move |found| found["data"]["key"] == value
 }
 
-/// Returns a world with a running syncer and three objects in sync.
-async fn at_rest() -> Result<(World, Running)> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+/// Starts a syncer, and returns once three objects are in sync.
+async fn at_rest() -> Result<(SyncerTest, Running)> {
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     for name in ["changed", "deleted", "kept"] {
-        world.place(MAPS, map(name, "one")).await?;
+        test.place(MAPS, map(name, "one")).await?;
     }
-    let running = world.start();
+    let running = test.start();
     for name in ["changed", "deleted", "kept"] {
-        world.below.until_there(&format!("{MAPS}/{name}")).await?;
+        test.below.until_there(&format!("{MAPS}/{name}")).await?;
     }
-    world.rests().await?;
-    Ok((world, running))
+    test.rests().await?;
+    Ok((test, running))
 }
 
 /// Makes changes while a server is unreachable.
-async fn ask(world: &World) -> Result<()> {
-    world.place(MAPS, map("new", "one")).await?;
-    world.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
-    world.mailbox.delete(&format!("{MAPS}/deleted")).await
+async fn ask(test: &SyncerTest) -> Result<()> {
+    test.place(MAPS, map("new", "one")).await?;
+    test.mailbox.merge(&format!("{MAPS}/changed"), json!({ "data": { "key": "two" } })).await?;
+    test.mailbox.delete(&format!("{MAPS}/deleted")).await
 }
 
 /// Checks that all changes were applied, and nothing else was deleted.
-async fn made_good(world: &World) -> Result<()> {
+async fn made_good(test: &SyncerTest) -> Result<()> {
     sleep(PATIENCE).await;
     let path = |name: &str| format!("{MAPS}/{name}");
-    world.below.until_there(&path("new")).await?;
-    world.below.until(&path("changed"), says("two")).await?;
-    world.below.until(&path("kept"), says("one")).await?;
-    world.below.until_gone(&path("deleted")).await?;
-    world.mailbox.until_gone(&path("deleted")).await?;
-    let written = world.below_link.written();
+    test.below.until_there(&path("new")).await?;
+    test.below.until(&path("changed"), says("two")).await?;
+    test.below.until(&path("kept"), says("one")).await?;
+    test.below.until_gone(&path("deleted")).await?;
+    test.mailbox.until_gone(&path("deleted")).await?;
+    let written = test.below_link.written();
     let deletes: Vec<_> = written.iter().filter(|call| call.starts_with("DELETE")).collect();
     assert_eq!(deletes, [&format!("DELETE {}", path("deleted"))]);
-    until("all is said to be well", async || Ok(world.condition("Synced").await?["status"] == "True")).await
+    until("all is said to be well", async || Ok(test.condition("Synced").await?["status"] == "True")).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_hour_without_the_physical_cluster_is_made_good() -> Result<()> {
     for away in WAYS {
         println!("{away:?}");
-        let (world, _running) = at_rest().await?;
-        away.begin(&world.below_link);
-        ask(&world).await?;
-        world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
-        until("it is said", async || Ok(world.condition("Ready").await?["status"] == "False")).await?;
+        let (test, _running) = at_rest().await?;
+        away.begin(&test.below_link);
+        ask(&test).await?;
+        test.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+        until("it is said", async || Ok(test.condition("Ready").await?["status"] == "False")).await?;
         sleep(HOUR).await;
-        world.below_server.forget_history().await?;
-        assert_eq!(world.below_link.written(), Vec::<String>::new());
-        world.below_link.mend();
-        made_good(&world).await?;
-        until("it is said", async || Ok(world.condition("Ready").await?["status"] == "True")).await?;
+        test.below_server.forget_history().await?;
+        assert_eq!(test.below_link.written(), Vec::<String>::new());
+        test.below_link.mend();
+        made_good(&test).await?;
+        until("it is said", async || Ok(test.condition("Ready").await?["status"] == "True")).await?;
     }
     Ok(())
 }
@@ -108,21 +108,21 @@ async fn an_hour_without_the_physical_cluster_is_made_good() -> Result<()> {
 async fn a_syncer_enforces_the_last_desired_state_for_an_hour_without_holon() -> Result<()> {
     for away in WAYS {
         println!("{away:?}");
-        let (world, _running) = at_rest().await?;
-        away.begin(&world.mailbox_link);
-        ask(&world).await?;
+        let (test, _running) = at_rest().await?;
+        away.begin(&test.mailbox_link);
+        ask(&test).await?;
         for _ in 0..4 {
             sleep(HOUR / 4).await;
-            world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
-            world.below.until(&format!("{MAPS}/kept"), says("one")).await?;
+            test.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+            test.below.until(&format!("{MAPS}/kept"), says("one")).await?;
         }
         // The syncer cannot know the changes made since then, and must not delete anything.
         for name in ["changed", "deleted"] {
-            world.below.until(&format!("{MAPS}/{name}"), says("one")).await?;
+            test.below.until(&format!("{MAPS}/{name}"), says("one")).await?;
         }
-        world.mailbox_server.forget_history().await?;
-        world.mailbox_link.mend();
-        made_good(&world).await?;
+        test.mailbox_server.forget_history().await?;
+        test.mailbox_link.mend();
+        made_good(&test).await?;
     }
     Ok(())
 }
@@ -131,18 +131,18 @@ async fn a_syncer_enforces_the_last_desired_state_for_an_hour_without_holon() ->
 /// mailbox nor downstream.
 #[tokio::test(start_paused = true)]
 async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
-    let (world, _running) = at_rest().await?;
-    busy(&world).await?;
+    let (test, _running) = at_rest().await?;
+    busy(&test).await?;
     sleep(PATIENCE).await;
-    for link in [&world.mailbox_link, &world.below_link] {
+    for link in [&test.mailbox_link, &test.below_link] {
         link.written();
         link.renewed();
     }
     sleep(HOUR).await;
-    assert_eq!(world.mailbox_link.written(), Vec::<String>::new());
-    assert_eq!(world.below_link.written(), Vec::<String>::new());
-    assert_eq!(world.below_link.renewed(), 0);
-    let beats = world.mailbox_link.renewed();
+    assert_eq!(test.mailbox_link.written(), Vec::<String>::new());
+    assert_eq!(test.below_link.written(), Vec::<String>::new());
+    assert_eq!(test.below_link.renewed(), 0);
+    let beats = test.mailbox_link.renewed();
     assert!((300..=400).contains(&beats), "the lease was written {beats} times");
     Ok(())
 }
@@ -151,28 +151,29 @@ async fn an_hour_at_rest_writes_nothing_but_the_lease() -> Result<()> {
 /// is written, once, and each event is written once.
 #[tokio::test(start_paused = true)]
 async fn changes_behind_a_cut_link_are_written_once() -> Result<()> {
-    for which in [|world: &World| world.mailbox_link.clone(), |world: &World| world.below_link.clone()] {
-        let (world, _running) = at_rest().await?;
-        busy(&world).await?;
+    for which in [|test: &SyncerTest| test.mailbox_link.clone(), |test: &SyncerTest| test.below_link.clone()]
+    {
+        let (test, _running) = at_rest().await?;
+        busy(&test).await?;
         sleep(PATIENCE).await;
-        let link = which(&world);
+        let link = which(&test);
         link.cut(true);
-        world.below_link.written();
-        pile_up(&world).await?;
-        world.mailbox_link.written();
+        test.below_link.written();
+        pile_up(&test).await?;
+        test.mailbox_link.written();
         link.cut(false);
         sleep(PATIENCE).await;
         for name in apps() {
             let path = format!("{DEPLOYMENTS}/{name}");
             let (here, below) =
-                (world.mailbox.until_there(&path).await?, world.below.until_there(&path).await?);
+                (test.mailbox.until_there(&path).await?, test.below.until_there(&path).await?);
             assert_eq!(here["status"], below["status"], "{name}");
             assert_eq!(here["status"]["replicas"], CHANGES, "{name}");
         }
-        let shown = world.mailbox.get(EVENTS).await?.unwrap_or_default();
+        let shown = test.mailbox.get(EVENTS).await?.unwrap_or_default();
         assert_eq!(shown["items"].as_array().map(Vec::len), Some(NEWS));
         let mut times = BTreeMap::<String, usize>::new();
-        let written = world.mailbox_link.written();
+        let written = test.mailbox_link.written();
         written.iter().for_each(|call| *times.entry(call.clone()).or_default() += 1);
         let statuses = times.keys().filter(|call| call.contains("/deployments/")).count();
         assert_eq!(statuses, APPS, "{times:#?}");
@@ -183,7 +184,7 @@ async fn changes_behind_a_cut_link_are_written_once() -> Result<()> {
             often.into_iter().filter(|(call, _)| !call.contains("/physicalclusters/")).collect();
         assert!(often.is_empty(), "{often:#?}");
         assert_eq!(times.get(&format!("POST {EVENTS}")), Some(&NEWS));
-        assert!(world.below_link.written().is_empty());
+        assert!(test.below_link.written().is_empty());
     }
     Ok(())
 }
@@ -198,31 +199,28 @@ fn apps() -> impl Iterator<Item = String> + Clone {
 }
 
 /// Creates Deployments with a status.
-async fn busy(world: &World) -> Result<()> {
+async fn busy(test: &SyncerTest) -> Result<()> {
     for name in apps() {
-        world.place(DEPLOYMENTS, deployment(&name)).await?;
+        test.place(DEPLOYMENTS, deployment(&name)).await?;
         let path = format!("{DEPLOYMENTS}/{name}");
-        world.below.until_there(&path).await?;
-        world
-            .below
-            .merge(&format!("{path}/status"), json!({ "status": { "observedGeneration": 1 } }))
-            .await?;
-        world.mailbox.until(&path, |found| !found["status"]["observedGeneration"].is_null()).await?;
+        test.below.until_there(&path).await?;
+        test.below.merge(&format!("{path}/status"), json!({ "status": { "observedGeneration": 1 } })).await?;
+        test.mailbox.until(&path, |found| !found["status"]["observedGeneration"].is_null()).await?;
     }
     Ok(())
 }
 
 /// Changes each status repeatedly over a quarter of an hour, and creates events.
-async fn pile_up(world: &World) -> Result<()> {
+async fn pile_up(test: &SyncerTest) -> Result<()> {
     for change in 1..=CHANGES {
         for name in apps() {
             let status = json!({ "status": { "replicas": change, "observedGeneration": 1 } });
-            world.below.merge(&format!("{DEPLOYMENTS}/{name}/status"), status).await?;
+            test.below.merge(&format!("{DEPLOYMENTS}/{name}/status"), status).await?;
         }
         sleep(HOUR / 40).await;
     }
     for (number, name) in apps().cycle().take(NEWS).enumerate() {
-        let app = world.below.until_there(&format!("{DEPLOYMENTS}/{name}")).await?;
+        let app = test.below.until_there(&format!("{DEPLOYMENTS}/{name}")).await?;
         let about = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name, "uid": app["metadata"]["uid"],
         });
@@ -230,7 +228,7 @@ async fn pile_up(world: &World) -> Result<()> {
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("news.{number}") },
             "involvedObject": about, "reason": "Told", "message": "something happened", "type": "Normal",
         });
-        world.below.make(EVENTS, event).await?;
+        test.below.make(EVENTS, event).await?;
     }
     Ok(())
 }
@@ -239,16 +237,16 @@ async fn pile_up(world: &World) -> Result<()> {
 /// test measures waiting, not the speed of the machine.
 #[tokio::test(start_paused = true)]
 async fn drift_is_corrected_within_a_second() -> Result<()> {
-    let (world, _running) = at_rest().await?;
+    let (test, _running) = at_rest().await?;
     for turn in 0..10 {
         sleep(HOUR / 60).await;
         let begun = Instant::now();
         let path = format!("{MAPS}/kept");
         match turn % 2 {
-            0 => drop(world.below.merge(&path, json!({ "data": { "key": "meddled" } })).await?),
-            _ => world.below.delete(&path).await?,
+            0 => drop(test.below.merge(&path, json!({ "data": { "key": "meddled" } })).await?),
+            _ => test.below.delete(&path).await?,
         }
-        world.below.until(&path, says("one")).await?;
+        test.below.until(&path, says("one")).await?;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
     Ok(())
@@ -257,22 +255,22 @@ async fn drift_is_corrected_within_a_second() -> Result<()> {
 /// Every response takes five seconds: long, but less than any timeout.
 #[tokio::test(start_paused = true)]
 async fn from_servers_that_take_their_time_everything_comes_in_the_end() -> Result<()> {
-    let (world, _running) = at_rest().await?;
-    for link in [&world.mailbox_link, &world.below_link] {
+    let (test, _running) = at_rest().await?;
+    for link in [&test.mailbox_link, &test.below_link] {
         link.slow("", Duration::from_secs(5));
     }
-    ask(&world).await?;
-    world.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
+    ask(&test).await?;
+    test.below.merge(&format!("{MAPS}/kept"), json!({ "data": { "key": "meddled" } })).await?;
     sleep(HOUR / 30).await;
-    made_good(&world).await
+    made_good(&test).await
 }
 
 /// The holder of the lease has a clock that is five hours off. While it renews the lease, nothing is written, however
 /// old the lease looks; when it stops, the lease is soon taken, however new it looks.
 #[tokio::test(start_paused = true)]
 async fn a_wrong_clock_neither_loses_nor_keeps_the_lease() -> Result<()> {
-    let world = World::new().await?;
-    world.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let test = SyncerTest::new().await?;
+    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     let renewed = |hours: i64| {
         let time = Timestamp::now() + jiff::SignedDuration::from_hours(hours);
         json!({ "spec": {
@@ -282,17 +280,17 @@ async fn a_wrong_clock_neither_loses_nor_keeps_the_lease() -> Result<()> {
     };
     let mut lease = renewed(-5);
     lease["metadata"]["name"] = json!("holon-syncer");
-    world.mailbox.make(LEASES, lease).await?;
+    test.mailbox.make(LEASES, lease).await?;
     let path = format!("{LEASES}/holon-syncer");
-    let _running = world.start();
+    let _running = test.start();
     for _ in 0..30 {
         sleep(Duration::from_secs(10)).await;
-        world.mailbox.merge(&path, renewed(-5)).await?;
+        test.mailbox.merge(&path, renewed(-5)).await?;
     }
-    assert_eq!(world.below_link.written(), Vec::<String>::new());
-    world.mailbox.merge(&path, renewed(5)).await?;
+    assert_eq!(test.below_link.written(), Vec::<String>::new());
+    test.mailbox.merge(&path, renewed(5)).await?;
     let begun = Instant::now();
-    world.below.until_there(&format!("{NAMESPACES}/shop")).await?;
+    test.below.until_there(&format!("{NAMESPACES}/shop")).await?;
     let waited = begun.elapsed().as_secs();
     // Thirty seconds on the syncer's own clock, and a check every two.
     assert!((28..40).contains(&waited), "{waited} s");

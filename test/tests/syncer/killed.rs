@@ -14,7 +14,7 @@ use standin::{Options, Standin};
 use tokio::time::{Instant, sleep};
 
 use crate::server::{Link, Moment, Server};
-use crate::world::*;
+use crate::setup::*;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holon-syncer";
 /// More writes than any turn needs.
@@ -45,8 +45,8 @@ async fn at_a_write_below_after_it_is_done() -> Result<()> {
 struct Stage {
     mailbox_server: Server,
     standin: Standin,
-    mailbox: Eyes,
-    below: Eyes,
+    mailbox: TestClient,
+    below: TestClient,
     mailbox_link: Link,
     below_link: Link,
     state: tempfile::TempDir,
@@ -55,8 +55,8 @@ struct Stage {
 impl Stage {
     async fn new() -> Result<Stage> {
         let (mailbox_server, standin) = (Server::start().await?, Standin::start(Options::new("east")).await?);
-        let mailbox = Eyes(Remote::new(mailbox_server.client()));
-        let below = Eyes(Remote::new(standin.client()));
+        let mailbox = TestClient(Remote::new(mailbox_server.client()));
+        let below = TestClient(Remote::new(standin.client()));
         let (mailbox_link, below_link) = (Link::new(), Link::new());
         mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
         mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
@@ -141,7 +141,8 @@ impl Stage {
     /// Returns the first object that is not in sync.
     async fn differs(&self, turn: usize) -> Result<Option<String>> {
         let path = format!("{DEPLOYMENTS}/web");
-        let read = async |eyes: &Eyes| Ok::<_, anyhow::Error>(eyes.get(&path).await?.unwrap_or_default());
+        let read =
+            async |client: &TestClient| Ok::<_, anyhow::Error>(client.get(&path).await?.unwrap_or_default());
         let (here, real) = (read(&self.mailbox).await?, read(&self.below).await?);
         let image = |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
         let mut exact = real["status"].clone();
@@ -159,8 +160,8 @@ impl Stage {
             }
         }
         let expected = vec![format!("m{turn}")];
-        for eyes in [&self.mailbox, &self.below] {
-            let placed = names(eyes, &format!("{MAPS}?labelSelector=holon.dev/placed")).await?;
+        for client in [&self.mailbox, &self.below] {
+            let placed = names(client, &format!("{MAPS}?labelSelector=holon.dev/placed")).await?;
             if placed != expected {
                 return Ok(Some(format!("{placed:?}, not {expected:?}")));
             }
@@ -185,8 +186,8 @@ impl Stage {
     }
 }
 
-async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
-    let list = eyes.get(path).await?.unwrap_or_default();
+async fn names(client: &TestClient, path: &str) -> Result<Vec<String>> {
+    let list = client.get(path).await?.unwrap_or_default();
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let mut names: Vec<_> = list["items"].as_array().into_iter().flatten().map(name).collect();
     names.sort();

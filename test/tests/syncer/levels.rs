@@ -13,34 +13,34 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::grounds::{Ground, Physical, Way, client};
-use crate::world::*;
+use crate::joined::{JoinedCluster, Physical, SyncMode, kube_client};
+use crate::setup::*;
 
 const PATIENCE: Duration = Duration::from_secs(150);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_two_levels_down_are_counted_and_reached_with_push() -> Result<()> {
-    counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Push).await?).await
+    counted_and_reached(JoinedCluster::new(Physical::levels(Vec::new()).await?, SyncMode::Push).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_two_levels_down_are_counted_and_reached_with_pull() -> Result<()> {
-    counted_and_reached(Ground::new(Physical::levels(Vec::new()).await?, Way::Pull).await?).await
+    counted_and_reached(JoinedCluster::new(Physical::levels(Vec::new()).await?, SyncMode::Pull).await?).await
 }
 
-async fn counted_and_reached(ground: Ground) -> Result<()> {
-    let bottom = ground.physical.bottom().context("there are two levels")?;
-    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    ground.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+async fn counted_and_reached(joined: JoinedCluster) -> Result<()> {
+    let bottom = joined.physical.bottom().context("there are two levels")?;
+    joined.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    joined.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
     let path = format!("{DEPLOYMENTS}/web");
-    ground.mailbox.until(&path, |found| found["status"]["readyReplicas"] == 2).await?;
+    joined.mailbox.until(&path, |found| found["status"]["readyReplicas"] == 2).await?;
 
     // All levels show the same pods, with the same addresses.
     let mut seen = [Vec::new(), Vec::new(), Vec::new()];
-    let all = [&ground.mailbox, &ground.below, &bottom];
+    let all = [&joined.mailbox, &joined.below, &bottom];
     let same = until("the same pods are shown", async || {
-        for (seen, eyes) in seen.iter_mut().zip(all) {
-            *seen = pods(eyes).await?;
+        for (seen, client) in seen.iter_mut().zip(all) {
+            *seen = pods(client).await?;
         }
         Ok(seen[2].len() == 2 && seen[0] == seen[1] && seen[1] == seen[2])
     });
@@ -56,14 +56,14 @@ async fn counted_and_reached(ground: Ground) -> Result<()> {
     while ["cpu", "memory", "pods"].iter().any(|name| report["allocatable"][*name] != real[*name]) {
         ensure!(begun.elapsed() < PATIENCE, "{report:#}, not {real:#}");
         sleep(Duration::from_millis(200)).await;
-        report = ground.report().await?["status"].take();
+        report = joined.report().await?["status"].take();
     }
     ensure!(report["requested"]["pods"] == "2" && report["nodes"]["ready"] == 1, "{report:#}");
 
     // The log of a pod is read through both levels.
     let log = format!("{PODS}/{}/log", seen[0][0].0);
     let expected = bottom_log(&bottom, &log).await?;
-    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
     let mut said = String::new();
     let read = until("its log is read", async || {
         let request = http::Request::get(&log).body(Vec::new())?;
@@ -76,15 +76,15 @@ async fn counted_and_reached(ground: Ground) -> Result<()> {
     read.await.with_context(|| said.clone())
 }
 
-async fn bottom_log(bottom: &Eyes, path: &str) -> Result<String> {
+async fn bottom_log(bottom: &TestClient, path: &str) -> Result<String> {
     let said = bottom.0.client().request_text(http::Request::get(path).body(Vec::new())?).await?;
     ensure!(!said.is_empty(), "the pod says nothing");
     Ok(said)
 }
 
 /// Returns the names and IP addresses of the pods; the addresses are only in their status.
-async fn pods(eyes: &Eyes) -> Result<Vec<(String, String)>> {
-    let list = eyes.get(PODS).await?.unwrap_or_default();
+async fn pods(client: &TestClient) -> Result<Vec<(String, String)>> {
+    let list = client.get(PODS).await?.unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let pod = |pod: &Value| (text(&pod["metadata"]["name"]), text(&pod["status"]["podIP"]));
     let mut pods: Vec<_> = list["items"].as_array().into_iter().flatten().map(pod).collect();

@@ -16,78 +16,78 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 use self::rows::{DEFINITIONS, Maker, Row, Shown};
-use crate::grounds::{Ground, Physical, Way};
-use crate::world::{Eyes, NAMESPACES, PODS, namespace, placed, until};
+use crate::joined::{JoinedCluster, Physical, SyncMode};
+use crate::setup::{NAMESPACES, PODS, TestClient, namespace, placed, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_stand_in_the_server_dials() -> Result<()> {
-    live(Physical::standin().await?, Way::Push).await
+    live(Physical::standin().await?, SyncMode::Push).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_stand_in_that_dials_in() -> Result<()> {
-    live(Physical::standin().await?, Way::Pull).await
+    live(Physical::standin().await?, SyncMode::Pull).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a real Kubernetes cluster"]
 async fn on_a_real_kubernetes_the_server_dials() -> Result<()> {
-    live(Physical::real()?, Way::Push).await
+    live(Physical::real()?, SyncMode::Push).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a real Kubernetes cluster"]
 async fn on_a_real_kubernetes_that_dials_in() -> Result<()> {
-    live(Physical::real()?, Way::Pull).await
+    live(Physical::real()?, SyncMode::Pull).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_logical_cluster_of_another_holon() -> Result<()> {
-    live(Physical::logical().await?, Way::Push).await
+    live(Physical::logical().await?, SyncMode::Push).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_levels_down_the_server_dials() -> Result<()> {
-    live(Physical::levels(vec![rows::definition()]).await?, Way::Push).await
+    live(Physical::levels(vec![rows::definition()]).await?, SyncMode::Push).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_levels_down_of_one_that_dials_in() -> Result<()> {
-    live(Physical::levels(vec![rows::definition()]).await?, Way::Pull).await
+    live(Physical::levels(vec![rows::definition()]).await?, SyncMode::Pull).await
 }
 
-async fn live(physical: Physical, way: Way) -> Result<()> {
-    let ground = Ground::new(physical, way).await?;
-    let lived = all_lives(&ground).await;
+async fn live(physical: Physical, mode: SyncMode) -> Result<()> {
+    let joined = JoinedCluster::new(physical, mode).await?;
+    let lived = all_lives(&joined).await;
     if lived.is_err() {
-        println!("{ground}: the syncer says {:#}", ground.report().await?["status"]["conditions"]);
+        println!("{joined}: the syncer says {:#}", joined.report().await?["status"]["conditions"]);
     }
     lived
 }
 
-async fn all_lives(ground: &Ground) -> Result<()> {
-    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    let definition = ground.mailbox.make(DEFINITIONS, placed(rows::definition())).await?;
+async fn all_lives(joined: &JoinedCluster) -> Result<()> {
+    joined.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    let definition = joined.mailbox.make(DEFINITIONS, placed(rows::definition())).await?;
     let definition = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
     until("what is defined here is served here", async || {
-        Ok(ground.mailbox.get(rows::GARDENS).await?.is_some())
+        Ok(joined.mailbox.get(rows::GARDENS).await?.is_some())
     })
     .await?;
     // Two levels down, some kinds are only placed if a workload needs them.
-    ground.mailbox.make(rows::DEPLOYMENTS, placed(rows::user())).await?;
+    joined.mailbox.make(rows::DEPLOYMENTS, placed(rows::user())).await?;
     let rows = rows::all();
     // Objects stay until all rows are done, because some depend on others: an Ingress is only placed with the Service
     // it names.
     let end = Barrier::new(rows.len());
     let end = &end;
     let lives =
-        rows.iter().map(|row| async move { Life { ground, row, end }.live().await.context(row.collection) });
+        rows.iter().map(|row| async move { Life { joined, row, end }.live().await.context(row.collection) });
     futures::future::try_join_all(lives).await?;
     let user = format!("{}/user", rows::DEPLOYMENTS);
     for path in [user, definition, format!("{NAMESPACES}/shop")] {
-        ground.mailbox.delete(&path).await?;
-        ground.mailbox.until_gone(&path).await?;
-        ground.below.until_gone(&path).await?;
+        joined.mailbox.delete(&path).await?;
+        joined.mailbox.until_gone(&path).await?;
+        joined.below.until_gone(&path).await?;
     }
     // Downstream, exactly the objects that were removed in the mailbox were deleted, once each.
     let asked = rows.iter().map(Row::resource).chain(["customresourcedefinitions", "namespaces"]);
@@ -95,12 +95,12 @@ async fn all_lives(ground: &Ground) -> Result<()> {
     // The Deployment of the table, and the one that needs the others.
     asked.insert("deployments".to_owned(), 2);
     let meddled: Vec<&str> = rows.iter().map(Row::resource).collect();
-    assert_eq!(ground.physical.deletes(&meddled)?, asked);
+    assert_eq!(joined.physical.deletes(&meddled)?, asked);
     Ok(())
 }
 
 struct Life<'a> {
-    ground: &'a Ground,
+    joined: &'a JoinedCluster,
     row: &'a Row,
     end: &'a Barrier,
 }
@@ -124,18 +124,18 @@ impl Life<'_> {
 
     async fn placed(&self) -> Result<()> {
         let Row { collection, object, .. } = self.row;
-        self.ground.mailbox.make(collection, placed(object.clone())).await?;
-        self.ground.below.until(&self.path(), |found| covers(found, object)).await?;
+        self.joined.mailbox.make(collection, placed(object.clone())).await?;
+        self.joined.below.until(&self.path(), |found| covers(found, object)).await?;
         self.at_the_bottom(object).await?;
         self.shows(&self.row.shows).await
     }
 
     /// A change in the mailbox is applied downstream.
     async fn changed(&self, change: &Value) -> Result<()> {
-        let before = self.ground.below.until_there(&self.path()).await?;
+        let before = self.joined.below.until_there(&self.path()).await?;
         ensure!(!covers(&before, change), "nothing would change: {before:#}");
-        self.ground.mailbox.merge(&self.path(), change.clone()).await?;
-        self.ground.below.until(&self.path(), |found| covers(found, change)).await?;
+        self.joined.mailbox.merge(&self.path(), change.clone()).await?;
+        self.joined.below.until(&self.path(), |found| covers(found, change)).await?;
         self.at_the_bottom(change).await
     }
 
@@ -153,29 +153,29 @@ impl Life<'_> {
     /// Drift downstream is corrected.
     async fn drifted(&self) -> Result<()> {
         let (path, drift) = (self.path(), &self.row.drift);
-        let right = self.ground.mailbox.until_there(&path).await?;
-        let wrong = self.ground.below.merge(&path, drift.clone()).await?;
+        let right = self.joined.mailbox.until_there(&path).await?;
+        let wrong = self.joined.below.merge(&path, drift.clone()).await?;
         ensure!(covers(&wrong, drift) && !agree(&wrong, &right, drift), "it did not drift: {wrong:#}");
-        self.ground.below.until(&path, |found| agree(found, &right, drift)).await.map(drop)
+        self.joined.below.until(&path, |found| agree(found, &right, drift)).await.map(drop)
     }
 
     /// An object that is deleted downstream is applied again, and works as before.
     async fn deleted_below(&self, shown: &Shown) -> Result<()> {
         let (path, wanted) = (self.path(), &self.row.change);
-        let before = self.ground.below.until_there(&path).await?;
-        self.ground.below.delete(&path).await?;
+        let before = self.joined.below.until_there(&path).await?;
+        self.joined.below.delete(&path).await?;
         let is_another =
             |found: &Value| found["metadata"]["uid"] != before["metadata"]["uid"] && covers(found, wanted);
-        self.ground.below.until(&path, is_another).await?;
+        self.joined.below.until(&path, is_another).await?;
         self.shows(shown).await
     }
 
     /// An object that is removed in the mailbox is deleted downstream, with its dependents.
     async fn removed(&self) -> Result<()> {
         let path = self.path();
-        self.ground.mailbox.delete(&path).await?;
-        self.ground.below.until_gone(&path).await?;
-        self.ground.mailbox.until_gone(&path).await?;
+        self.joined.mailbox.delete(&path).await?;
+        self.joined.below.until_gone(&path).await?;
+        self.joined.mailbox.until_gone(&path).await?;
         if let Some(bottom) = self.bottom() {
             bottom.until_gone(&path).await.context("at the bottom")?;
         }
@@ -196,7 +196,7 @@ impl Life<'_> {
     }
 
     async fn seen(&self, expected: &Value) -> Result<()> {
-        let (path, Ground { mailbox, below, .. }) = (self.path(), self.ground);
+        let (path, JoinedCluster { mailbox, below, .. }) = (self.path(), self.joined);
         let found = mailbox.until(&path, |found| {
             let observed = &found["status"]["observedGeneration"];
             covers(&found["status"], expected)
@@ -215,7 +215,7 @@ impl Life<'_> {
             Ok(here["status"] == exact)
         });
         same.await.with_context(|| format!("{seen:#}"))?;
-        if !self.row.pods || !self.ground.physical.has_controllers() {
+        if !self.row.pods || !self.joined.physical.has_controllers() {
             return Ok(());
         }
         until("its pods are shown", async || {
@@ -235,7 +235,7 @@ impl Life<'_> {
             return Ok(Some(shown.by_controllers.clone()));
         }
         if self.bottom().is_none() {
-            self.write_by_hand(&self.ground.below, shown).await?;
+            self.write_by_hand(&self.joined.below, shown).await?;
         }
         let mut status = shown.by_hand.clone();
         if let Some(fields) = status.as_object_mut() {
@@ -245,7 +245,7 @@ impl Life<'_> {
     }
 
     /// Writes the status as a user's program would.
-    async fn write_by_hand(&self, place: &Eyes, shown: &Shown) -> Result<()> {
+    async fn write_by_hand(&self, place: &TestClient, shown: &Shown) -> Result<()> {
         let (path, mut status) = (self.path(), shown.by_hand.clone());
         let found = place.until_there(&path).await?;
         if !status["observedGeneration"].is_null() {
@@ -273,12 +273,12 @@ impl Life<'_> {
     }
 
     /// Returns the client of the lowest level, if that is not the physical cluster itself.
-    fn bottom(&self) -> Option<Eyes> {
-        self.ground.physical.bottom()
+    fn bottom(&self) -> Option<TestClient> {
+        self.joined.physical.bottom()
     }
 
     fn is_by_hand(&self) -> bool {
-        self.row.maker != Maker::Controllers || !self.ground.physical.has_controllers()
+        self.row.maker != Maker::Controllers || !self.joined.physical.has_controllers()
     }
 
     /// Returns the names of its pods, in the mailbox and downstream.
@@ -291,7 +291,7 @@ impl Life<'_> {
             names.sort();
             names
         };
-        Ok((names(self.ground.mailbox.get(&path).await?), names(self.ground.below.get(&path).await?)))
+        Ok((names(self.joined.mailbox.get(&path).await?), names(self.joined.below.get(&path).await?)))
     }
 
     fn path(&self) -> String {

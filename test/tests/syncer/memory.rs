@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::connections::busy;
-use crate::grounds::{Ground, Physical, Way};
-use crate::world::*;
+use crate::joined::{JoinedCluster, Physical, SyncMode};
+use crate::setup::*;
 
 /// Foreign pods, in a namespace without placed objects.
 const FOREIGN: usize = 5_000;
@@ -21,36 +21,36 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// An app is placed, so the syncer watches pods, and counts all pods for the inventory. It must not keep foreign ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_others_take_no_memory() -> Result<()> {
-    let mut ground = Ground::new(Physical::standin().await?, Way::Pull).await?;
-    busy(&ground).await?;
-    let before = begun_anew(&mut ground, 2).await?;
-    if let Physical::Standin(standin) = &ground.physical {
+    let mut joined = JoinedCluster::new(Physical::standin().await?, SyncMode::Pull).await?;
+    busy(&joined).await?;
+    let before = begun_anew(&mut joined, 2).await?;
+    if let Physical::Standin(standin) = &joined.physical {
         // The stand-in's controllers need not handle them.
         standin.freeze();
     }
-    fill(&ground.below).await?;
-    let after = begun_anew(&mut ground, 2 + FOREIGN).await?;
+    fill(&joined.below).await?;
+    let after = begun_anew(&mut joined, 2 + FOREIGN).await?;
     println!("{before} KiB without {FOREIGN} pods of others, {after} KiB with them");
     assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, then {after} KiB");
     Ok(())
 }
 
 /// Starts another syncer, and returns its memory once it has counted so many pods and is in sync.
-async fn begun_anew(ground: &mut Ground, pods: usize) -> Result<u64> {
-    ground.sit()?;
+async fn begun_anew(joined: &mut JoinedCluster, pods: usize) -> Result<u64> {
+    joined.sit()?;
     let (begun, counted) = (Instant::now(), pods.to_string());
-    while ground.report().await?["status"]["requested"]["pods"] != *counted {
-        let report = ground.report().await?;
+    while joined.report().await?["status"]["requested"]["pods"] != *counted {
+        let report = joined.report().await?;
         ensure!(begun.elapsed() < PATIENCE, "it has not counted {pods} pods: {:#}", report["status"]);
         sleep(Duration::from_millis(200)).await;
     }
     let value = format!("with {pods} pods");
-    ground.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": value } })).await?;
-    ground.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == value).await?;
-    resident_kib(ground.pid().context("the syncer runs")?)
+    joined.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": value } })).await?;
+    joined.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == value).await?;
+    resident_kib(joined.pid().context("the syncer runs")?)
 }
 
-async fn fill(below: &Eyes) -> Result<()> {
+async fn fill(below: &TestClient) -> Result<()> {
     below.make(NAMESPACES, namespace("foreign")).await?;
     let pod = |number: usize| -> Value {
         json!({

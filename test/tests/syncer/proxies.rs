@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::connections::{LED, busy, connections, port};
-use crate::grounds::{Authority, Ground, Physical, Proxy, Way, client};
-use crate::world::*;
+use crate::joined::{Authority, JoinedCluster, Physical, Proxy, SyncMode, kube_client};
+use crate::setup::*;
 
 /// A syncer that can reach only a proxy reaches both sides through it, with as few connections as without one; streams
 /// to pods work too.
@@ -20,11 +20,11 @@ async fn a_syncer_that_dials_through_a_proxy_has_no_other_way() -> Result<()> {
         ("HTTPS_PROXY", format!("127.0.0.1:{}", proxy.port)),
         ("NO_PROXY", "example.com,10.0.0.0/8".to_owned()),
     ];
-    let ground = Ground::within(environment, address, physical).await?;
-    busy(&ground).await?;
-    follow_a_log(&ground).await?;
-    let pid = ground.pid().context("the syncer runs")?;
-    for server in [&ground.address.server, &ground.holon.address] {
+    let joined = JoinedCluster::within(environment, address, physical).await?;
+    busy(&joined).await?;
+    follow_a_log(&joined).await?;
+    let pid = joined.pid().context("the syncer runs")?;
+    for server in [&joined.address.server, &joined.holon.address] {
         let port = port(server)?;
         assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
         assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
@@ -44,11 +44,11 @@ async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> 
     let address = physical.address().await?;
     let trusted = authority.file().to_str().context("a path of ours")?.to_owned();
     let environment = vec![("HTTPS_PROXY", proxy.url("127.0.0.1")), ("SSL_CERT_FILE", trusted)];
-    let ground = Ground::within(environment, address, physical).await?;
-    busy(&ground).await?;
-    follow_a_log(&ground).await?;
-    let pid = ground.pid().context("the syncer runs")?;
-    for server in [&ground.address.server, &ground.holon.address] {
+    let joined = JoinedCluster::within(environment, address, physical).await?;
+    busy(&joined).await?;
+    follow_a_log(&joined).await?;
+    let pid = joined.pid().context("the syncer runs")?;
+    for server in [&joined.address.server, &joined.holon.address] {
         let port = port(server)?;
         assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
         assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
@@ -61,16 +61,16 @@ async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_terminates_tls_is_trusted_by_syncers_with_its_authority() -> Result<()> {
     let (authority, physical) = (Authority::new()?, Physical::standin().await?);
-    let (mut ground, front) = Ground::dialled_through(&authority, physical).await?;
-    busy(&ground).await?;
-    follow_a_log(&ground).await?;
+    let (mut joined, front) = JoinedCluster::dialled_through(&authority, physical).await?;
+    busy(&joined).await?;
+    follow_a_log(&joined).await?;
     // Longer than the interval at which the syncer checks the authority.
     tokio::time::sleep(Duration::from_secs(12)).await;
-    ground.sit()?;
-    ground.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
-    ground.below.until(&format!("{DEPLOYMENTS}/web"), |web| web["spec"]["replicas"] == 1).await?;
-    let pid = ground.pid().context("the syncer runs")?;
-    assert_eq!(connections(pid, port(&ground.holon.address)?)?, 0);
+    joined.sit()?;
+    joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
+    joined.below.until(&format!("{DEPLOYMENTS}/web"), |web| web["spec"]["replicas"] == 1).await?;
+    let pid = joined.pid().context("the syncer runs")?;
+    assert_eq!(connections(pid, port(&joined.holon.address)?)?, 0);
     assert!(connections(pid, front.port)? > 0);
     Ok(())
 }
@@ -84,11 +84,11 @@ async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
     address.server = address.server.replace("127.0.0.1", "localhost");
     let environment =
         vec![("HTTPS_PROXY", proxy.url("localhost")), ("NO_PROXY", "example.com, localhost".to_owned())];
-    let ground = Ground::within(environment, address, physical).await?;
-    busy(&ground).await?;
-    follow_a_log(&ground).await?;
-    let pid = ground.pid().context("the syncer runs")?;
-    let (below, above) = (port(&ground.address.server)?, port(&ground.holon.address)?);
+    let joined = JoinedCluster::within(environment, address, physical).await?;
+    busy(&joined).await?;
+    follow_a_log(&joined).await?;
+    let pid = joined.pid().context("the syncer runs")?;
+    let (below, above) = (port(&joined.address.server)?, port(&joined.holon.address)?);
     assert_eq!(proxy.to(below).bytes, 0);
     assert!(connections(pid, below)? > 0);
     assert_eq!(connections(pid, above)?, 0);
@@ -100,21 +100,21 @@ async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_goes_through_the_proxy_that_a_kubeconfig_names() -> Result<()> {
     let proxy = Proxy::start().await?;
-    let ground = Ground::behind_proxy(&proxy, Physical::standin().await?, Way::Push).await?;
-    busy(&ground).await?;
-    follow_a_log(&ground).await?;
-    let pid = ground.pid().context("the server runs")?;
-    let port = port(&ground.address.server)?;
+    let joined = JoinedCluster::behind_proxy(&proxy, Physical::standin().await?, SyncMode::Push).await?;
+    busy(&joined).await?;
+    follow_a_log(&joined).await?;
+    let pid = joined.pid().context("the server runs")?;
+    let port = port(&joined.address.server)?;
     assert_eq!(connections(pid, port)?, 0);
     assert!((1..=LED).contains(&proxy.to(port).open), "{:?}", proxy.to(port));
     Ok(())
 }
 
 /// Follows a log as `kubectl logs -f` does, until its first bytes arrive.
-async fn follow_a_log(ground: &Ground) -> Result<()> {
-    let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+async fn follow_a_log(joined: &JoinedCluster) -> Result<()> {
+    let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
-    let reader = client(&ground.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
     let mut said = None;
     until("a log is followed", async || {
         let request = http::Request::get(format!("{PODS}/{pod}/log?follow=true"));

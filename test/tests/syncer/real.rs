@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tower::util::MapRequestLayer;
 
 use crate::server::Server;
-use crate::world::*;
+use crate::setup::*;
 
 /// A record of a client's writes.
 #[derive(Clone, Default)]
@@ -98,8 +98,8 @@ fn zoo() -> Vec<Animal> {
 }
 
 /// Returns the names of the objects in a collection.
-async fn names(eyes: &Eyes, path: &str) -> Result<Vec<String>> {
-    let list = eyes.get(path).await?.context(path.to_owned())?;
+async fn names(client: &TestClient, path: &str) -> Result<Vec<String>> {
+    let list = client.get(path).await?.context(path.to_owned())?;
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let mut names: Vec<_> = list["items"].as_array().into_iter().flatten().map(name).collect();
     names.sort();
@@ -112,8 +112,8 @@ async fn a_real_kubernetes_runs_placed_objects_and_the_mailbox_shows_them() -> R
     let cluster = Cluster::start(&[]);
     let server = Server::start().await?;
     let written = Written::default();
-    let mailbox = Eyes(Remote::new(server.client()));
-    let below = Eyes(Remote::new(client(&cluster, &Written::default()).await?));
+    let mailbox = TestClient(Remote::new(server.client()));
+    let below = TestClient(Remote::new(client(&cluster, &Written::default()).await?));
     let running = Running::start(server.client(), client(&cluster, &written).await?, None);
     mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
     done_within_a_minute(&mailbox, &below).await?;
@@ -200,7 +200,7 @@ async fn a_real_kubernetes_runs_placed_objects_and_the_mailbox_shows_them() -> R
 }
 
 /// A CronJob fires within a minute; its Job and that Job's pod are projected, and are deleted with it.
-async fn done_within_a_minute(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+async fn done_within_a_minute(mailbox: &TestClient, below: &TestClient) -> Result<()> {
     mailbox.make(CRON_JOBS, placed(minutely())).await?;
     let begun = Instant::now();
     while !has_fired(mailbox).await? {
@@ -217,7 +217,7 @@ async fn done_within_a_minute(mailbox: &Eyes, below: &Eyes) -> Result<()> {
 }
 
 /// The report has the requests of pods, the quotas and the served kinds.
-async fn reports_usage_quotas_and_kinds(mailbox: &Eyes, below: &Eyes) -> Result<()> {
+async fn reports_usage_quotas_and_kinds(mailbox: &TestClient, below: &TestClient) -> Result<()> {
     let mut hungry = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "hungry", "namespace": "shop" },
         "spec": { "containers": [{ "name": "main", "image": "busybox" }] },
@@ -275,7 +275,7 @@ async fn rests(written: &Written) -> Result<()> {
 }
 
 /// Measures how long a change takes each way, for the log.
-async fn latencies(mailbox: &Eyes, below: &Eyes, pod: &str) -> Result<()> {
+async fn latencies(mailbox: &TestClient, below: &TestClient, pod: &str) -> Result<()> {
     mailbox.make(MAPS, placed(map("clock", "0"))).await?;
     let (clock, pod) = (format!("{MAPS}/clock"), format!("{PODS}/{pod}"));
     below.until_there(&clock).await?;

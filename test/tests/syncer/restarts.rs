@@ -11,36 +11,36 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::grounds::{Ground, Physical, Way};
-use crate::world::*;
+use crate::joined::{JoinedCluster, Physical, SyncMode};
+use crate::setup::*;
 
 const WRITERS: usize = 4;
 const ENDS: [End; 3] = [End::Killed, End::Terminated, End::Killed];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_server_that_dials() -> Result<()> {
-    survive(Ground::new(Physical::standin().await?, Way::Push).await?).await
+    survive(JoinedCluster::new(Physical::standin().await?, SyncMode::Push).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_server_that_is_dialled() -> Result<()> {
-    survive(Ground::new(Physical::standin().await?, Way::Pull).await?).await
+    survive(JoinedCluster::new(Physical::standin().await?, SyncMode::Pull).await?).await
 }
 
 /// In the end the physical cluster equals the mailbox, untouched objects were not replaced, and nothing was deleted
 /// except what the writers deleted.
-async fn survive(mut ground: Ground) -> Result<()> {
-    ground.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    ground.mailbox.make(MAPS, placed(map("kept", "one"))).await?;
-    let kept = ground.below.until_there(&format!("{MAPS}/kept")).await?;
+async fn survive(mut joined: JoinedCluster) -> Result<()> {
+    joined.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    joined.mailbox.make(MAPS, placed(map("kept", "one"))).await?;
+    let kept = joined.below.until_there(&format!("{MAPS}/kept")).await?;
     let over = Arc::new(AtomicBool::new(false));
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
-        writers.spawn(write(ground.mailbox.clone(), writer, over.clone()));
+        writers.spawn(write(joined.mailbox.clone(), writer, over.clone()));
     }
     for end in ENDS {
         sleep(Duration::from_secs(2)).await;
-        ground.holon.restart(end, &[])?;
+        joined.holon.restart(end, &[])?;
     }
     sleep(Duration::from_secs(2)).await;
     over.store(true, Ordering::Relaxed);
@@ -52,15 +52,15 @@ async fn survive(mut ground: Ground) -> Result<()> {
     // agree.
     let mut differ = Vec::new();
     let same = until("the physical cluster has what the mailbox says", async || {
-        let (here, below) = (values(&ground.mailbox).await?, values(&ground.below).await?);
+        let (here, below) = (values(&joined.mailbox).await?, values(&joined.below).await?);
         assert!(here.len() > WRITERS && asked > 0, "the writers wrote nothing: {here:?}, {asked} deletes");
         differ = here.symmetric_difference(&below).cloned().collect();
         Ok(differ.is_empty())
     });
-    same.await.with_context(|| format!("{ground}: {differ:?}"))?;
-    let found = ground.below.until_there(&format!("{MAPS}/kept")).await?;
+    same.await.with_context(|| format!("{joined}: {differ:?}"))?;
+    let found = joined.below.until_there(&format!("{MAPS}/kept")).await?;
     assert_eq!(found["metadata"]["uid"], kept["metadata"]["uid"]);
-    let deleted = ground.physical.deletes(&[])?;
+    let deleted = joined.physical.deletes(&[])?;
     let names: BTreeSet<&str> = deleted.keys().map(String::as_str).collect();
     assert_eq!(names, BTreeSet::from(["configmaps"]), "{deleted:?}");
     assert!(deleted["configmaps"] <= asked, "{deleted:?} of {asked}");
@@ -68,7 +68,7 @@ async fn survive(mut ground: Ground) -> Result<()> {
 }
 
 /// Creates, changes and deletes until `over`, and ignores failures. Returns how many deletions it may have requested.
-async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u64> {
+async fn write(mailbox: TestClient, writer: usize, over: Arc<AtomicBool>) -> Result<u64> {
     let mut deletes = 0;
     for turn in 0.. {
         if over.load(Ordering::Relaxed) {
@@ -92,8 +92,8 @@ async fn write(mailbox: Eyes, writer: usize, over: Arc<AtomicBool>) -> Result<u6
 }
 
 /// Returns the placed ConfigMaps and their values.
-async fn values(eyes: &Eyes) -> Result<BTreeSet<(String, String)>> {
-    let list = eyes.get(&format!("{MAPS}?labelSelector=holon.dev/placed")).await?.unwrap_or_default();
+async fn values(client: &TestClient) -> Result<BTreeSet<(String, String)>> {
+    let list = client.get(&format!("{MAPS}?labelSelector=holon.dev/placed")).await?.unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let items = list["items"].as_array().into_iter().flatten();
     Ok(items.map(|item| (text(&item["metadata"]["name"]), text(&item["data"]["key"]))).collect())

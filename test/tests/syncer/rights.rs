@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::grounds::{Ground, Physical, Rights, Way, grant, rule};
-use crate::world::*;
+use crate::joined::{JoinedCluster, Physical, Rights, SyncMode, grant, rule};
+use crate::setup::*;
 
 const CLOSED: &str = "/api/v1/namespaces/closed/configmaps";
 
@@ -30,20 +30,20 @@ async fn in_a_real_kubernetes() -> Result<()> {
 /// granted.
 async fn within_its_rights(physical: Physical) -> Result<()> {
     // The Roles are bound in namespaces, which must exist.
-    let below = physical.eyes().await?;
+    let below = physical.client().await?;
     for name in ["shop", "closed"] {
         below.make(NAMESPACES, namespace(name)).await?;
     }
-    let ground = Ground::with_rights(physical, Way::Push, &in_shop()).await?;
-    let lived = tell(&ground).await;
+    let joined = JoinedCluster::with_rights(physical, SyncMode::Push, &in_shop()).await?;
+    let lived = tell(&joined).await;
     if lived.is_err() {
-        println!("{ground}: the syncer says {:#}", ground.report().await?["status"]["conditions"]);
+        println!("{joined}: the syncer says {:#}", joined.report().await?["status"]["conditions"]);
     }
     lived
 }
 
-async fn tell(ground: &Ground) -> Result<()> {
-    let Ground { mailbox, below, .. } = ground;
+async fn tell(joined: &JoinedCluster) -> Result<()> {
+    let JoinedCluster { mailbox, below, .. } = joined;
     for name in ["shop", "closed"] {
         mailbox.make(NAMESPACES, namespace(name)).await?;
     }
@@ -53,7 +53,7 @@ async fn tell(ground: &Ground) -> Result<()> {
     mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
     below.until_there(&format!("{MAPS}/settings")).await?;
     below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
-    shown(ground).await.context("what runs is shown")?;
+    shown(joined).await.context("what runs is shown")?;
     // Drift is corrected, and deleted objects are applied again.
     below.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "meddled" } })).await?;
     below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "one").await?;
@@ -61,14 +61,14 @@ async fn tell(ground: &Ground) -> Result<()> {
     below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "one").await?;
 
     until("it is said what it may not do", async || {
-        let (synced, counted) = (ground.condition("Synced").await?, ground.condition("Counted").await?);
+        let (synced, counted) = (joined.condition("Synced").await?, joined.condition("Counted").await?);
         let told = synced["message"].as_str().unwrap_or_default();
         Ok(told.contains("configmaps closed/settings: Forbidden: ")
             && told.contains("namespaces new: Forbidden: ")
             && counted["reason"] == "Forbidden")
     })
     .await?;
-    assert_eq!(ground.condition("Ready").await?["status"], "True");
+    assert_eq!(joined.condition("Ready").await?["status"], "True");
     assert_eq!(below.get(&format!("{CLOSED}/settings")).await?, None);
     let events = mailbox.get("/api/v1/namespaces/closed/events").await?.unwrap_or_default();
     assert_eq!(events["items"][0]["reason"], "Forbidden", "{events:#}");
@@ -78,7 +78,7 @@ async fn tell(ground: &Ground) -> Result<()> {
     below.until_there(&format!("{CLOSED}/settings")).await?;
     grant(below, "all", &Rights::everything()).await?;
     below.until_there(&format!("{NAMESPACES}/new")).await?;
-    until("all is said to be well", async || Ok(ground.condition("Synced").await?["status"] == "True"))
+    until("all is said to be well", async || Ok(joined.condition("Synced").await?["status"] == "True"))
         .await?;
     for path in [format!("{MAPS}/settings"), format!("{DEPLOYMENTS}/web"), format!("{CLOSED}/settings")] {
         mailbox.delete(&path).await?;
@@ -94,18 +94,18 @@ fn elsewhere(mut object: Value) -> Value {
 }
 
 /// Checks that the status is written up, and pods are projected if controllers create them.
-async fn shown(ground: &Ground) -> Result<()> {
+async fn shown(joined: &JoinedCluster) -> Result<()> {
     let web = format!("{DEPLOYMENTS}/web");
-    if !ground.physical.has_controllers() {
+    if !joined.physical.has_controllers() {
         let status = json!({ "status": { "replicas": 2, "readyReplicas": 2 } });
-        ground.below.merge(&format!("{web}/status"), status).await?;
+        joined.below.merge(&format!("{web}/status"), status).await?;
     }
-    ground.mailbox.until(&web, |found| found["status"]["readyReplicas"] == 2).await?;
-    if !ground.physical.has_controllers() {
+    joined.mailbox.until(&web, |found| found["status"]["readyReplicas"] == 2).await?;
+    if !joined.physical.has_controllers() {
         return Ok(());
     }
     until("its pods are shown", async || {
-        let pods = ground.mailbox.get(PODS).await?.unwrap_or_default();
+        let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
         Ok(pods["items"].as_array().is_some_and(|pods| pods.len() == 2))
     })
     .await

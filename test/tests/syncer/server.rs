@@ -7,12 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
-use api::cluster::Id;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
 use apiserver::kinds::{Own, Registry};
 use apiserver::local;
@@ -73,9 +70,7 @@ impl Server {
         let (memory, mut tasks): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), Tasks::new());
         let surroundings =
             BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
-        let template = Template::new(bootstrap::objects(&surroundings));
-        let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(memory.clone(), template));
-        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
+        let store = BootstrapStore::open(memory.clone(), bootstrap::objects(&surroundings)).await?;
         let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));

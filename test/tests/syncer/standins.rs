@@ -10,13 +10,13 @@ use standin::{Clock, Link, Options, ResponseFault, Standin};
 use tokio::time::sleep;
 
 use crate::server::{self, Server};
-use crate::world::*;
+use crate::setup::*;
 
 struct Both {
     mailbox_server: Server,
     standin: Standin,
-    mailbox: Eyes,
-    below: Eyes,
+    mailbox: TestClient,
+    below: TestClient,
 }
 
 impl Both {
@@ -26,8 +26,8 @@ impl Both {
 
     async fn with(options: Options) -> Result<Both> {
         let (mailbox_server, standin) = (Server::start().await?, Standin::start(options).await?);
-        let mailbox = Eyes(Remote::new(mailbox_server.client()));
-        let below = Eyes(Remote::new(standin.client()));
+        let mailbox = TestClient(Remote::new(mailbox_server.client()));
+        let below = TestClient(Remote::new(standin.client()));
         mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
         mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
         Ok(Both { mailbox_server, standin, mailbox, below })

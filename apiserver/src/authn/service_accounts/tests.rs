@@ -3,20 +3,20 @@ use storage::{Change, Expect};
 
 use super::*;
 
-struct World {
+struct TestAccounts {
     store: Arc<dyn Store>,
     accounts: Accounts,
 }
 
 const HOME: u64 = 1;
 
-impl World {
-    async fn new() -> World {
+impl TestAccounts {
+    async fn new() -> TestAccounts {
         let store: Arc<dyn Store> = Arc::new(Memory::new());
-        let world = World { accounts: Accounts::new(store.clone(), "https://here".to_owned()), store };
-        world.put(ACCOUNTS, "bot", "u1").await;
-        world.put(SECRETS, "key", "u2").await;
-        world
+        let test = TestAccounts { accounts: Accounts::new(store.clone(), "https://here".to_owned()), store };
+        test.put(ACCOUNTS, "bot", "u1").await;
+        test.put(SECRETS, "key", "u2").await;
+        test
     }
 
     fn key(collection: Collection<'_>, name: &str) -> Key {
@@ -27,11 +27,11 @@ impl World {
         self.remove(collection, name).await;
         let object = json!({ "metadata": { "name": name, "uid": uid } });
         let change = Change::Put(stored::encode(&object));
-        self.store.commit(World::key(collection, name), Expect::Absent, change).await.unwrap();
+        self.store.commit(TestAccounts::key(collection, name), Expect::Absent, change).await.unwrap();
     }
 
     async fn remove(&self, collection: Collection<'_>, name: &str) {
-        let key = World::key(collection, name);
+        let key = TestAccounts::key(collection, name);
         if let Some(entry) = self.store.get(&key).await.unwrap().value {
             self.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
         }
@@ -58,81 +58,81 @@ impl World {
 
 #[tokio::test]
 async fn a_token_authenticates_as_a_service_account_of_its_logical_cluster() {
-    let world = World::new().await;
-    let mut claims = world.claims();
+    let test = TestAccounts::new().await;
+    let mut claims = test.claims();
     claims.jti = "j".to_owned();
-    let found = world.accounts.find(&world.signed(&claims).await, &[]).await.unwrap();
+    let found = test.accounts.find(&test.signed(&claims).await, &[]).await.unwrap();
     let Identity::User(user) = found.identity else { panic!("anonymous") };
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:shop:bot", "u1"));
     let groups = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"];
     assert_eq!(user.groups, groups);
     assert_eq!(user.home, Some(Id::new(HOME)));
     assert_eq!(user.extra[CREDENTIAL], ["JTI=j"]);
-    assert_eq!(found.audiences, world.accounts.audiences(Id::new(HOME)));
+    assert_eq!(found.audiences, test.accounts.audiences(Id::new(HOME)));
     // Another server on the same store verifies it, even with another address.
-    let other = Accounts::new(world.store.clone(), "https://there".to_owned());
-    assert!(other.find(&world.signed(&world.claims()).await, &[]).await.is_ok());
+    let other = Accounts::new(test.store.clone(), "https://there".to_owned());
+    assert!(other.find(&test.signed(&test.claims()).await, &[]).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_token_is_invalid_after_its_object_is_deleted_or_replaced() {
-    let world = World::new().await;
+    let test = TestAccounts::new().await;
     let gone = "service account token has been invalidated";
-    let mut bound = world.claims();
+    let mut bound = test.claims();
     bound.kubernetes.secret = Some(Named { name: "key".to_owned(), uid: Some("u2".to_owned()) });
     bound.exp = Some(bound.iat + 600);
-    let (free, bound) = (world.signed(&world.claims()).await, world.signed(&bound).await);
-    assert_eq!([world.why(&free).await, world.why(&bound).await], ["", ""]);
-    world.remove(SECRETS, "key").await;
-    assert_eq!([world.why(&free).await, world.why(&bound).await], ["", gone]);
-    world.put(SECRETS, "key", "u3").await;
-    assert_eq!(world.why(&bound).await, "secret UID (u3) does not match claim (u2)");
-    world.put(ACCOUNTS, "bot", "u9").await;
-    assert_eq!(world.why(&free).await, "service account UID (u9) does not match claim (u1)");
-    world.remove(ACCOUNTS, "bot").await;
-    assert_eq!(world.why(&free).await, gone);
+    let (free, bound) = (test.signed(&test.claims()).await, test.signed(&bound).await);
+    assert_eq!([test.why(&free).await, test.why(&bound).await], ["", ""]);
+    test.remove(SECRETS, "key").await;
+    assert_eq!([test.why(&free).await, test.why(&bound).await], ["", gone]);
+    test.put(SECRETS, "key", "u3").await;
+    assert_eq!(test.why(&bound).await, "secret UID (u3) does not match claim (u2)");
+    test.put(ACCOUNTS, "bot", "u9").await;
+    assert_eq!(test.why(&free).await, "service account UID (u9) does not match claim (u1)");
+    test.remove(ACCOUNTS, "bot").await;
+    assert_eq!(test.why(&free).await, gone);
 }
 
 #[tokio::test]
 async fn a_token_is_valid_only_for_its_lifetime_and_audiences() {
-    let world = World::new().await;
+    let test = TestAccounts::new().await;
     let now = Timestamp::now().as_second();
-    let mut claims = world.claims();
+    let mut claims = test.claims();
     claims.exp = Some(now - 1);
-    let expired = world.signed(&claims).await;
-    assert_eq!(world.why(&expired).await, "Expired");
+    let expired = test.signed(&claims).await;
+    assert_eq!(test.why(&expired).await, "Expired");
     // A token with a bad signature gets no details.
-    let other = world.signed(&world.claims()).await;
+    let other = test.signed(&test.claims()).await;
     let (said, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
-    assert_eq!(world.why(&format!("{said}.{signature}")).await, "invalid signature");
+    assert_eq!(test.why(&format!("{said}.{signature}")).await, "invalid signature");
     (claims.exp, claims.nbf) = (Some(now + 900), now + 600);
-    assert_eq!(world.why(&world.signed(&claims).await).await, "service account token is not valid yet");
-    let mut claims = world.claims();
+    assert_eq!(test.why(&test.signed(&claims).await).await, "service account token is not valid yet");
+    let mut claims = test.claims();
     claims.aud = vec!["vault".to_owned()];
-    let token = world.signed(&claims).await;
-    let why = world.why(&token).await;
+    let token = test.signed(&claims).await;
+    let why = test.why(&token).await;
     assert!(why.starts_with("token audiences [\"vault\"] is invalid for the target audiences ["), "{why}");
-    let found = world.accounts.find(&token, &["vault".to_owned(), "other".to_owned()]).await.unwrap();
+    let found = test.accounts.find(&token, &["vault".to_owned(), "other".to_owned()]).await.unwrap();
     assert_eq!(found.audiences, ["vault"]);
 }
 
 /// Names of service accounts repeat across logical clusters; only the issuer distinguishes them.
 #[tokio::test]
 async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
-    let world = World::new().await;
-    let mut claims = world.claims();
-    claims.iss = world.accounts.issuer(Id::new(HOME));
-    let elsewhere = world.accounts.sign(Id::new(2), &claims).await.unwrap();
-    world.signed(&claims).await;
-    assert_eq!(world.why(&elsewhere).await, "invalid signature");
+    let test = TestAccounts::new().await;
+    let mut claims = test.claims();
+    claims.iss = test.accounts.issuer(Id::new(HOME));
+    let elsewhere = test.accounts.sign(Id::new(2), &claims).await.unwrap();
+    test.signed(&claims).await;
+    assert_eq!(test.why(&elsewhere).await, "invalid signature");
     claims.iss = "https://somewhere/else".to_owned();
-    assert_eq!(world.why(&world.signed(&claims).await).await, "Foreign");
-    let token = world.signed(&world.claims()).await;
-    assert_eq!(world.why(&token).await, "");
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    forget(&*world.store, Id::new(HOME)).await.unwrap();
-    assert_eq!(world.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
-    let afresh = Accounts::new(world.store.clone(), "https://here".to_owned());
+    assert_eq!(test.why(&test.signed(&claims).await).await, "Foreign");
+    let token = test.signed(&test.claims()).await;
+    assert_eq!(test.why(&token).await, "");
+    forget(&*test.store, Id::new(HOME)).await.unwrap();
+    forget(&*test.store, Id::new(HOME)).await.unwrap();
+    assert_eq!(test.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
+    let afresh = Accounts::new(test.store.clone(), "https://here".to_owned());
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
 }
 
@@ -146,10 +146,10 @@ async fn a_watch_ends_when_its_token_does() {
     use http::{Request, StatusCode};
     use http_body_util::{BodyExt, Full};
 
-    let world = World::new().await;
+    let test = TestAccounts::new().await;
     let home = Id::new(HOME);
-    records::write(&*world.store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
-    records::write(&*world.store, home, &LogicalClusterRecord::new(Id::ROOT, "a")).await.unwrap();
+    records::write(&*test.store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+    records::write(&*test.store, home, &LogicalClusterRecord::new(Id::ROOT, "a")).await.unwrap();
     let group = "rbac.authorization.k8s.io";
     let role = json!({ "rules": [{ "verbs": ["watch"], "apiGroups": [""], "resources": ["pods"] }] });
     let binding = json!({
@@ -159,19 +159,19 @@ async fn a_watch_ends_when_its_token_does() {
     let logical = json!({ "metadata": { "name": "a" }, "status": { "id": home.to_string() } });
     let put = async |collection: Collection<'_>, cluster: Id, name: &str, object: &Value| {
         let change = Change::Put(stored::encode(object));
-        world.store.commit(collection.key(cluster, None, name), Expect::Absent, change).await.unwrap();
+        test.store.commit(collection.key(cluster, None, name), Expect::Absent, change).await.unwrap();
     };
     put(Collection { group, plural: "clusterroles" }, home, "r", &role).await;
     put(Collection { group, plural: "clusterrolebindings" }, home, "b", &binding).await;
     put(crate::clusters::logical_cluster::COLLECTION, Id::ROOT, "a", &logical).await;
 
-    let mut claims = world.claims();
+    let mut claims = test.claims();
     let begun = Timestamp::now().as_second();
     claims.exp = Some(begun + 2);
-    let token = world.signed(&claims).await;
-    let access = Arc::new(Access::plain(world.store.clone()));
+    let token = test.signed(&claims).await;
+    let access = Arc::new(Access::plain(test.store.clone()));
     let tasks = controller::tasks::Tasks::new();
-    let stack = Stack::new(world.store.clone(), "here".to_owned(), tasks.stop());
+    let stack = Stack::new(test.store.clone(), "here".to_owned(), tasks.stop());
     let stack = Arc::new(stack.with_access(access.clone()));
     let watch = async {
         let request = Request::get("/api/v1/pods?watch=1").header("authorization", format!("Bearer {token}"));

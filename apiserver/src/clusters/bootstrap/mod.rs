@@ -47,7 +47,7 @@ pub(crate) use crate::clusters::bootstrap::objects::ABOUT_THE_AUTHORITY;
 pub use crate::clusters::bootstrap::objects::{BootstrapOptions, objects};
 use crate::clusters::bootstrap::template::TemplateObject;
 pub use crate::clusters::bootstrap::template::{BootstrapObject, Template};
-use crate::clusters::records::LogicalClusterRecord;
+use crate::clusters::records::{self, LogicalClusterRecord};
 use crate::keys;
 
 /// A read of several steps starts over if its revision is compacted meanwhile. Each retry takes another compaction, and
@@ -74,6 +74,16 @@ struct FoundRecord {
 impl BootstrapStore {
     pub fn new(inner: Arc<dyn Store>, template: Template) -> BootstrapStore {
         BootstrapStore(Arc::new(Shared { inner, template }))
+    }
+
+    /// Returns the store of a server: every logical cluster has these objects, and the root exists.
+    pub async fn open(
+        inner: Arc<dyn Store>,
+        objects: Vec<BootstrapObject>,
+    ) -> Result<Arc<dyn Store>, CommitError> {
+        let store = Arc::new(BootstrapStore::new(inner, Template::new(objects)));
+        records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await?;
+        Ok(store)
     }
 }
 

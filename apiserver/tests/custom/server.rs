@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::cluster::Id;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
 use apiserver::kinds::{Own, Registry};
 use apiserver::stack::Stack;
@@ -25,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-pub(crate) struct World {
+pub(crate) struct TestServer {
     pub(crate) stack: Arc<Stack>,
     /// Another server on the same store, which runs no controllers.
     pub(crate) second: Arc<Stack>,
@@ -39,19 +36,17 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-impl World {
-    pub(crate) async fn new() -> World {
-        World::with_own(Own::default()).await
+impl TestServer {
+    pub(crate) async fn new() -> TestServer {
+        TestServer::with_own(Own::default()).await
     }
 
-    /// Returns a world whose servers have these kinds of their own.
-    pub(crate) async fn with_own(own: Own) -> World {
+    /// The same with these kinds of its own.
+    pub(crate) async fn with_own(own: Own) -> TestServer {
         let kept: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
-        let template =
-            Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
-        let seen: Arc<dyn Store> = Arc::new(BootstrapStore::new(kept.clone(), template));
-        records::write(&*seen, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+        let objects = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
+        let seen = BootstrapStore::open(kept.clone(), objects).await.unwrap();
         let mut tasks = Tasks::new();
         let mut server = || {
             let kinds = Arc::new(Registry::new(kept.clone()).with_own(own.clone()));
@@ -61,7 +56,7 @@ impl World {
         let ((kinds, stack), (_, second)) = (server(), server());
         let controllers = Controllers::new(seen.clone(), kept, "a certificate".to_owned()).with_kinds(kinds);
         tasks.spawn("controllers", controllers.run(tasks.stop()));
-        World { stack, second, _tasks: tasks }
+        TestServer { stack, second, _tasks: tasks }
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {

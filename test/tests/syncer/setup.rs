@@ -8,8 +8,11 @@ use api::names::{PLACED, TRUE};
 use controller::remote::Remote;
 use controller::tasks::Tasks;
 use kube::Client;
+pub(crate) use scenarios::client::{TestClient, until};
 use serde_json::{Value, json};
 use syncer::{Settings, Syncer};
+use testkit::objects::condition;
+pub(crate) use testkit::objects::namespace;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -21,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing may be written for the state to count as steady.
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
-pub(crate) struct World {
+pub(crate) struct SyncerTest {
     pub(crate) mailbox_server: Server,
     pub(crate) below_server: Server,
-    pub(crate) mailbox: Eyes,
-    pub(crate) below: Eyes,
+    pub(crate) mailbox: TestClient,
+    pub(crate) below: TestClient,
     /// The links of the syncer.
     pub(crate) mailbox_link: Link,
     pub(crate) below_link: Link,
@@ -66,12 +69,12 @@ impl Drop for Running {
     }
 }
 
-impl World {
-    pub(crate) async fn new() -> Result<World> {
+impl SyncerTest {
+    pub(crate) async fn new() -> Result<SyncerTest> {
         let (mailbox_server, below_server) = (Server::start().await?, Server::start().await?);
-        Ok(World {
-            mailbox: Eyes(Remote::new(mailbox_server.client())),
-            below: Eyes(Remote::new(below_server.client())),
+        Ok(SyncerTest {
+            mailbox: TestClient(Remote::new(mailbox_server.client())),
+            below: TestClient(Remote::new(below_server.client())),
             mailbox_server,
             below_server,
             mailbox_link: Link::new(),
@@ -108,85 +111,14 @@ impl World {
 
     /// Returns a condition of the report.
     pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
-        let report =
-            self.mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
-        let conditions = report["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        Ok(conditions.into_iter().find(|condition| condition["type"] == name).unwrap_or_default())
+        let report = self.mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
+        Ok(condition(&report.unwrap_or_default(), name))
     }
 }
 
 pub(crate) fn placed(mut object: Value) -> Value {
     object["metadata"]["labels"][PLACED] = TRUE.into();
     object
-}
-
-/// A test client that reads and writes one server by path.
-#[derive(Clone)]
-pub(crate) struct Eyes(pub(crate) Remote);
-
-impl Eyes {
-    pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>> {
-        match self.0.read(path).await {
-            Err(error) if error.is_not_found() => Ok(None),
-            other => Ok(Some(other?)),
-        }
-    }
-
-    /// Creates an object in a collection.
-    pub(crate) async fn make(&self, path: &str, object: Value) -> Result<Value> {
-        let text = self
-            .0
-            .text(http::Method::POST, path, "application/json", object.to_string().into(), PATIENCE)
-            .await;
-        Ok(serde_json::from_str(&text?)?)
-    }
-
-    pub(crate) async fn merge(&self, path: &str, change: Value) -> Result<Value> {
-        let body = change.to_string().into();
-        let text =
-            self.0.text(http::Method::PATCH, path, "application/merge-patch+json", body, PATIENCE).await;
-        Ok(serde_json::from_str(&text?)?)
-    }
-
-    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
-        let body = json!({ "propagationPolicy": "Background" }).to_string().into();
-        self.0.text(http::Method::DELETE, path, "application/json", body, PATIENCE).await?;
-        Ok(())
-    }
-
-    /// Waits until an object has the wanted state, and returns it.
-    pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
-        let begun = Instant::now();
-        loop {
-            let found = self.get(path).await?.unwrap_or_default();
-            if is_so(&found) {
-                return Ok(found);
-            }
-            if begun.elapsed() > PATIENCE {
-                bail!("{path} never is as it should be: {found:#}");
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    pub(crate) async fn until_there(&self, path: &str) -> Result<Value> {
-        self.until(path, |found| !found.is_null()).await
-    }
-
-    pub(crate) async fn until_gone(&self, path: &str) -> Result<()> {
-        self.until(path, Value::is_null).await.map(drop)
-    }
-}
-
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so().await? {
-        if begun.elapsed() > PATIENCE {
-            bail!("never: {what}");
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }
 
 pub(crate) const CRON_JOBS: &str = "/apis/batch/v1/namespaces/shop/cronjobs";
@@ -203,7 +135,7 @@ pub(crate) fn minutely() -> Value {
 
 /// Returns whether the projections of a CronJob that fired are complete: its schedule time, its Job, and that Job's
 /// pod.
-pub(crate) async fn has_fired(mailbox: &Eyes) -> Result<bool> {
+pub(crate) async fn has_fired(mailbox: &TestClient) -> Result<bool> {
     let items = async |path: &str| {
         let list = mailbox.get(path).await?.unwrap_or_default()["items"].take();
         anyhow::Ok(list.as_array().cloned().unwrap_or_default())
@@ -225,10 +157,6 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 pub(crate) const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
-
-pub(crate) fn namespace(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-}
 
 pub(crate) fn map(name: &str, value: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" }, "data": { "key": value } })

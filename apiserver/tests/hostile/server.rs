@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use api::cluster::Id;
 use apiserver::authn::token_file::Tokens;
 use apiserver::clusters::bootstrap;
-use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore, Template};
-use apiserver::clusters::records;
-use apiserver::clusters::records::LogicalClusterRecord;
+use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::http::pki::{Authority, Serving};
 use apiserver::http::server;
 use apiserver::keys::Collection;
@@ -33,7 +31,7 @@ use tokio::sync::watch;
 const PROMPTLY: Duration = Duration::from_secs(5);
 
 /// A server with an administrator and some users with tokens.
-pub(crate) struct World {
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     authority: Authority,
     _runtime: Runtime,
@@ -43,18 +41,18 @@ pub(crate) struct World {
 
 pub(crate) type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-impl World {
-    pub(crate) fn new() -> World {
-        World::holding(0)
+impl TestServer {
+    pub(crate) fn new() -> TestServer {
+        TestServer::holding(0)
     }
 
-    /// Returns a world with so many ConfigMaps of a kilobyte, of which two thirds are metadata.
-    pub(crate) fn holding(objects: usize) -> World {
+    /// The same with so many ConfigMaps of a kilobyte, of which two thirds are metadata.
+    pub(crate) fn holding(objects: usize) -> TestServer {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (tasks, authority) = (Tasks::new(), Authority::open(&dir.path().join("pki")).unwrap());
         let address = runtime.block_on(serve(dir.path(), &authority, &tasks, objects));
-        World { address, authority, _runtime: runtime, _dir: dir, _tasks: tasks }
+        TestServer { address, authority, _runtime: runtime, _dir: dir, _tasks: tasks }
     }
 
     pub(crate) fn clients(&self) -> Clients {
@@ -67,11 +65,9 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize)
     // A small send buffer, so that the kernel buffers little for a client that does not read.
     socket2::SockRef::from(&listener).set_send_buffer_size(16 << 10).unwrap();
     let address = listener.local_addr().unwrap();
-    let template =
-        Template::new(bootstrap::objects(&BootstrapOptions { authority: "a certificate", address }));
+    let template = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
     let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
-    let store: Arc<dyn Store> = Arc::new(BootstrapStore::new(Arc::new(engine), template));
-    records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
+    let store = BootstrapStore::open(Arc::new(engine), template).await.unwrap();
     fill(&*store, objects).await;
     let tokens = dir.join("tokens.csv");
     std::fs::write(&tokens, "token-of-ann,ann,1\ntoken-of-bob,bob,2\n").unwrap();

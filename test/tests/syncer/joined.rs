@@ -25,6 +25,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use scenarios::holon::Server;
 use serde_json::Value;
+use testkit::objects::condition;
 use tokio::process::{Child, Command};
 
 pub(crate) use self::account::{Rights, grant, rule};
@@ -32,11 +33,11 @@ pub(crate) use self::front::{Authority, Front};
 pub(crate) use self::physical::{Address, Physical};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::wire::Wire;
-use crate::world::Eyes;
+use crate::setup::TestClient;
 
 /// How the syncer connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum SyncMode {
     /// The server connects to the physical cluster.
     Push,
     /// A syncer beside the physical cluster connects to the server.
@@ -46,36 +47,40 @@ pub(crate) enum Way {
 /// Environment variables and their values.
 pub(crate) type Environment = Vec<(&'static str, String)>;
 
-pub(crate) struct Ground {
-    pub(crate) mailbox: Eyes,
-    pub(crate) below: Eyes,
+pub(crate) struct JoinedCluster {
+    pub(crate) mailbox: TestClient,
+    pub(crate) below: TestClient,
     pub(crate) physical: Physical,
     /// The address at which the syncer reaches it.
     pub(crate) address: Address,
     pub(crate) holon: Server,
     /// Killed when dropped.
-    seat: Option<Child>,
+    pull_syncer: Option<Child>,
     /// The environment of the pull syncer.
     environment: Environment,
-    way: Way,
+    mode: SyncMode,
 }
 
-impl Ground {
-    pub(crate) async fn new(physical: Physical, way: Way) -> Result<Ground> {
-        Ground::with_rights(physical, way, &Rights::everything()).await
+impl JoinedCluster {
+    pub(crate) async fn new(physical: Physical, mode: SyncMode) -> Result<JoinedCluster> {
+        JoinedCluster::with_rights(physical, mode, &Rights::everything()).await
     }
 
     /// The same with these rights of the syncer downstream.
-    pub(crate) async fn with_rights(physical: Physical, way: Way, rights: &Rights) -> Result<Ground> {
+    pub(crate) async fn with_rights(
+        physical: Physical,
+        mode: SyncMode,
+        rights: &Rights,
+    ) -> Result<JoinedCluster> {
         let address = physical.address().await?;
-        Ground::at(address, physical, way, rights, Environment::new()).await
+        JoinedCluster::at(address, physical, mode, rights, Environment::new()).await
     }
 
     /// The same with a wire between the syncer and the physical cluster.
-    pub(crate) async fn behind(wire: &Wire, physical: Physical, way: Way) -> Result<Ground> {
+    pub(crate) async fn behind(wire: &Wire, physical: Physical, mode: SyncMode) -> Result<JoinedCluster> {
         let mut address = physical.address().await?;
         address.server = format!("https://127.0.0.1:{}", wire.port);
-        Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
+        JoinedCluster::at(address, physical, mode, &Rights::everything(), Environment::new()).await
     }
 
     /// The same with a pull syncer that has these environment variables.
@@ -83,63 +88,75 @@ impl Ground {
         environment: Environment,
         address: Address,
         physical: Physical,
-    ) -> Result<Ground> {
-        Ground::at(address, physical, Way::Pull, &Rights::everything(), environment).await
+    ) -> Result<JoinedCluster> {
+        JoinedCluster::at(address, physical, SyncMode::Pull, &Rights::everything(), environment).await
     }
 
     /// The same with a kubeconfig that names a proxy.
-    pub(crate) async fn behind_proxy(proxy: &Proxy, physical: Physical, way: Way) -> Result<Ground> {
+    pub(crate) async fn behind_proxy(
+        proxy: &Proxy,
+        physical: Physical,
+        mode: SyncMode,
+    ) -> Result<JoinedCluster> {
         let mut address = physical.address().await?;
         address.proxy = Some(proxy.url("127.0.0.1"));
-        Ground::at(address, physical, way, &Rights::everything(), Environment::new()).await
+        JoinedCluster::at(address, physical, mode, &Rights::everything(), Environment::new()).await
     }
 
     /// The same with a wire between the pull syncer and the server.
-    pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(Ground, Wire)> {
-        let mut ground = Ground::new(physical, Way::Pull).await?;
-        let wire = Wire::to(ground.holon.address.parse()?).await?;
+    pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(JoinedCluster, Wire)> {
+        let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
+        let wire = Wire::to(joined.holon.address.parse()?).await?;
         // Another ticket with that address, and a syncer without the state of the first.
-        ground.forget().await?;
-        ground.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
-        Ok((ground, wire))
+        joined.forget().await?;
+        joined.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
+        Ok((joined, wire))
     }
 
     /// The same with a TLS terminator between the pull syncer and the server.
     pub(crate) async fn dialled_through(
         authority: &Authority,
         physical: Physical,
-    ) -> Result<(Ground, Front)> {
-        let mut ground = Ground::new(physical, Way::Pull).await?;
-        let kubeconfig = serde_json::to_value(Kubeconfig::read_from(ground.holon.kubeconfig("root")?)?)?;
+    ) -> Result<(JoinedCluster, Front)> {
+        let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
+        let kubeconfig = serde_json::to_value(Kubeconfig::read_from(joined.holon.kubeconfig("root")?)?)?;
         let theirs = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"].as_str();
         let theirs = STANDARD.decode(theirs.context("a kubeconfig says whom to trust")?)?;
-        let front = Front::of(ground.holon.address.parse()?, &String::from_utf8(theirs)?, authority).await?;
-        ground.forget().await?;
+        let front = Front::of(joined.holon.address.parse()?, &String::from_utf8(theirs)?, authority).await?;
+        joined.forget().await?;
         let (server, file) = (format!("https://127.0.0.1:{}", front.port), authority.file());
         let file = file.to_str().context("a path of ours")?;
-        ground.print(&["--server", &server, "--certificate-authority", file]).await?;
-        Ok((ground, front))
+        joined.print(&["--server", &server, "--certificate-authority", file]).await?;
+        Ok((joined, front))
     }
 
     async fn at(
         address: Address,
         physical: Physical,
-        way: Way,
+        mode: SyncMode,
         rights: &Rights,
         environment: Environment,
-    ) -> Result<Ground> {
+    ) -> Result<JoinedCluster> {
         let holon = Server::start(&[])?;
-        let below = physical.eyes().await?;
+        let below = physical.client().await?;
         grant(&below, "holon", rights).await?;
-        let mut ground =
-            Ground { mailbox: below.clone(), below, physical, address, holon, seat: None, environment, way };
-        ground.account().await?;
-        match way {
-            Way::Push => ground.join().await?,
-            Way::Pull => ground.print(&[]).await?,
+        let mut joined = JoinedCluster {
+            mailbox: below.clone(),
+            below,
+            physical,
+            address,
+            holon,
+            pull_syncer: None,
+            environment,
+            mode,
+        };
+        joined.account().await?;
+        match mode {
+            SyncMode::Push => joined.join().await?,
+            SyncMode::Pull => joined.print(&[]).await?,
         }
-        ground.look().await?;
-        Ok(ground)
+        joined.look().await?;
+        Ok(joined)
     }
 
     /// Creates the account of the syncer again, and updates the Secret.
@@ -155,7 +172,8 @@ impl Ground {
 
     /// Creates the client of the mailbox, again after the server has moved to another port.
     pub(crate) async fn look(&mut self) -> Result<()> {
-        self.mailbox = Eyes(Remote::new(client(&self.holon.kubeconfig("root:mailbox-east")?).await?));
+        self.mailbox =
+            TestClient(Remote::new(kube_client(&self.holon.kubeconfig("root:mailbox-east")?).await?));
         Ok(())
     }
 
@@ -188,14 +206,14 @@ impl Ground {
             command.arg(option).arg(self.holon.file(file));
         }
         command.envs(self.environment.iter().cloned());
-        self.seat = Some(command.kill_on_drop(true).stdout(Stdio::null()).spawn()?);
+        self.pull_syncer = Some(command.kill_on_drop(true).stdout(Stdio::null()).spawn()?);
         Ok(())
     }
 
     /// Ends the pull syncer and deletes its state, if it has any.
     async fn forget(&mut self) -> Result<()> {
-        if let Some(mut seat) = self.seat.take() {
-            seat.kill().await?;
+        if let Some(mut pull_syncer) = self.pull_syncer.take() {
+            pull_syncer.kill().await?;
         }
         match std::fs::remove_dir_all(self.holon.file("state")) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -205,9 +223,9 @@ impl Ground {
 
     /// Returns the process that has the connections to the physical cluster.
     pub(crate) fn pid(&self) -> Option<u32> {
-        match self.way {
-            Way::Push => Some(self.holon.pid()),
-            Way::Pull => self.seat.as_ref()?.id(),
+        match self.mode {
+            SyncMode::Push => Some(self.holon.pid()),
+            SyncMode::Pull => self.pull_syncer.as_ref()?.id(),
         }
     }
 
@@ -219,20 +237,18 @@ impl Ground {
 
     /// Returns its condition of this type.
     pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
-        let conditions = self.report().await?["status"]["conditions"].take();
-        let found = conditions.as_array().into_iter().flatten().find(|said| said["type"] == name);
-        Ok(found.cloned().unwrap_or_default())
+        Ok(condition(&self.report().await?, name))
     }
 }
 
-impl std::fmt::Display for Ground {
+impl std::fmt::Display for JoinedCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {:?}", self.physical.name(), self.way)
+        write!(f, "{}, {:?}", self.physical.name(), self.mode)
     }
 }
 
 /// Returns a client of the cluster of a kubeconfig.
-pub(crate) async fn client(kubeconfig: &std::path::Path) -> Result<Client> {
+pub(crate) async fn kube_client(kubeconfig: &std::path::Path) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)

@@ -8,15 +8,17 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+pub use testkit::objects::condition;
+
 /// How long a wait may take before it fails. Much more than anything takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Reads and writes one server, or one of its logical clusters, by path.
 #[derive(Clone, Debug)]
-pub struct Eyes(pub Remote);
+pub struct TestClient(pub Remote);
 
-impl Eyes {
+impl TestClient {
     pub async fn get(&self, path: &str) -> Result<Option<Value>> {
         match self.0.read(path).await {
             Err(error) if error.is_not_found() => Ok(None),
@@ -115,10 +117,4 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> 
         sleep(LOOK_EVERY).await;
     }
     Ok(())
-}
-
-/// Returns the condition of this type, or null if the object has none.
-pub fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().find(|said| said["type"] == kind).cloned().unwrap_or_default()
 }

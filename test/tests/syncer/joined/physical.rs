@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use testkit::peers::Cluster;
 use tokio::process::Command;
 
-use super::{account, client, said};
-use crate::world::Eyes;
+use super::{account, kube_client, said};
+use crate::setup::TestClient;
 
 /// The logical cluster of another Holon that is the physical cluster here.
 const LOGICAL: &str = "root:east";
@@ -79,16 +79,16 @@ impl Physical {
         if let (Physical::Logical { server, bottom, .. }, Physical::Standin(standin)) =
             (&mut physical, standin)
         {
-            let eyes = Eyes(Remote::new(standin.client()));
+            let client = TestClient(Remote::new(standin.client()));
             for definition in definitions {
-                eyes.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+                client.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
             }
             let file = server.file("bottom.kubeconfig");
             std::fs::write(&file, standin.kubeconfig()?)?;
             let file = file.to_str().context("a path of ours")?;
             said(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
             // Cluster-scoped objects, such as definitions, are only placed on a dedicated cluster.
-            let root = Eyes(Remote::new(client(&server.kubeconfig("root")?).await?));
+            let root = TestClient(Remote::new(kube_client(&server.kubeconfig("root")?).await?));
             let path = "/apis/holon.dev/v1alpha1/physicalclusters/bottom";
             root.merge(path, json!({ "spec": { "dedicatedTo": LOGICAL } })).await?;
             *bottom = Some(standin);
@@ -111,21 +111,23 @@ impl Physical {
     }
 
     /// Returns the client of the lowest level, if that is not this cluster.
-    pub(crate) fn bottom(&self) -> Option<Eyes> {
+    pub(crate) fn bottom(&self) -> Option<TestClient> {
         match self {
-            Physical::Logical { bottom: Some(standin), .. } => Some(Eyes(Remote::new(standin.client()))),
+            Physical::Logical { bottom: Some(standin), .. } => {
+                Some(TestClient(Remote::new(standin.client())))
+            }
             _ => None,
         }
     }
 
     /// Returns a client of its administrator.
-    pub(crate) async fn eyes(&self) -> Result<Eyes> {
+    pub(crate) async fn client(&self) -> Result<TestClient> {
         let client = match self {
             Physical::Standin(standin) => standin.client(),
-            Physical::Real { cluster, .. } => client(&cluster.kubeconfig()).await?,
-            Physical::Logical { server, .. } => client(&server.kubeconfig(LOGICAL)?).await?,
+            Physical::Real { cluster, .. } => kube_client(&cluster.kubeconfig()).await?,
+            Physical::Logical { server, .. } => kube_client(&server.kubeconfig(LOGICAL)?).await?,
         };
-        Ok(Eyes(Remote::new(client)))
+        Ok(TestClient(Remote::new(client)))
     }
 
     pub(crate) async fn address(&self) -> Result<Address> {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::physical::Address;
-use crate::world::Eyes;
+use crate::setup::TestClient;
 
 pub(crate) const NAME: &str = "system:serviceaccount:kube-system:holon";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -35,7 +35,7 @@ pub(crate) fn rule(groups: &str, resources: &str, verbs: &str) -> Value {
 }
 
 /// Creates the account, and returns its kubeconfig.
-pub(crate) async fn make(admin: &Eyes, address: &Address) -> Result<Value> {
+pub(crate) async fn make(admin: &TestClient, address: &Address) -> Result<Value> {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     let metadata = json!({ "name": "holon" });
     admin
@@ -60,14 +60,14 @@ pub(crate) async fn make(admin: &Eyes, address: &Address) -> Result<Value> {
 }
 
 /// Grants rights to the account, whether or not it exists yet.
-pub(crate) async fn grant(admin: &Eyes, name: &str, rights: &Rights) -> Result<()> {
+pub(crate) async fn grant(admin: &TestClient, name: &str, rights: &Rights) -> Result<()> {
     for (number, (namespace, rule)) in rights.0.iter().enumerate() {
         bind(admin, &format!("{name}-{number}"), *namespace, rule).await?;
     }
     Ok(())
 }
 
-async fn bind(admin: &Eyes, name: &str, namespace: Option<&str>, rule: &Value) -> Result<()> {
+async fn bind(admin: &TestClient, name: &str, namespace: Option<&str>, rule: &Value) -> Result<()> {
     let (role, folder) = match namespace {
         Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/")),
         None => ("ClusterRole", format!("{RBAC}/cluster")),
