@@ -4,15 +4,11 @@
 //! scheduler, and kwok instead of kubelets. Names, uids and times differ; everything else must be equal.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use standin::{NodeShape, Options, Standin};
 use testkit::peers::Cluster;
-
-const PATIENCE: Duration = Duration::from_secs(120);
+use testkit::{Kubectl, until};
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -82,21 +78,11 @@ spec:
 "#;
 
 /// One of the two clusters.
-struct Side {
-    kubectl: PathBuf,
-    kubeconfig: PathBuf,
-    /// The home directory, in which kubectl caches discovery.
-    home: PathBuf,
-}
+struct Side(Kubectl);
 
 impl Side {
     fn run(&self, line: &str) -> String {
-        let mut command = Command::new(&self.kubectl);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(line.split(' ')).env("HOME", &self.home);
-        let output = command.output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "kubectl {line}: {message}");
-        String::from_utf8(output.stdout).unwrap()
+        self.0.output(line)
     }
 
     fn get(&self, what: &str) -> Value {
@@ -104,16 +90,12 @@ impl Side {
     }
 
     fn until(&self, what: &str, is_right: impl Fn(&Value) -> bool) {
-        let begun = Instant::now();
-        while !is_right(&self.get(what)) {
-            assert!(begun.elapsed() < PATIENCE, "{what} is still {:#}", self.get(what));
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        until(what, || is_right(&self.get(what)));
     }
 
     /// Runs a rollout and a rollback, and returns the final state.
-    fn story(&self, manifest: &Path) -> Value {
-        self.run(&format!("apply -f {}", manifest.display()));
+    fn story(&self) -> Value {
+        self.run(&format!("apply -f {}", self.0.file("manifest.yaml", MANIFEST)));
         let settled = |side: &Side| {
             for name in ["deployment/web", "statefulset/db", "daemonset/agent"] {
                 side.run(&format!("rollout status {name} --timeout=120s"));
@@ -264,24 +246,19 @@ fn strip(value: &mut Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real Kubernetes cluster"]
 async fn statuses_are_those_of_kubernetes() {
-    let kubectl = testkit::peers::program("kubectl");
+    let program = testkit::peers::program("kubectl");
     let real = Cluster::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let nodes = vec![NodeShape::new("east-1", "64", "256Gi", 1000)];
     let standin = Standin::start(Options { nodes, ..Options::new("east") }).await.unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
     std::fs::write(&kubeconfig, standin.kubeconfig().unwrap()).unwrap();
-    let manifest = dir.path().join("manifest.yaml");
-    std::fs::write(&manifest, MANIFEST).unwrap();
-    let side =
-        |kubeconfig: PathBuf| Side { kubectl: kubectl.clone(), kubeconfig, home: dir.path().to_owned() };
-    let (ours, theirs) = (side(kubeconfig), side(real.kubeconfig()));
-    let story = move |side: Side| {
-        let manifest = manifest.clone();
-        tokio::task::spawn_blocking(move || side.story(&manifest))
+    let story = |kubeconfig| {
+        let kubectl = Kubectl::with_kubeconfig(&program, kubeconfig, dir.path().join("cache"));
+        tokio::task::spawn_blocking(|| Side(kubectl).story())
     };
-    let ours = story(ours).await.unwrap();
-    let theirs = story(theirs).await.unwrap();
+    let ours = story(kubeconfig).await.unwrap();
+    let theirs = story(real.kubeconfig()).await.unwrap();
     let mut differing = Vec::new();
     compare("", &ours, &theirs, &mut differing);
     assert!(differing.is_empty(), "ours and Kubernetes':\n{}", differing.join("\n"));

@@ -48,3 +48,17 @@ pub fn run(command: &mut Command) -> (bool, String) {
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     (output.status.success(), text.concat())
 }
+
+/// Returns a shell in a mount namespace of its own, for programs that expect files at the fixed paths of a pod. Panics
+/// if this user may not mount.
+#[track_caller]
+pub fn with_own_mounts(script: &str) -> Command {
+    let shell = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
+        command
+    };
+    let (can_mount, output) = run(&mut shell("mount -t tmpfs none /run"));
+    assert!(can_mount, "unshare cannot mount here; be root or allow user namespaces: {output}");
+    shell(script)
+}

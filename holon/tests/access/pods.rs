@@ -2,11 +2,11 @@
 //! manage the logical cluster, with the rights of their roles and no others.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::Client;
 use testkit::objects::deployment;
+use testkit::process::with_own_mounts;
 use testkit::until;
 
 use crate::common::fleet::TestFleet;
@@ -223,15 +223,6 @@ fn an_account_that_changes_its_mind_changes_its_pods() {
 #[ignore = "needs client-go and unshare"]
 fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     let program = testkit::peers::program("client-go");
-    // The path of the files is fixed, so the program runs in a mount namespace of its own.
-    let alone = |script: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
-        command
-    };
-    let tried = alone("mount -t tmpfs none /run").output().expect("unshare is installed");
-    let said = String::from_utf8_lossy(&tried.stderr);
-    assert!(tried.status.success(), "unshare cannot mount here; be root or allow user namespaces: {said}");
     let fleet = TestFleet::start(&["east"]);
     let ours = fleet.admin.create_logical_cluster("root:team-a");
     apply(&fleet, &ours);
@@ -246,7 +237,7 @@ fn an_operator_in_go_elects_its_leader_in_its_logical_cluster() {
     let script = format!(
         "mount -t tmpfs none \"$(readlink -f /var/run)\"; mkdir -p {FOLDER}; cp \"$FILES\"/* {FOLDER}; exec \"$PROGRAM\" typed '' operators"
     );
-    let output = alone(&script)
+    let output = with_own_mounts(&script)
         .env("FILES", Path::new(files.path()))
         .env("PROGRAM", &program)
         .env("KUBERNETES_SERVICE_HOST", &inside.host)

@@ -1,11 +1,11 @@
 //! A syncer as the manifest runs it: in a Pod, with only the files that are mounted there.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::json;
 use testkit::Process;
 use testkit::client::from_base64;
+use testkit::process::with_own_mounts;
 use testkit::until;
 
 use crate::common::HOLON;
@@ -23,19 +23,9 @@ const COLLECTIONS: [&str; 5] = [
     "/apis/apps/v1/namespaces/holon-syncer/deployments",
 ];
 
-/// Returns a command in a mount namespace of its own, because the paths in a Pod are fixed.
-fn alone(script: &str) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--map-root-user", "sh", "-ec", script]);
-    command
-}
-
 #[test]
 #[ignore = "needs unshare"]
 fn a_syncer_in_a_pod_needs_nothing_beyond_its_manifest() {
-    let tried = alone("mount -t tmpfs none /run").output().expect("unshare is installed");
-    let said = String::from_utf8_lossy(&tried.stderr);
-    assert!(tried.status.success(), "unshare cannot mount here; be root or allow user namespaces: {said}");
     let mut fleet = EastFleet::not_joined();
     let objects = objects(&print_manifest(&fleet.server, &[]));
     for (collection, object) in COLLECTIONS.iter().zip(&objects) {
@@ -55,7 +45,7 @@ fn a_syncer_in_a_pod_needs_nothing_beyond_its_manifest() {
     let container = &objects[4]["spec"]["template"]["spec"]["containers"][0];
     let arguments = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     let address = fleet.east().address();
-    let mut pod = alone(&format!(
+    let mut pod = with_own_mounts(&format!(
         "mount -t tmpfs none \"$(readlink -f /var/run)\"; mount -t tmpfs none /var/lib; \
          mkdir -p {ACCOUNT} /var/run/holon /var/lib/holon; cp \"$FILES\"/* {ACCOUNT}; cp \"$TICKET\" \"$KEY\" /var/run/holon; \
          exec \"$@\""
