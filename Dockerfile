@@ -1,7 +1,7 @@
 # The image that `holon join --print` names: hack/image builds it.
 #
-# What runs has nothing but the binary, the C library and the certificates of public authorities, and is nobody special: the
-# user is the one the manifest asks for.
+# It contains the binary, the C library and the certificates of public authorities, and runs as the user that the manifest
+# requires.
 FROM rust:1.95-bookworm AS build
 WORKDIR /holon
 COPY . .

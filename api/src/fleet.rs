@@ -22,8 +22,8 @@ mod status_rule;
 mod value;
 
 pub use distribution::{
-    Capacity, Chosen, Counts, Disagreement, Distribution, DistributionSpec, DistributionStatus, Health,
-    ObjectReference, Opinion, Role, Source, Target, TargetReport, Verdict, VerdictKind,
+    Capacity, Chosen, Counts, Distribution, DistributionSpec, DistributionStatus, FieldDifference, Health,
+    ObjectReference, Role, Source, Target, TargetReport, TargetValue, Verdict, VerdictKind,
 };
 pub use object::{Condition, Locator, Metadata, Object, Resource};
 pub use overrides::{
@@ -40,7 +40,7 @@ pub use placement::{
 };
 pub use select::{ClusterSelector, Compare, GroupKind, LabelSelector, ObjectSelector, Requirement};
 pub use status_rule::{
-    FieldRule, Mistake, NamedExpression, RowsRule, StatusRule, StatusRuleSpec, StatusRuleStatus,
+    FieldRule, NamedExpression, PolicyError, RowsRule, StatusRule, StatusRuleSpec, StatusRuleStatus,
 };
 pub use value::{Portion, Span};
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   user's logical cluster        mailbox                               physical cluster
 //!   PLACEMENT, TARGETS            PLACED, LOCATOR, ADOPT, SYNCER        PLACED, MAILBOX, ORIGIN
-//!   PROJECTED, LOCATOR_BELOW  ◄── PROJECTED, BELOW_UID         ◄─────   objects created there
+//!   PROJECTED, DOWNSTREAM_NAME  ◄── PROJECTED, DOWNSTREAM_UID         ◄─────   objects created there
 //! ```
 
 /// The API group of Holon's own kinds.
@@ -46,12 +46,12 @@ pub const ORIGIN: &str = "holon.dev/origin";
 /// on the physical cluster.
 pub const ADOPT: &str = "holon.dev/adopt";
 /// Annotation on a projected object: the uid of the object on the physical cluster.
-pub const BELOW_UID: &str = "holon.dev/below-uid";
+pub const DOWNSTREAM_UID: &str = "holon.dev/downstream-uid";
 
 /// Annotation on an object projected to users: `namespace/name` of the object in its [`MAILBOX`].
-pub const LOCATOR_BELOW: &str = "holon.dev/locator-below";
+pub const DOWNSTREAM_NAME: &str = "holon.dev/downstream-name";
 /// Annotation on an object projected to users: a hash of what the splitter last wrote.
-pub const SHOWN: &str = "holon.dev/shown";
+pub const PROJECTED_HASH: &str = "holon.dev/projected-hash";
 
 /// Finalizer on an object in a mailbox: the object may exist on the physical cluster.
 pub const SYNCER: &str = "holon.dev/syncer";
@@ -68,7 +68,7 @@ pub const FLEET: &str = "holon.dev/fleet";
 pub const FORGET: &str = "holon.dev/forget";
 /// Annotation on a Distribution: a fingerprint of the effective placement that its targets satisfy. If the effective
 /// placement changes, the targets are chosen again.
-pub const WISH: &str = "holon.dev/wish";
+pub const PLACEMENT_HASH: &str = "holon.dev/placement-hash";
 /// Annotation on a Distribution: since when a target is arriving or leaving.
 pub const MOVING_SINCE: &str = "holon.dev/moving-since";
 /// Annotation on a Distribution: how many replicas were found to fit where pods waited for capacity, and when, as JSON.
@@ -77,9 +77,9 @@ pub const ESTIMATES: &str = "holon.dev/estimates";
 /// deleted first.
 pub const SPLITTER: &str = "holon.dev/splitter";
 /// Annotation on an object in a mailbox: a hash of what the splitter last wrote.
-pub const SPREAD: &str = "holon.dev/spread";
+pub const PROPAGATED_HASH: &str = "holon.dev/propagated-hash";
 /// Annotation on an object in a mailbox: the generation of the user's object it was made from.
-pub const STANDS_FOR: &str = "holon.dev/stands-for";
+pub const SOURCE_GENERATION: &str = "holon.dev/source-generation";
 
 /// Annotation on an object in a mailbox: identifies its pod template, with everything that was transformed for its
 /// physical cluster. On the pods of a Deployment: identifies the user's template, which the pods on all clusters have
@@ -87,7 +87,7 @@ pub const STANDS_FOR: &str = "holon.dev/stands-for";
 pub const TEMPLATE: &str = "holon.dev/template";
 /// Annotation on an object in a mailbox, with the value [`TRUE`]: an autoscaler on the physical cluster sets its
 /// replicas.
-pub const SCALED_BELOW: &str = "holon.dev/scaled-below";
+pub const SCALED_DOWNSTREAM: &str = "holon.dev/scaled-downstream";
 /// Annotation on a Service in a mailbox: the node ports that its user requested, separated by commas. The mailbox
 /// allocates others, which mean nothing on the physical cluster.
 pub const NODE_PORTS: &str = "holon.dev/node-ports";
@@ -108,12 +108,12 @@ pub const SYNCER_ACCOUNT: &str = "holon-syncer";
 pub const TOKEN_EXPIRED: &str = "Unauthorized: the token has expired";
 
 /// Annotation on the namespace on a physical cluster in which its syncer runs: the id of the syncer's mailbox.
-pub const SEAT_OF: &str = "holon.dev/seat-of";
+pub const SYNCER_OF: &str = "holon.dev/syncer-of";
 /// Annotation on the report of a syncer, in its mailbox: the syncer has nothing left to do and may uninstall itself.
-/// Its value is [`TRUE`], and [`HEARD`] once the syncer has read it.
-pub const DISMISSED: &str = "holon.dev/dismissed";
-/// See [`DISMISSED`].
-pub const HEARD: &str = "heard";
+/// Its value is [`TRUE`], and [`ACKNOWLEDGED`] once the syncer has read it.
+pub const UNINSTALL: &str = "holon.dev/uninstall";
+/// See [`UNINSTALL`].
+pub const ACKNOWLEDGED: &str = "acknowledged";
 
 /// Reports whether a label or annotation with this key is reserved for Holon.
 pub fn is_own_key(key: &str) -> bool {

@@ -21,7 +21,7 @@ use crate::commands::{
 };
 use crate::process::{descriptors, log, memory, version};
 
-/// A Kubernetes cluster that is not tied to any cluster.
+/// Serve logical Kubernetes clusters whose workloads run on joined physical clusters
 #[derive(Parser)]
 #[command(name = "holon", version, arg_required_else_help = true)]
 struct Arguments {
@@ -51,10 +51,10 @@ enum Command {
     Kubeconfig(kubeconfig_command::Kubeconfig),
     /// Rotate the certificate authority of the server and its clients
     Ca(ca::Ca),
-    /// Check, repair, back up or restore a store while its server is stopped
+    /// Check, recover, export or import a store while its server is stopped
     #[command(subcommand)]
     Store(store::Store),
-    /// Print which build this is: version, commit and compiler
+    /// Print version, commit and compiler of the build
     Version,
 }
 

@@ -45,8 +45,8 @@ const REMOVAL_REQUEUE: Duration = Duration::from_secs(2);
 const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(40);
 /// Requeue delay until the caches have observed a write.
 const WRITE_REQUEUE: Duration = Duration::from_millis(200);
-const SILENT: &str = "Silent";
-const NEVER_HEARD: &str = "NeverHeard";
+const HEARTBEAT_EXPIRED: &str = "HeartbeatExpired";
+const NEVER_REPORTED: &str = "NeverReported";
 const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
 /// Condition of a physical cluster that is a logical cluster whose own objects could be placed there again.
@@ -256,7 +256,7 @@ impl Fleet {
         Ok(match health {
             // A little later, so that the lease has expired then.
             HeartbeatHealth::Alive(left) => Outcome::RequeueAfter(left + Duration::from_millis(100)),
-            HeartbeatHealth::NeverHeard | HeartbeatHealth::Silent => Outcome::Done,
+            HeartbeatHealth::NeverReported | HeartbeatHealth::Expired => Outcome::Done,
         })
     }
 
@@ -273,10 +273,10 @@ impl Fleet {
         let beat = self.lease(mailbox).map(|lease| lease.version.clone());
         let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
         let before = match said.map(|ready| &*ready.reason) {
-            None | Some(NEVER_HEARD) => PreviousHealth::Nothing,
+            None | Some(NEVER_REPORTED) => PreviousHealth::Nothing,
             Some(CANNOT_CONNECT) if beat.is_none() => PreviousHealth::Nothing,
             // Whether the server can connect is not known yet. Two heartbeats show it.
-            Some(SILENT | CANNOT_CONNECT) => PreviousHealth::Silent,
+            Some(HEARTBEAT_EXPIRED | CANNOT_CONNECT) => PreviousHealth::Expired,
             Some(_) => PreviousHealth::Alive,
         };
         let mut heartbeats = self.heartbeats();
@@ -376,7 +376,7 @@ impl Fleet {
         object: &PhysicalCluster,
         mailbox: Id,
     ) -> Result<Option<(&'static str, String)>, CallError> {
-        const FORGETTING: &str = "Forgetting";
+        const ORPHANING: &str = "OrphaningObjects";
         let is_used = object.metadata.finalizers.iter().any(|finalizer| finalizer == SPLITTER);
         if is_used && !is_forgotten(object) {
             let message = "workloads are moved to other targets first, and claims keep their data until they are deleted; \
@@ -386,9 +386,9 @@ impl Fleet {
         if is_forgotten(object) {
             // The syncer stops first: it must not take the deletion of the mailbox for a deletion of its objects.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
-            let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == FORGETTING);
+            let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == ORPHANING);
             return Ok(
-                (!told).then(|| (FORGETTING, "objects on the physical cluster are left in place".to_owned()))
+                (!told).then(|| (ORPHANING, "objects on the physical cluster are left in place".to_owned()))
             );
         }
         let left = removal::delete_placed(&self.server.within(mailbox)).await?;
@@ -396,11 +396,11 @@ impl Fleet {
             let message = format!(
                 "{left} objects are still on the physical cluster; to leave them in place, annotate it with {FORGET}={TRUE}"
             );
-            return Ok(Some(("Emptying", message)));
+            return Ok(Some(("DeletingObjects", message)));
         }
-        let has_seat = matches!(object.spec.connection, Connection::Pull(_));
-        let waits = has_seat && !self.is_syncer_gone(&object.metadata.name, mailbox).await?;
-        Ok(waits.then(|| ("Dismissing", "the syncer is asked to uninstall itself".to_owned())))
+        let is_pull = matches!(object.spec.connection, Connection::Pull(_));
+        let waits = is_pull && !self.is_syncer_gone(&object.metadata.name, mailbox).await?;
+        Ok(waits.then(|| ("UninstallingSyncer", "waiting for the syncer to uninstall itself".to_owned())))
     }
 
     /// Dismisses a syncer that dialled in. Returns whether it has stopped, never ran, or takes too long.
@@ -469,23 +469,27 @@ fn ready(
     let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
     match (problem, health, said) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
-        (_, HeartbeatHealth::NeverHeard, _) => of("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
+        (_, HeartbeatHealth::NeverReported, _) => {
+            of("Unknown", NEVER_REPORTED, "the syncer has not reported yet")
+        }
         // A syncer renews its lease before it has reached its cluster. Nothing is sent to a cluster that may not exist.
         (_, HeartbeatHealth::Alive(_), None) => {
-            of("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet")
+            of("Unknown", NEVER_REPORTED, "the syncer has not reached the physical cluster yet")
         }
-        (_, HeartbeatHealth::Silent, _) => {
-            of("Unknown", SILENT, "the syncer has not renewed its lease for 40 s")
+        (_, HeartbeatHealth::Expired, _) => {
+            of("Unknown", HEARTBEAT_EXPIRED, "the syncer has not renewed its lease for 40 s")
         }
         (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
             of("False", &said.reason, &said.message)
         }
         // The syncer still works. The message is for the admin, before it stops working.
         (Some(why), HeartbeatHealth::Alive(_), _) => {
-            let message = format!("the syncer reports, but the server cannot connect again: {}", why.message);
+            let message = format!("the current connection works, but a new one would fail: {}", why.message);
             of("True", "Reachable", &message)
         }
-        (None, HeartbeatHealth::Alive(_), _) => of("True", "Reachable", "the syncer reports"),
+        (None, HeartbeatHealth::Alive(_), _) => {
+            of("True", "Reachable", "the syncer renews its lease and reaches the cluster")
+        }
     }
 }
 
@@ -542,30 +546,30 @@ mod tests {
         fn check(found: (&str, String, String), expected: (&str, &str, &str)) {
             assert_eq!((found.0, &*found.1, &*found.2), expected);
         }
-        let reports = "the syncer reports";
+        let reports = "the syncer renews its lease and reaches the cluster";
         check(
-            ready(HeartbeatHealth::NeverHeard, None, None),
-            ("Unknown", NEVER_HEARD, "the syncer has not reported yet"),
+            ready(HeartbeatHealth::NeverReported, None, None),
+            ("Unknown", NEVER_REPORTED, "the syncer has not reported yet"),
         );
         check(
-            ready(HeartbeatHealth::Silent, None, None),
-            ("Unknown", SILENT, "the syncer has not renewed its lease for 40 s"),
+            ready(HeartbeatHealth::Expired, None, None),
+            ("Unknown", HEARTBEAT_EXPIRED, "the syncer has not renewed its lease for 40 s"),
         );
         check(ready(alive, said("True"), None), ("True", "Reachable", reports));
         // A wrong address: the cluster was ready before it had ever been reached, and got workloads.
         check(
             ready(alive, None, None),
-            ("Unknown", NEVER_HEARD, "the syncer has not reached the physical cluster yet"),
+            ("Unknown", NEVER_REPORTED, "the syncer has not reached the physical cluster yet"),
         );
         check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
-        for health in [HeartbeatHealth::NeverHeard, HeartbeatHealth::Silent, alive] {
+        for health in [HeartbeatHealth::NeverReported, HeartbeatHealth::Expired, alive] {
             check(
                 ready(health, said("True"), connection_problems(false)),
                 ("False", CANNOT_CONNECT, "there is no Secret"),
             );
         }
         // Workloads stay on a cluster that still works.
-        let but = "the syncer reports, but the server cannot connect again: there is no Secret";
+        let but = "the current connection works, but a new one would fail: there is no Secret";
         check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
         check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));
     }

@@ -74,7 +74,7 @@ impl Write {
     fn is_overdue(&self) -> bool {
         let is_overdue = self.at.elapsed() >= UNOBSERVED_WRITE_TIMEOUT;
         if is_overdue {
-            tracing::warn!(kind = %self.view.kind, object = %self.key, effect = ?self.effect, "an own write was not observed");
+            tracing::warn!(kind = %self.view.kind, object = %self.key, effect = ?self.effect, "the cache has not received a write of this splitter; reconciling without it");
         }
         is_overdue
     }
@@ -409,8 +409,8 @@ async fn finalize_record(
         if !has_own_placement(splitter, watched, subject, object) {
             return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
         }
-        let effective = record.metadata.annotations.get(api::names::WISH).cloned();
-        let anew = record::written(watched, object, None, spec, &[(api::names::WISH, effective)]);
+        let effective = record.metadata.annotations.get(api::names::PLACEMENT_HASH).cloned();
+        let anew = record::written(watched, object, None, spec, &[(api::names::PLACEMENT_HASH, effective)]);
         record::commit(splitter, subject, &anew).await?;
         return Ok(Outcome::Done);
     }

@@ -30,7 +30,7 @@ mod regressions;
 #[cfg(test)]
 mod tests;
 
-use api::fleet::{Disagreement, Mistake, Role};
+use api::fleet::{FieldDifference, PolicyError, Role};
 use serde_json::{Map, Value, json};
 
 use crate::placement::policy::Labels;
@@ -126,9 +126,9 @@ pub struct Summary {
     /// Null if there is none.
     pub status: Value,
     /// Fields that differ between targets.
-    pub disagreements: Vec<Disagreement>,
+    pub differences: Vec<FieldDifference>,
     /// The errors of the StatusRule. Then the status stays as it is.
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<PolicyError>,
 }
 
 const OBSERVED: &str = "observedGeneration";
@@ -151,9 +151,9 @@ pub fn aggregate(whole: &UserObject, reports: &[Report], rule: Option<&CompiledS
     if let Some(rule) = rule.filter(|_| sorted.len() > 1) {
         match rule.apply(whole.object, &sorted, summary.status.clone()) {
             Ok(status) => summary.status = status,
-            Err(mistakes) => {
+            Err(errors) => {
                 summary.status = whole.object.get("status").cloned().unwrap_or_default();
-                summary.mistakes = mistakes;
+                summary.errors = errors;
             }
         }
     }
@@ -212,8 +212,8 @@ fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut 
     let silent: Vec<&str> =
         reports.iter().filter(|report| report.stale).map(|report| report.cluster).collect();
     let message = format!("no report from {}; the last reported numbers are shown", silent.join(", "));
-    let stale = (!silent.is_empty()).then_some(("True", "Silent", message));
-    let reason = if whole.pending > 0 { "NoRoom" } else { "NoTarget" };
+    let stale = (!silent.is_empty()).then_some(("True", "HeartbeatExpired", message));
+    let reason = if whole.pending > 0 { "InsufficientCapacity" } else { "NoTarget" };
     let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));
     let missing = whole.missing.map(|why| ("False", "ClassNotFound", why.to_owned()));
     let unsent = whole.unsent.map(|why| ("False", "CannotSend", why.to_owned()));

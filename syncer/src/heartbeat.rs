@@ -223,7 +223,7 @@ impl Reporter {
             (count, summary) => ConditionUpdate::new(
                 "Synced",
                 "False",
-                "Held",
+                "SyncErrors",
                 &format!("{count} objects are not in sync:\n{summary}"),
             ),
         };

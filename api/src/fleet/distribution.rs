@@ -100,7 +100,7 @@ pub struct DistributionStatus {
     pub targets: Vec<TargetReport>,
     /// Fields of the status that differ between targets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub disagreements: Vec<Disagreement>,
+    pub differences: Vec<FieldDifference>,
 }
 
 /// Counts of targets, or of objects on targets.
@@ -140,7 +140,7 @@ pub struct Verdict {
 pub enum VerdictKind {
     Chosen,
     /// It is suitable, but ranked below others.
-    Admitted,
+    Eligible,
     Rejected,
 }
 
@@ -187,15 +187,15 @@ pub enum Health {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Disagreement {
+pub struct FieldDifference {
     /// A JSON pointer.
     pub path: String,
-    pub opinions: Vec<Opinion>,
+    pub values: Vec<TargetValue>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Opinion {
+pub struct TargetValue {
     pub cluster: String,
     #[serde(default)]
     pub value: Value,

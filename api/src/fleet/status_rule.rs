@@ -65,13 +65,13 @@ pub struct StatusRuleStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<PolicyError>,
 }
 
 /// An error in an expression. While there are any, statuses stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Mistake {
+pub struct PolicyError {
     /// The path of the expression in the spec: `spec.fields[0].expression`.
     pub field: String,
     pub line: i64,

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use api::cluster::Id;
-use api::fleet::{Distribution, Mistake, Override, PhysicalCluster, Placement, StatusRule};
+use api::fleet::{Distribution, Override, PhysicalCluster, Placement, PolicyError, StatusRule};
 use api::meta::field::FieldError;
 use api::names::{GROUP, MAILBOX_OF, PLACED, PROJECTED, SPLITTER, SYNCER_ACCOUNT, owner_of_mailbox};
 use apiserver::admission::guard::{AdmissionRequest, Guard};
@@ -23,7 +23,7 @@ use apiserver::authn::identity::Identity;
 use apiserver::clusters::records;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
-use splitter::status::policies::mistakes;
+use splitter::status::policies::errors;
 use splitter::transform::projection::pods::{CLUSTER, is_deletable};
 use storage::{Boxed, Store};
 
@@ -175,12 +175,12 @@ fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
     if request.before.is_some_and(|before| before["spec"] == after["spec"]) {
         return Ok(());
     }
-    let error = |mistake: Mistake| {
+    let error = |mistake: PolicyError| {
         let at = format!("{}:{}: {}", mistake.line, mistake.column, mistake.message);
         let value = after.pointer(&pointer(&mistake.field)).cloned().unwrap_or_default();
         FieldError::invalid(mistake.field, value, at)
     };
-    let errors: Vec<FieldError> = mistakes(&request.resource.plural, after).into_iter().map(error).collect();
+    let errors: Vec<FieldError> = errors(&request.resource.plural, after).into_iter().map(error).collect();
     match errors.is_empty() {
         true => Ok(()),
         false => Err(Status::invalid(
@@ -482,7 +482,7 @@ mod tests {
             (Some(claim("2Gi", |claim| claim["metadata"]["labels"][PROJECTED] = Value::Null)), false),
             (
                 Some(claim("2Gi", |claim| {
-                    claim["metadata"]["annotations"] = json!({ "holon.dev/shown": "" })
+                    claim["metadata"]["annotations"] = json!({ "holon.dev/projected-hash": "" })
                 })),
                 false,
             ),

@@ -118,7 +118,17 @@ async fn not_placed(
         .iter()
         .map(|record| format!("{}/{}", record.spec.object.kind.to_lowercase(), record.spec.object.name))
         .collect();
-    let follows = ["configmap", "secret", "serviceaccount", "persistentvolumeclaim", "service", "ingress"];
+    let follows = [
+        "configmap",
+        "secret",
+        "serviceaccount",
+        "persistentvolumeclaim",
+        "service",
+        "ingress",
+        "networkpolicy",
+        "poddisruptionbudget",
+        "horizontalpodautoscaler",
+    ];
     if follows.contains(&kind) {
         let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
         let found = remote.get(Place::new(&namespaces, "", namespace)).await.ok().flatten();
@@ -133,7 +143,7 @@ async fn not_placed(
     }
     match decided.is_empty() {
         true => format!(
-            "namespace {namespace} has no placed workloads: either they are in another namespace (-n), or this logical cluster has no physical cluster (run `holon join NAME` for it or a parent)"
+            "namespace {namespace} has no placed workloads. Check the name and the namespace (-n). If no physical cluster is joined to this logical cluster or a parent: holon join NAME --kubeconfig FILE"
         ),
         false => format!(
             "{kind}/{name} is not placed in namespace {namespace}; placed are: {}",
@@ -152,7 +162,12 @@ fn explanation(record: &Distribution, namespace: &str) -> String {
         Source::Dependency => format!("because {} needs it", record.spec.chosen_by.name),
     };
     let runs = sentence(&record.spec.targets);
-    let mut text = format!("{} {namespace}/{} runs on {runs}: {chosen_by}\n", of.kind, of.name);
+    let mut text = match record.spec.targets.is_empty() {
+        true => {
+            format!("{} {namespace}/{} is not placed. Its targets are chosen {chosen_by}\n", of.kind, of.name)
+        }
+        false => format!("{} {namespace}/{} runs on {runs}: {chosen_by}\n", of.kind, of.name),
+    };
     let nothing = api::fleet::DistributionStatus::default();
     let status = record.status.as_ref().unwrap_or(&nothing);
     for condition in &status.conditions {

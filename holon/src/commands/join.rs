@@ -28,7 +28,8 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct Join {
     /// The name of the physical cluster
     name: String,
-    /// The kubeconfig with which the server connects to it (push)
+    /// The kubeconfig with which the server connects to it (push). It needs a client certificate or a token; exec plugins
+    /// are not supported
     #[arg(long, value_name = "FILE", required_unless_present = "print")]
     kubeconfig: Option<PathBuf>,
     /// Print a manifest to apply in the physical cluster; its syncer connects to the server (pull)
@@ -163,7 +164,7 @@ impl Join {
             text(&status["allocatable"]["cpu"]),
             text(&status["allocatable"]["memory"]),
         );
-        println!("  kubectl get physicalclusters");
+        println!("  kubectl --context {} get physicalclusters", location.home);
         println!(
             "  holon kubeconfig {}:{}     # its mailbox: objects placed there run on it",
             location.home,

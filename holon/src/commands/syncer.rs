@@ -24,6 +24,8 @@ use crate::pull::{
 use crate::server::StopSignals;
 use crate::{clients, state_key};
 
+/// The directory of the desired state, in the state directory.
+const DESIRED: &str = "desired";
 /// How long a syncer may take to finish its writes.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
@@ -166,12 +168,12 @@ impl SyncerCommand {
 
     /// Returns the state directory of a mailbox.
     fn state_dir_of(&self, mailbox: &str) -> PathBuf {
-        self.state_dir.join("asked").join(mailbox)
+        self.state_dir.join(DESIRED).join(mailbox)
     }
 
     /// Removes the state of other mailboxes: the ticket is for this one.
     fn remove_other_state(&self, mailbox: &str) {
-        let Ok(entries) = std::fs::read_dir(self.state_dir.join("asked")) else { return };
+        let Ok(entries) = std::fs::read_dir(self.state_dir.join(DESIRED)) else { return };
         for entry in entries.flatten().filter(|entry| entry.file_name() != mailbox) {
             if let Err(error) = std::fs::remove_dir_all(entry.path()) {
                 tracing::warn!(%error, path = %entry.path().display(), "cannot remove the state of another mailbox");

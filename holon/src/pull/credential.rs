@@ -24,7 +24,7 @@ use super::manifest::CREDENTIAL_SECRET;
 /// The name of the file, and the key of the Secret.
 const CREDENTIAL_FILE: &str = "credential";
 const TOKEN_FILE: &str = "token";
-const FIELD_MANAGER: &str = "holon-syncer-seat";
+const FIELD_MANAGER: &str = "holon-syncer-credential";
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -34,7 +34,6 @@ pub(crate) struct Credential {
     /// The id of the ticket that it was exchanged for.
     pub(crate) ticket: String,
     /// Whether that ticket is revoked.
-    #[serde(rename = "isSpent")]
     pub(crate) is_revoked: bool,
     pub(crate) token: String,
     /// When the token was made, in seconds since 1970.

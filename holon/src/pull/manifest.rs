@@ -1,7 +1,7 @@
 //! The manifest of a syncer, which an administrator applies in its physical cluster.
 
 use anyhow::Result;
-use api::names::SEAT_OF;
+use api::names::SYNCER_OF;
 use serde_json::{Value, json};
 
 use super::ticket::Ticket;
@@ -44,7 +44,7 @@ impl SyncerManifest<'_> {
         Ok(vec![
             json!({
                 "apiVersion": "v1", "kind": "Namespace",
-                "metadata": { "name": SYNCER_NAMESPACE, "annotations": { SEAT_OF: ticket.mailbox } },
+                "metadata": { "name": SYNCER_NAMESPACE, "annotations": { SYNCER_OF: ticket.mailbox } },
             }),
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
             json!({

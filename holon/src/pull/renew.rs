@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::fleet::PhysicalCluster;
-use api::names::{DISMISSED, GROUP, HEARD, TOKEN_EXPIRED, TRUE, VERSION};
+use api::names::{ACKNOWLEDGED, GROUP, TOKEN_EXPIRED, TRUE, UNINSTALL, VERSION};
 use controller::kind::Kind;
 use controller::remote::{CallError, Patch, Place, Remote};
 use controller::tasks::Stop;
@@ -145,7 +145,7 @@ impl CredentialRenewal {
         }
         if report.as_ref().is_some_and(is_dismissed) {
             uninstall(&self.downstream, &self.ticket.mailbox).await?;
-            let heard = json!({ "metadata": { "annotations": { DISMISSED: HEARD } } });
+            let heard = json!({ "metadata": { "annotations": { UNINSTALL: ACKNOWLEDGED } } });
             self.mailbox.patch(Place::new(&kind, "", &self.ticket.name), Patch::Merge, &heard).await?;
             return Ok(Some(SyncerEnd::Uninstalled));
         }
@@ -222,8 +222,8 @@ impl CredentialRenewal {
 }
 
 fn is_dismissed(report: &Value) -> bool {
-    let dismissed = &report["metadata"]["annotations"][DISMISSED];
-    dismissed == TRUE || dismissed == HEARD
+    let dismissed = &report["metadata"]["annotations"][UNINSTALL];
+    dismissed == TRUE || dismissed == ACKNOWLEDGED
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Uninstalls a syncer after its physical cluster was removed.
 
 use anyhow::{Context, Result};
-use api::names::SEAT_OF;
+use api::names::SYNCER_OF;
 use controller::kind::Kind;
 use controller::remote::{Patch, Place, Remote};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(super) async fn uninstall(downstream: &Remote, mailbox: &str) -> Result<()> 
     let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
     let place = Place::new(&namespaces, "", SYNCER_NAMESPACE);
     let Some(namespace) = downstream.get(place).await? else { return Ok(()) };
-    if namespace["metadata"]["annotations"][SEAT_OF] != mailbox {
+    if namespace["metadata"]["annotations"][SYNCER_OF] != mailbox {
         return Ok(());
     }
     let uid = namespace["metadata"]["uid"].as_str().context("the namespace has no uid")?;

@@ -63,18 +63,20 @@ fn the_ready_condition_reports_connection_problems() {
     assert_eq!(fleet.east().requests().total(), 0);
 
     fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.until_said("True", "Reachable", "the syncer reports");
+    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
     fleet.put_app();
 
     // A working connection continues, and the condition says that it could not be opened again.
     fleet.ask("DELETE", &path, &Value::Null);
-    fleet.until_said("True", "Reachable", "cannot connect again: there is no Secret default/east");
+    fleet.until_said("True", "Reachable", "a new one would fail: there is no Secret default/east");
     fleet.ask("POST", SECRETS, &secret("garbage"));
-    fleet.until_said("True", "Reachable", "cannot connect again: kubeconfig of Secret default/east cannot");
+    fleet.until_said("True", "Reachable", "a new one would fail: kubeconfig of Secret default/east cannot");
     fleet.send_downstream("east", "DELETE", WEB, &Value::Null).unwrap();
     until("it is made again", || fleet.get_downstream("east", WEB).is_some());
     fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    until("all is well", || fleet.ready_condition("east")["message"] == "the syncer reports");
+    until("all is well", || {
+        fleet.ready_condition("east")["message"] == "the syncer renews its lease and reaches the cluster"
+    });
 }
 
 /// A wrong key for its stored state made a syncer end again and again, and only the log said so.
@@ -106,7 +108,7 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
         std::thread::sleep(Duration::from_millis(200));
     }
     start(&mut fleet, key);
-    fleet.until_said("True", "Reachable", "the syncer reports");
+    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
 }
 
 /// The credentials of one cluster were written over those of another. The other cluster has none of the applied
@@ -126,7 +128,7 @@ fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
     assert_eq!(other.requests().since(&in_other).writes(), 0, "{:?}", other.requests());
     assert_eq!(fleet.mailbox(WEB)["status"]["readyReplicas"], 3);
     fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.until_said("True", "Reachable", "the syncer reports");
+    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
     let late = json!({ "metadata": { "name": "late", "labels": { "holon.dev/placed": "true" } } });
     fleet.put("/api/v1/namespaces/shop/configmaps", &late);
     let late = "/api/v1/namespaces/shop/configmaps/late";
@@ -137,7 +139,7 @@ fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
 
 impl EastFleet {
     fn put_app_when_ready(&self) {
-        self.until_said("True", "Reachable", "the syncer reports");
+        self.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
         self.put_app();
     }
 }

@@ -184,7 +184,7 @@ fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
     until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
     until("it is heard", || {
         let credential: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        credential["isSpent"] == true
+        credential["isRevoked"] == true
     });
 }
 

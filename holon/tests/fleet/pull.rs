@@ -39,7 +39,7 @@ impl EastFleet {
     }
 
     fn is_spent(&self) -> bool {
-        self.credential()["isSpent"] == true
+        self.credential()["isRevoked"] == true
     }
 
     /// Returns the status code of a request with the token of this ticket.

@@ -37,9 +37,9 @@ fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], sets[0]["metadata"]["uid"], "{pod:#}");
         // The projected pod is identical to the real one.
         let cluster = text(pod, "/spec/nodeName");
-        let there = text(pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();
+        let there = text(pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
         let real = team.read_downstream(cluster, &format!("/api/v1/namespaces/{}/pods/{}", there.0, there.1));
-        assert_eq!(real["metadata"]["uid"], pod["metadata"]["annotations"]["holon.dev/below-uid"]);
+        assert_eq!(real["metadata"]["uid"], pod["metadata"]["annotations"]["holon.dev/downstream-uid"]);
         assert_eq!(real["status"]["podIP"], pod["status"]["podIP"]);
         assert_eq!(real["spec"]["nodeName"], pod["metadata"]["annotations"]["holon.dev/node"]);
     }

@@ -153,7 +153,7 @@ fn endpoints_are_shown_and_copied_marks_place_nothing() {
     let pod = team.pods("web").remove(0);
     let marks = json!({
         "holon.dev/mailbox": pod["metadata"]["annotations"]["holon.dev/mailbox"], "holon.dev/origin": "forged",
-        "holon.dev/locator": "{}", "holon.dev/below-uid": "forged",
+        "holon.dev/locator": "{}", "holon.dev/downstream-uid": "forged",
     });
     let labels = json!({ "app": "db", "holon.dev/placed": "true", "holon.dev/projected": "true" });
     let mut forged = stateful_set("db", &[("data", "none")]);

@@ -125,11 +125,11 @@ fn looked_at(shop: &Shop, clusters: &[&str]) {
     assert!(shop.says(&["describe", "pod", &pod]).contains("Started container main"));
     assert!(!shop.says(&["logs", &pod]).is_empty(), "{pod} has nothing to say");
     assert!(!shop.says(&["logs", DEPLOYMENT]).is_empty(), "none of them has anything to say");
-    let real = text(&team.pods("web")[0], "/metadata/annotations/holon.dev~1locator-below").to_owned();
+    let real = text(&team.pods("web")[0], "/metadata/annotations/holon.dev~1downstream-name").to_owned();
     let host = shop.says(&["exec", &pod, "--", "hostname"]);
     assert_eq!(real.split_once('/').map(|(_, name)| name), Some(host.trim()));
     let hosts: Vec<String> = (team.pods("web").iter())
-        .map(|pod| text(pod, "/metadata/annotations/holon.dev~1locator-below").to_owned())
+        .map(|pod| text(pod, "/metadata/annotations/holon.dev~1downstream-name").to_owned())
         .collect();
     let host = shop.says(&["exec", DEPLOYMENT, "--", "hostname"]);
     assert!(hosts.iter().any(|real| real.ends_with(&format!("/{}", host.trim()))), "{host} of {hosts:?}");

@@ -36,8 +36,8 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     let forged = json!({ "metadata": { "name": "forged", "labels": { "holon.dev/projected": "true" } }, "spec": template("x")["spec"] });
     refused("POST", &format!("{SHOP}/pods"), forged, "only the server sets the label");
 
-    let real = pod["metadata"]["annotations"]["holon.dev/below-uid"].clone();
-    let there = text(&pod, "/metadata/annotations/holon.dev~1locator-below").split_once('/').unwrap();
+    let real = pod["metadata"]["annotations"]["holon.dev/downstream-uid"].clone();
+    let there = text(&pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
     let below = format!("/api/v1/namespaces/{}/pods", there.0);
     assert_eq!(team.ask("DELETE", &path, &Value::Null).code, 200);
     until("the real one is gone", || {

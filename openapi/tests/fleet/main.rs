@@ -129,7 +129,7 @@ fn every_field_has_a_description() {
     }
 }
 
-/// Common mistakes of users, and the errors about them.
+/// Common errors of users, and the errors about them.
 #[test]
 fn mistakes_are_refused_where_they_are() {
     let check = |kind: &str, spec: Value, expected: &str| {

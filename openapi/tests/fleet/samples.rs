@@ -241,14 +241,14 @@ fn distribution() -> Sample {
         message: text("3 of 9 are ready"),
         last_report_time: Some(text("2026-11-16T06:00:00Z")),
     };
-    let opinion = Opinion { cluster: text("east"), value: json!({ "phase": "Green" }) };
+    let value = TargetValue { cluster: text("east"), value: json!({ "phase": "Green" }) };
     let status = DistributionStatus {
         observed_generation: Some(1),
         conditions: conditions(),
         counts: Some(counts()),
         verdicts: vec![verdict],
         targets: vec![report],
-        disagreements: vec![Disagreement { path: text("/status/phase"), opinions: vec![opinion] }],
+        differences: vec![FieldDifference { path: text("/status/phase"), values: vec![value] }],
     };
     let least = json!({
         "object": { "apiVersion": "v1", "kind": "Secret", "name": "key", "uid": "1" },
@@ -272,13 +272,13 @@ fn status_rule() -> Sample {
         fields: vec![field],
         rows: vec![rows],
     };
-    let mistake = Mistake {
+    let mistake = PolicyError {
         field: text("spec.fields[0].expression"),
         line: 1,
         column: 5,
         message: text("no such field"),
     };
     let status =
-        StatusRuleStatus { observed_generation: Some(1), conditions: conditions(), mistakes: vec![mistake] };
+        StatusRuleStatus { observed_generation: Some(1), conditions: conditions(), errors: vec![mistake] };
     sample(StatusRule::RESOURCE, vec![object(spec, status)], json!({ "target": { "kind": "Cart" } }))
 }

@@ -59,9 +59,7 @@ pub(crate) async fn aggregate_status(
         _ if is_over => Summary::default(),
         // A rule with errors changes nothing: the status stays as it is. With one target, its exact status is copied
         // without the rule.
-        Some(Err(mistakes)) if reports.len() > 1 => {
-            Summary { mistakes: mistakes.clone(), ..Summary::default() }
-        }
+        Some(Err(errors)) if reports.len() > 1 => Summary { errors: errors.clone(), ..Summary::default() },
         Some(Ok(rule)) => status::aggregate(&whole, &reports, Some(rule)),
         Some(Err(_)) | None => status::aggregate(&whole, &reports, None),
     };
@@ -100,7 +98,7 @@ fn rule(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
-) -> Option<Result<CompiledStatusRule, Vec<api::fleet::Mistake>>> {
+) -> Option<Result<CompiledStatusRule, Vec<api::fleet::PolicyError>>> {
     if watched.class != KindClass::Custom {
         return None;
     }
@@ -208,8 +206,8 @@ fn status(
     if let Some(missing) = missing_classes(targets) {
         conditions.push(condition((status::CLASSES_FOUND, "False", "ClassNotFound", missing)));
     }
-    if let Some(mistake) = summary.mistakes.first() {
-        let said = ("Summarized", "False", "InvalidExpression", crate::status::policies::told(mistake));
+    if let Some(error) = summary.errors.first() {
+        let said = ("StatusAggregated", "False", "InvalidExpression", crate::status::policies::told(error));
         conditions.push(condition(said));
     }
     DistributionStatus {
@@ -218,7 +216,7 @@ fn status(
         counts: Some(health::counts(&rows)),
         verdicts: decided.decision.verdicts.clone(),
         targets: rows.into_iter().map(|(_, row)| row).collect(),
-        disagreements: summary.disagreements.clone(),
+        differences: summary.differences.clone(),
     }
 }
 

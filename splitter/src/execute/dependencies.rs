@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::fleet::{Division, Role, Target};
 use api::meta::selector::LabelSelector;
-use api::names::{PROJECTED, SCALED_BELOW, TRUE};
+use api::names::{PROJECTED, SCALED_DOWNSTREAM, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::CallError;
@@ -151,7 +151,7 @@ async fn send_part(
     sent: &mut SentParts,
 ) -> Result<Option<String>, CallError> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
-    wanted["metadata"]["annotations"][api::names::STANDS_FOR] = generation.to_string().into();
+    wanted["metadata"]["annotations"][api::names::SOURCE_GENERATION] = generation.to_string().into();
     let missing = classes::missing(&wanted, &copy.member.object);
     if copy.object.is_none() && !missing.is_empty() {
         let missing = classes::told(&missing, copy.name());
@@ -193,7 +193,7 @@ fn enqueue_scale_target(splitter: &Splitter, subject: &ObjectRef, autoscaler: &V
     };
     let copies = mailbox_objects::list(&splitter.caches, &scaled, &its);
     let is_told = |copy: &MailboxObject| {
-        copy.object.as_ref().is_none_or(|copy| !copy["metadata"]["annotations"][SCALED_BELOW].is_null())
+        copy.object.as_ref().is_none_or(|copy| !copy["metadata"]["annotations"][SCALED_DOWNSTREAM].is_null())
     };
     if !copies.iter().all(is_told) {
         splitter.queue.add(WorkItem::Object(its));

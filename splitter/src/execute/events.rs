@@ -41,7 +41,7 @@ pub(crate) async fn record_problems(
             condition = said.r#type,
             reason = said.reason,
             detail = message,
-            "held"
+            "placement problem"
         );
     }
     let at = &said.last_transition_time;

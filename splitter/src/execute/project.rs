@@ -29,7 +29,7 @@ use std::sync::Arc;
 use api::cluster::Id;
 use api::fleet::Distribution;
 use api::meta::metadata;
-use api::names::{LOCATOR_BELOW, MAILBOX, PROJECTED, TRUE};
+use api::names::{DOWNSTREAM_NAME, MAILBOX, PROJECTED, TRUE};
 use controller::informer::{Key, Object};
 use controller::queue::Outcome;
 use controller::remote::CallError;
@@ -99,7 +99,7 @@ impl ProjectionMetadata {
     /// The object in a mailbox that a projection shows.
     fn source(&self, kind: &Arc<str>) -> Option<ObjectRef> {
         let mailbox: Id = self.annotations.get(MAILBOX)?.parse().ok()?;
-        let (namespace, name) = self.annotations.get(LOCATOR_BELOW)?.split_once('/')?;
+        let (namespace, name) = self.annotations.get(DOWNSTREAM_NAME)?.split_once('/')?;
         let key = Key { cluster: Some(mailbox), namespace: namespace.to_owned(), name: name.to_owned() };
         Some(ObjectRef { kind: kind.clone(), key })
     }

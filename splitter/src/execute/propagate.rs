@@ -13,7 +13,7 @@ mod write;
 
 use api::fleet::{Distribution, Target};
 use api::meta::pointer;
-use api::names::{API_HOME, SCALED_BELOW, STANDS_FOR, TEMPLATE, TRUE};
+use api::names::{API_HOME, SCALED_DOWNSTREAM, SOURCE_GENERATION, TEMPLATE, TRUE};
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ fn desired(
             part.apply(&mut present);
             // No autoscaler sets its replicas any more.
             if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
-                annotations.remove(SCALED_BELOW);
+                annotations.remove(SCALED_DOWNSTREAM);
             }
             return Ok(Some(write::comparable(present)));
         }
@@ -155,10 +155,10 @@ fn desired(
     if let Some(api_access) = &api_access {
         wanted["metadata"]["annotations"][API_HOME] = json!(api_access).to_string().into();
     }
-    wanted["metadata"]["annotations"][STANDS_FOR] = context.generation().to_string().into();
+    wanted["metadata"]["annotations"][SOURCE_GENERATION] = context.generation().to_string().into();
     let scaled = target_writes::scaled(context, decided, target, copy);
     if context.is_autoscaled() && scaled.is_none_or(|ask| ask.left_alone) {
-        wanted["metadata"]["annotations"][SCALED_BELOW] = TRUE.into();
+        wanted["metadata"]["annotations"][SCALED_DOWNSTREAM] = TRUE.into();
     }
     if let Some(template) = template {
         wanted["metadata"]["annotations"][TEMPLATE] = template.into();

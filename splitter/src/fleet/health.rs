@@ -37,16 +37,16 @@ pub(crate) struct HeartbeatState {
 pub(crate) enum PreviousHealth {
     Nothing,
     Alive,
-    Silent,
+    Expired,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeartbeatHealth {
     /// There has never been a heartbeat.
-    NeverHeard,
+    NeverReported,
     /// Until the lease expires after this long.
     Alive(Duration),
-    Silent,
+    Expired,
 }
 
 impl HeartbeatState {
@@ -79,15 +79,15 @@ pub(crate) fn evaluate_heartbeat(
     }
     let Some(heartbeat) = heartbeat else {
         return if before == PreviousHealth::Nothing {
-            HeartbeatHealth::NeverHeard
+            HeartbeatHealth::NeverReported
         } else {
-            HeartbeatHealth::Silent
+            HeartbeatHealth::Expired
         };
     };
     let left = SILENCE.saturating_sub(now.duration_since(heartbeat.heard));
     match before {
-        _ if left.is_zero() => HeartbeatHealth::Silent,
-        PreviousHealth::Silent if heartbeat.beats < BEATS_BACK => HeartbeatHealth::Silent,
+        _ if left.is_zero() => HeartbeatHealth::Expired,
+        PreviousHealth::Expired if heartbeat.beats < BEATS_BACK => HeartbeatHealth::Expired,
         _ => HeartbeatHealth::Alive(left),
     }
 }
@@ -139,15 +139,15 @@ mod tests {
         for (at, beat, expected) in steps {
             let health = evaluate_heartbeat(&mut heartbeat, *beat, before, begun + Duration::from_secs(*at));
             before = match health {
-                HeartbeatHealth::NeverHeard => PreviousHealth::Nothing,
+                HeartbeatHealth::NeverReported => PreviousHealth::Nothing,
                 HeartbeatHealth::Alive(_) => PreviousHealth::Alive,
-                HeartbeatHealth::Silent => PreviousHealth::Silent,
+                HeartbeatHealth::Expired => PreviousHealth::Expired,
             };
             assert_eq!(before, *expected, "after {at} s");
         }
     }
 
-    use PreviousHealth::{Alive, Nothing, Silent};
+    use PreviousHealth::{Alive, Expired, Nothing};
 
     #[test]
     fn the_first_heartbeat_makes_a_new_cluster_alive() {
@@ -167,9 +167,9 @@ mod tests {
             Alive,
             &[
                 (0, Some("1"), Alive),
-                (40, Some("1"), Silent),
-                (60, Some("2"), Silent),
-                (61, Some("2"), Silent),
+                (40, Some("1"), Expired),
+                (60, Some("2"), Expired),
+                (61, Some("2"), Expired),
                 (70, Some("3"), Alive),
             ],
         );
@@ -179,18 +179,18 @@ mod tests {
     #[test]
     fn a_flapping_cluster_stays_silent() {
         let beats = [
-            (0, Some("1"), Silent),
-            (60, Some("2"), Silent),
-            (120, Some("3"), Silent),
-            (180, Some("4"), Silent),
+            (0, Some("1"), Expired),
+            (60, Some("2"), Expired),
+            (120, Some("3"), Expired),
+            (180, Some("4"), Expired),
         ];
-        story(Silent, &beats);
+        story(Expired, &beats);
     }
 
     /// A restarted server has observed no heartbeat yet, and must not conclude that clusters are silent.
     #[test]
     fn a_restarted_server_starts_with_the_known_health() {
-        story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Silent)]);
-        story(Silent, &[(0, Some("7"), Silent), (10, Some("8"), Silent), (20, Some("9"), Alive)]);
+        story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Expired)]);
+        story(Expired, &[(0, Some("7"), Expired), (10, Some("8"), Expired), (20, Some("9"), Alive)]);
     }
 }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use api::fleet::PhysicalCluster;
 use api::meta::is_being_deleted;
-use api::names::{DISMISSED, HEARD, PLACED, TRUE};
+use api::names::{ACKNOWLEDGED, PLACED, TRUE, UNINSTALL};
 use controller::discovery::{Served, discover};
 use controller::kind::Kind;
 use controller::remote::{CallError, Patch, Place, Remote};
@@ -85,12 +85,12 @@ pub(super) async fn dismiss(
     report: Option<&PhysicalCluster>,
 ) -> Result<Dismissal, CallError> {
     let Some(report) = report else { return Ok(Dismissal::NoSyncer) };
-    match report.metadata.annotations.get(DISMISSED).map(String::as_str) {
-        Some(HEARD) => return Ok(Dismissal::Acknowledged),
+    match report.metadata.annotations.get(UNINSTALL).map(String::as_str) {
+        Some(ACKNOWLEDGED) => return Ok(Dismissal::Acknowledged),
         Some(TRUE) => return Ok(Dismissal::Requested),
         _ => {}
     }
-    let change = json!({ "metadata": { "annotations": { DISMISSED: TRUE } } });
+    let change = json!({ "metadata": { "annotations": { UNINSTALL: TRUE } } });
     mailbox.patch(Place::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
     Ok(Dismissal::Requested)
 }

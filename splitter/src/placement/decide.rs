@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::fleet::{Chosen, Distribution, DistributionSpec, Division, GroupKind, Role, Target};
-use api::names::{ESTIMATES, MOVING_SINCE, WISH};
+use api::names::{ESTIMATES, MOVING_SINCE, PLACEMENT_HASH};
 use controller::remote::CallError;
 use jiff::Timestamp;
 
@@ -91,7 +91,11 @@ fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
 }
 
 fn without_place(plan: &Plan) -> String {
-    format!("{} of {} fit on no target", plan.pending, plan.total.unwrap_or_default())
+    format!(
+        "{} of {} are pending: no target has capacity for them",
+        plan.pending,
+        plan.total.unwrap_or_default()
+    )
 }
 
 /// The record to write, and how it was decided.
@@ -225,7 +229,7 @@ fn choose(
     let own = context.key();
     // Without a policy, the whole namespace is placed on the same cluster.
     let key = if by_default { namespace } else { &own };
-    let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(WISH));
+    let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(PLACEMENT_HASH));
     let standing = CurrentPlacement { targets: standing, under: under.map(String::as_str) };
     let decision =
         weighed(splitter, reservations, context, effective.spec.division, estimates, |work, candidates| {
@@ -400,7 +404,7 @@ pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readines
             (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
             // It is created again when it is gone. Its status is that of pods that are being deleted.
             (Some(_), _) if copy.is_being_deleted() => {
-                Readiness::Unready { why: "the former copy is being deleted".to_owned() }
+                Readiness::Unready { why: "the previous mailbox object is still being deleted".to_owned() }
             }
             (Some(_), false) => Readiness::Unknown,
             (Some(object), true) => {
@@ -504,9 +508,9 @@ async fn recorded(
     // A placement that could not be satisfied is not recorded as the one in effect, so that it is tried again.
     let under = match effective.filter(|_| *is_placed) {
         Some(effective) => Some(effective.fingerprint()),
-        None => before.and_then(|before| before.metadata.annotations.get(WISH)).cloned(),
+        None => before.and_then(|before| before.metadata.annotations.get(PLACEMENT_HASH)).cloned(),
     };
-    let annotations = [(WISH, under), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
+    let annotations = [(PLACEMENT_HASH, under), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
     let now = record::written(context.watched, context.object, before, spec, &annotations);
     let without_mark = |record: &Distribution| {
         let mut annotations = record.metadata.annotations.clone();

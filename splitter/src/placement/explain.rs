@@ -76,7 +76,7 @@ fn cells(verdict: &Verdict) -> [String; 6] {
     );
     let kind = match verdict.verdict {
         VerdictKind::Chosen => "Chosen",
-        VerdictKind::Admitted => "Admitted",
+        VerdictKind::Eligible => "Eligible",
         VerdictKind::Rejected => "Rejected",
     };
     let fits = verdict.capacity.as_ref().and_then(|capacity| capacity.fits);

@@ -7,7 +7,7 @@ use api::cluster::Id;
 use api::fleet::{Locator, Role, Target};
 use api::meta::is_being_deleted;
 use api::meta::selector::LabelSelector;
-use api::names::{LOCATOR, SCALED_BELOW, STANDS_FOR, SYNCER, TEMPLATE, TRUE};
+use api::names::{LOCATOR, SCALED_DOWNSTREAM, SOURCE_GENERATION, SYNCER, TEMPLATE, TRUE};
 use controller::informer::Key;
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ impl MailboxObject {
 
     /// Whether an autoscaler on the physical cluster sets its replicas.
     pub(crate) fn is_scaled_below(&self) -> bool {
-        self.annotation(SCALED_BELOW) == Some(TRUE)
+        self.annotation(SCALED_DOWNSTREAM) == Some(TRUE)
     }
 
     /// Whether the syncer has started to apply it.
@@ -171,7 +171,10 @@ impl MailboxObject {
             role: target.role,
             status: object.and_then(|object| object.get("status")).filter(|status| !is_empty(status)),
             generation: object.and_then(|object| object["metadata"]["generation"].as_i64()).unwrap_or(1),
-            stands_for: self.annotation(STANDS_FOR).and_then(|text| text.parse().ok()).unwrap_or_default(),
+            stands_for: self
+                .annotation(SOURCE_GENERATION)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
             current: true,
             stale: !self.member.is_ready(),
             share: target.share.and_then(|share| u32::try_from(share).ok()),

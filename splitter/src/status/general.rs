@@ -1,9 +1,9 @@
 //! The rule for kinds and fields without rules of their own.
 //!
 //! Conditions are merged by type, counters of replicas added up, equal values kept, lists united, objects merged by
-//! field. Values that differ are left out and reported as disagreements: one target's value does not speak for all.
+//! field. Values that differ are left out and reported as differences: one target's value does not speak for all.
 
-use api::fleet::{Disagreement, Opinion, Role};
+use api::fleet::{FieldDifference, Role, TargetValue};
 use serde_json::{Map, Value};
 
 use super::kinds::KindRules;
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The status on several targets.
 pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report]) -> Summary {
-    let mut merge = Merge { whole, reports, disagreements: Vec::new() };
+    let mut merge = Merge { whole, reports, differences: Vec::new() };
     let values: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, report.status?))).collect();
     let ruled = [kind.sums, kind.updated, kind.greatest, kind.earliest, kind.latest].concat();
@@ -49,9 +49,9 @@ pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report])
     if let Some(finish) = kind.finish {
         finish(whole, reports, &mut status);
         let fixed = status.as_object().cloned().unwrap_or_default();
-        merge.disagreements.retain(|one| !fixed.contains_key(one.path.trim_start_matches("/status/")));
+        merge.differences.retain(|one| !fixed.contains_key(one.path.trim_start_matches("/status/")));
     }
-    Summary { status, disagreements: merge.disagreements, ..Summary::default() }
+    Summary { status, differences: merge.differences, ..Summary::default() }
 }
 
 /// None if no target has the field.
@@ -78,7 +78,7 @@ fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>)
 struct Merge<'a> {
     whole: &'a UserObject<'a>,
     reports: &'a [&'a Report<'a>],
-    disagreements: Vec<Disagreement>,
+    differences: Vec<FieldDifference>,
 }
 
 impl Merge<'_> {
@@ -126,12 +126,12 @@ impl Merge<'_> {
         if all(Value::is_array) {
             return Some(united(values));
         }
-        let opinion = |(report, value): &(&Report, &Value)| Opinion {
+        let value = |(report, value): &(&Report, &Value)| TargetValue {
             cluster: report.cluster.to_owned(),
             value: (*value).clone(),
         };
-        let (path, opinions) = (format!("/status{here}"), values.iter().map(opinion).collect());
-        self.disagreements.push(Disagreement { path, opinions });
+        let (path, values) = (format!("/status{here}"), values.iter().map(value).collect());
+        self.differences.push(FieldDifference { path, values });
         None
     }
 

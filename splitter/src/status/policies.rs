@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use api::cluster::Id;
 use api::fleet::{
-    ClusterSelector, Condition, Counts, Distribution, Mistake, Object, Override, OverrideSpec,
-    OverrideStatus, Placement, PlacementSpec, PlacementStatus, Source, StatusRule, StatusRuleSpec,
+    ClusterSelector, Condition, Counts, Distribution, Object, Override, OverrideSpec, OverrideStatus,
+    Placement, PlacementSpec, PlacementStatus, PolicyError, Source, StatusRule, StatusRuleSpec,
     StatusRuleStatus,
 };
 use api::meta::time;
@@ -60,7 +60,7 @@ pub(crate) async fn reconcile(
             say(splitter, &own.placements, &key, |policy: &Placement, before: &PlacementStatus| {
                 PlacementStatus {
                     observed_generation: policy.metadata.generation,
-                    conditions: vec![accepted(&before.conditions, &placement_mistakes(&policy.spec))],
+                    conditions: vec![accepted(&before.conditions, &placement_errors(&policy.spec))],
                     counts: Some(counts),
                 }
             })
@@ -69,17 +69,17 @@ pub(crate) async fn reconcile(
         Policy::Override => {
             say(splitter, &own.overrides, &key, |policy: &Override, before: &OverrideStatus| OverrideStatus {
                 observed_generation: policy.metadata.generation,
-                conditions: vec![accepted(&before.conditions, &override_mistakes(&policy.spec))],
+                conditions: vec![accepted(&before.conditions, &override_errors(&policy.spec))],
             })
             .await
         }
         Policy::StatusRule => {
             say(splitter, &own.status_rules, &key, |policy: &StatusRule, before: &StatusRuleStatus| {
-                let mistakes = rule_mistakes(&policy.spec);
+                let errors = rule_errors(&policy.spec);
                 StatusRuleStatus {
                     observed_generation: policy.metadata.generation,
-                    conditions: vec![accepted(&before.conditions, &mistakes)],
-                    mistakes,
+                    conditions: vec![accepted(&before.conditions, &errors)],
+                    errors,
                 }
             })
             .await
@@ -112,8 +112,8 @@ async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOw
     Ok(Outcome::Done)
 }
 
-fn accepted(before: &[Condition], mistakes: &[Mistake]) -> Condition {
-    let said = match mistakes.first() {
+fn accepted(before: &[Condition], errors: &[PolicyError]) -> Condition {
+    let said = match errors.first() {
         None => ("Accepted", "True", "Accepted", String::new()),
         Some(first) => ("Accepted", "False", "InvalidExpression", told(first)),
     };
@@ -127,7 +127,7 @@ const EXPRESSIONS_MAX: usize = 256;
 
 /// The errors in the expressions of a policy that is about to be written. `plural` is the resource; other resources have
 /// none.
-pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
+pub fn errors(plural: &str, policy: &Value) -> Vec<PolicyError> {
     fn spec<T: DeserializeOwned + Default>(policy: &Value) -> T {
         serde_json::from_value(policy["spec"].clone()).unwrap_or_default()
     }
@@ -142,12 +142,12 @@ pub fn mistakes(plural: &str, policy: &Value) -> Vec<Mistake> {
             "the policy has {} expressions of {bytes} bytes in total; at most {EXPRESSIONS_MAX} expressions of {EXPRESSIONS_MAX_BYTES} bytes are allowed",
             texts.len()
         );
-        return vec![Mistake { field: "spec".to_owned(), line: 1, column: 1, message }];
+        return vec![PolicyError { field: "spec".to_owned(), line: 1, column: 1, message }];
     }
     match plural {
-        _ if plural == Placement::RESOURCE.plural => placement_mistakes(&spec(policy)),
-        _ if plural == Override::RESOURCE.plural => override_mistakes(&spec(policy)),
-        _ => rule_mistakes(&spec(policy)),
+        _ if plural == Placement::RESOURCE.plural => placement_errors(&spec(policy)),
+        _ if plural == Override::RESOURCE.plural => override_errors(&spec(policy)),
+        _ => rule_errors(&spec(policy)),
     }
 }
 
@@ -173,49 +173,54 @@ fn expressions(value: &Value) -> Vec<&str> {
 }
 
 /// The message of an error.
-pub(crate) fn told(mistake: &Mistake) -> String {
-    let Mistake { field, line, column, message } = mistake;
+pub(crate) fn told(error: &PolicyError) -> String {
+    let PolicyError { field, line, column, message } = error;
     format!("{field}: {line}:{column}: {message}")
 }
 
-fn rule_mistakes(spec: &StatusRuleSpec) -> Vec<Mistake> {
+fn rule_errors(spec: &StatusRuleSpec) -> Vec<PolicyError> {
     CompiledStatusRule::read(spec).err().unwrap_or_default()
 }
 
-fn placement_mistakes(spec: &PlacementSpec) -> Vec<Mistake> {
+fn placement_errors(spec: &PlacementSpec) -> Vec<PolicyError> {
     let groups = spec.fallback_groups.iter().enumerate();
     let groups = groups.map(|(at, group)| (format!("spec.fallbackGroups[{at}]"), &group.cluster_selector));
     let shares = spec.shares.iter().enumerate();
     let shares = shares.map(|(at, share)| (format!("spec.shares[{at}]"), &share.cluster_selector));
     let all = [("spec".to_owned(), &spec.cluster_selector)].into_iter().chain(groups).chain(shares);
-    all.flat_map(|(at, selector)| selector_mistakes(&at, selector)).collect()
+    all.flat_map(|(at, selector)| selector_errors(&at, selector)).collect()
 }
 
-fn override_mistakes(spec: &OverrideSpec) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
+fn override_errors(spec: &OverrideSpec) -> Vec<PolicyError> {
+    let mut errors = Vec::new();
     for (at, rule) in spec.rules.iter().enumerate() {
         let at = format!("spec.rules[{at}]");
-        mistakes.extend(selector_mistakes(&at, &rule.cluster_selector));
+        errors.extend(selector_errors(&at, &rule.cluster_selector));
         for (number, computed) in rule.computed.iter().enumerate() {
             let field = format!("{at}.computed[{number}].expression");
-            mistakes.extend(mistake(field, &computed.expression, &["object", "cluster"]));
+            errors.extend(error(field, &computed.expression, &["object", "cluster"]));
         }
     }
-    mistakes
+    errors
 }
 
-fn selector_mistakes(at: &str, selector: &ClusterSelector) -> Vec<Mistake> {
+fn selector_errors(at: &str, selector: &ClusterSelector) -> Vec<PolicyError> {
     let expressions = selector.expressions.iter().enumerate();
     let read = |(number, text): (usize, &String)| {
-        mistake(format!("{at}.clusterSelector.expressions[{number}]"), text, &["cluster"])
+        error(format!("{at}.clusterSelector.expressions[{number}]"), text, &["cluster"])
     };
     expressions.filter_map(read).collect()
 }
 
-fn mistake(field: String, text: &str, variables: &[&str]) -> Option<Mistake> {
+fn error(field: String, text: &str, variables: &[&str]) -> Option<PolicyError> {
     let found = Program::compile(text, variables).err()?;
     let number = |number: usize| i64::try_from(number).unwrap_or(1);
-    Some(Mistake { field, line: number(found.line), column: number(found.column), message: found.message })
+    Some(PolicyError {
+        field,
+        line: number(found.line),
+        column: number(found.column),
+        message: found.message,
+    })
 }
 
 /// The counts of all objects of each Placement, updated as their records change.
@@ -310,9 +315,9 @@ mod tests {
             "fallbackGroups": [{ "clusterSelector": { "expressions": ["true", "true &&\n  klaster.x"] } }],
         }))
         .unwrap();
-        let mistakes = placement_mistakes(&spec);
-        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-        assert_eq!(mistakes[0].field, "spec.fallbackGroups[0].clusterSelector.expressions[1]");
-        assert_eq!((mistakes[0].line, mistakes[0].column), (2, 3), "{mistakes:?}");
+        let errors = placement_errors(&spec);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert_eq!(errors[0].field, "spec.fallbackGroups[0].clusterSelector.expressions[1]");
+        assert_eq!((errors[0].line, errors[0].column), (2, 3), "{errors:?}");
     }
 }

@@ -8,7 +8,7 @@
 //! A rule is compiled once, which reports syntax errors with line and column. An error in the evaluation for one object
 //! leaves the status of that object as it was.
 
-use api::fleet::{FieldRule, Mistake, NamedExpression, RowsRule, StatusRuleSpec};
+use api::fleet::{FieldRule, NamedExpression, PolicyError, RowsRule, StatusRuleSpec};
 use api::meta::pointer;
 use expression::{ExpressionError, Program};
 use serde_json::{Map, Value, json};
@@ -47,8 +47,8 @@ struct CompiledRows {
 const OF_ALL: &[&str] = &["targets", "object"];
 const OF_ONE: &[&str] = &["target", "object"];
 
-fn mistake(at: &str, found: &ExpressionError) -> Mistake {
-    Mistake {
+fn error(at: &str, found: &ExpressionError) -> PolicyError {
+    PolicyError {
         field: at.to_owned(),
         line: i64::try_from(found.line).unwrap_or(1),
         column: i64::try_from(found.column).unwrap_or(1),
@@ -57,36 +57,36 @@ fn mistake(at: &str, found: &ExpressionError) -> Mistake {
 }
 
 impl CompiledExpression {
-    fn read(at: String, text: &str, variables: &[&str]) -> Result<CompiledExpression, Mistake> {
+    fn read(at: String, text: &str, variables: &[&str]) -> Result<CompiledExpression, PolicyError> {
         match Program::compile(text, variables) {
             Ok(program) => Ok(CompiledExpression { at, program }),
-            Err(found) => Err(mistake(&at, &found)),
+            Err(found) => Err(error(&at, &found)),
         }
     }
 
-    fn value(&self, variables: &[(&str, &Value)]) -> Result<Value, Mistake> {
-        self.program.evaluate(variables).map_err(|found| mistake(&self.at, &found))
+    fn value(&self, variables: &[(&str, &Value)]) -> Result<Value, PolicyError> {
+        self.program.evaluate(variables).map_err(|found| error(&self.at, &found))
     }
 }
 
 impl CompiledStatusRule {
     /// Compiles a rule. Returns all errors.
-    pub fn read(spec: &StatusRuleSpec) -> Result<CompiledStatusRule, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
+    pub fn read(spec: &StatusRuleSpec) -> Result<CompiledStatusRule, Vec<PolicyError>> {
+        let mut errors = Vec::new();
         let mut rule = CompiledStatusRule { fields: Vec::new(), rows: Vec::new() };
         for (at, field) in spec.fields.iter().enumerate() {
             match read_field(&format!("spec.fields[{at}]"), field) {
                 Ok(field) => rule.fields.push(field),
-                Err(mistake) => mistakes.push(mistake),
+                Err(error) => errors.push(error),
             }
         }
         for (at, rows) in spec.rows.iter().enumerate() {
             match read_rows(&format!("spec.rows[{at}]"), rows) {
                 Ok(rows) => rule.rows.push(rows),
-                Err(mistake) => mistakes.push(mistake),
+                Err(error) => errors.push(error),
             }
         }
-        if mistakes.is_empty() { Ok(rule) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(rule) } else { Err(errors) }
     }
 
     /// The status with the fields of the rule.
@@ -95,33 +95,39 @@ impl CompiledStatusRule {
         object: &Value,
         reports: &[&Report],
         status: Value,
-    ) -> Result<Value, Vec<Mistake>> {
+    ) -> Result<Value, Vec<PolicyError>> {
         let targets: Vec<Value> = reports.iter().map(|report| target(report)).collect();
         let mut changed = json!({ "status": status });
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         let all = Value::Array(targets.clone());
         for field in &self.fields {
             let value = field.value.value(&[("targets", &all), ("object", object)]);
-            put(&mut changed, &field.path, &field.value.at, value, &mut mistakes);
+            put(&mut changed, &field.path, &field.value.at, value, &mut errors);
         }
         for rows in &self.rows {
             let value = rows.value(object, &targets);
-            put(&mut changed, &rows.path, &rows.at, value, &mut mistakes);
+            put(&mut changed, &rows.path, &rows.at, value, &mut errors);
         }
-        if mistakes.is_empty() { Ok(changed["status"].take()) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(changed["status"].take()) } else { Err(errors) }
     }
 }
 
-fn put(root: &mut Value, path: &str, at: &str, value: Result<Value, Mistake>, mistakes: &mut Vec<Mistake>) {
+fn put(
+    root: &mut Value,
+    path: &str,
+    at: &str,
+    value: Result<Value, PolicyError>,
+    errors: &mut Vec<PolicyError>,
+) {
     let done = value.and_then(|value| {
-        pointer::set(root, path, value).map_err(|message| Mistake {
+        pointer::set(root, path, value).map_err(|message| PolicyError {
             field: at.to_owned(),
             line: 1,
             column: 1,
             message,
         })
     });
-    mistakes.extend(done.err());
+    errors.extend(done.err());
 }
 
 /// A target as expressions see it.
@@ -136,21 +142,21 @@ fn target(report: &Report) -> Value {
     })
 }
 
-fn check_path(at: &str, path: &str) -> Result<(), Mistake> {
+fn check_path(at: &str, path: &str) -> Result<(), PolicyError> {
     let message = format!("{path:?} must begin with /status/");
     match path.strip_prefix("/status/").is_some_and(|rest| !rest.is_empty()) {
         true => Ok(()),
-        false => Err(Mistake { field: format!("{at}.path"), line: 1, column: 1, message }),
+        false => Err(PolicyError { field: format!("{at}.path"), line: 1, column: 1, message }),
     }
 }
 
-fn read_field(at: &str, field: &FieldRule) -> Result<CompiledField, Mistake> {
+fn read_field(at: &str, field: &FieldRule) -> Result<CompiledField, PolicyError> {
     check_path(at, &field.path)?;
     let value = CompiledExpression::read(format!("{at}.expression"), &field.expression, OF_ALL)?;
     Ok(CompiledField { path: field.path.clone(), value })
 }
 
-fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, Mistake> {
+fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, PolicyError> {
     check_path(at, &rows.path)?;
     let filter = rows
         .filter
@@ -162,7 +168,7 @@ fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, Mistake> {
             let at = format!("{at}.{list}[{index}].expression");
             Ok((one.name.clone(), CompiledExpression::read(at, &one.expression, variables)?))
         };
-        expressions.iter().enumerate().map(read).collect::<Result<Vec<_>, Mistake>>()
+        expressions.iter().enumerate().map(read).collect::<Result<Vec<_>, PolicyError>>()
     };
     let group_by = named("groupBy", &rows.group_by, OF_ONE)?;
     let columns = named("columns", &rows.columns, OF_ALL)?;
@@ -171,12 +177,12 @@ fn read_rows(at: &str, rows: &RowsRule) -> Result<CompiledRows, Mistake> {
 
 impl CompiledRows {
     /// One row per group, sorted by the values they are grouped by.
-    fn value(&self, object: &Value, targets: &[Value]) -> Result<Value, Mistake> {
+    fn value(&self, object: &Value, targets: &[Value]) -> Result<Value, PolicyError> {
         let mut groups: Vec<(Vec<Value>, Vec<Value>)> = Vec::new();
         for target in targets {
             let given = [("target", target), ("object", object)];
             if let Some(filter) = &self.filter
-                && !filter.program.evaluate_bool(&given).map_err(|found| mistake(&filter.at, &found))?
+                && !filter.program.evaluate_bool(&given).map_err(|found| error(&filter.at, &found))?
             {
                 continue;
             }
@@ -191,7 +197,7 @@ impl CompiledRows {
         groups.into_iter().map(|(key, members)| self.row(object, key, members)).collect()
     }
 
-    fn row(&self, object: &Value, key: Vec<Value>, members: Vec<Value>) -> Result<Value, Mistake> {
+    fn row(&self, object: &Value, key: Vec<Value>, members: Vec<Value>) -> Result<Value, PolicyError> {
         let mut row: Map<String, Value> =
             self.group_by.iter().map(|(name, _)| name.clone()).zip(key).collect();
         let members = Value::Array(members);

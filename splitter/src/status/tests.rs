@@ -125,7 +125,7 @@ mod deployments {
                 "collisionCount": 7, "conditions": conditions,
             })
         );
-        assert_eq!(summary.disagreements, []);
+        assert_eq!(summary.differences, []);
 
         // Later, with the same reports: nothing changes, times included.
         let mut later = web.clone();
@@ -258,7 +258,12 @@ mod deployments {
         assert_eq!(summary["availableReplicas"], 10);
         assert_eq!(
             told(&summary)[2],
-            row("StatusStale", "True", "Silent", "no report from b; the last reported numbers are shown")
+            row(
+                "StatusStale",
+                "True",
+                "HeartbeatExpired",
+                "no report from b; the last reported numbers are shown"
+            )
         );
         let alone = aggregate(&whole(&web), &[silent], None).status;
         assert_eq!((&alone["availableReplicas"], told(&alone)[1][0].as_str()), (&json!(5), "StatusStale"));
@@ -287,14 +292,14 @@ mod others {
             (&behind.status["currentRevision"], &behind.status["updateRevision"]),
             (&json!("r1"), &json!("r2"))
         );
-        assert_eq!(behind.disagreements, []);
+        assert_eq!(behind.differences, []);
         // Rewritten for one cluster, a template has another revision there, for ever. Each is compared with its own.
         let rewritten = merged("apps/v1", "StatefulSet", set("ra", "ra", 2), set("rb", "rb", 2));
         assert_eq!(
             (&rewritten.status["currentRevision"], &rewritten.status["updateRevision"]),
             (&json!("ra"), &json!("ra"))
         );
-        assert_eq!(rewritten.disagreements, []);
+        assert_eq!(rewritten.differences, []);
         let rolling = merged("apps/v1", "StatefulSet", set("ra2", "ra2", 2), set("rb1", "rb2", 1));
         assert_eq!(
             (&rolling.status["currentRevision"], &rolling.status["updateRevision"]),
@@ -430,9 +435,9 @@ mod others {
             status,
             json!({ "replicas": 5, "readyReplicas": 4, "version": "v1", "nested": { "same": true }, "endpoints": ["x", "y", "z"] })
         );
-        let paths: Vec<&str> = summary.disagreements.iter().map(|one| one.path.as_str()).collect();
+        let paths: Vec<&str> = summary.differences.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["/status/nested/url", "/status/phase", "/status/size"]);
-        assert_eq!(summary.disagreements[1].opinions[0].cluster, "a");
+        assert_eq!(summary.differences[1].values[0].cluster, "a");
     }
 
     #[test]
@@ -457,7 +462,7 @@ mod others {
 mod rules {
     use super::*;
 
-    fn read(spec: Value) -> Result<CompiledStatusRule, Vec<Mistake>> {
+    fn read(spec: Value) -> Result<CompiledStatusRule, Vec<PolicyError>> {
         let mut whole = json!({ "target": { "group": "example.com", "kind": "Widget" } });
         api::meta::merge_patch::merge(&mut whole, spec.clone());
         CompiledStatusRule::read(&serde_json::from_value::<StatusRuleSpec>(whole).unwrap())
@@ -509,7 +514,7 @@ mod rules {
 
     #[test]
     fn a_wrong_rule_is_reported_with_line_and_column_and_changes_nothing() {
-        let mistakes = read(json!({
+        let errors = read(json!({
             "fields": [
                 { "path": "/status/a", "expression": "sum(targets.map(t, t.status.ready)" },
                 { "path": "/spec/b", "expression": "1" },
@@ -519,7 +524,7 @@ mod rules {
         }))
         .unwrap_err();
         let told: Vec<(&str, i64, i64)> =
-            mistakes.iter().map(|one| (one.field.as_str(), one.line, one.column)).collect();
+            errors.iter().map(|one| (one.field.as_str(), one.line, one.column)).collect();
         assert_eq!(
             told,
             [
@@ -538,7 +543,7 @@ mod rules {
         let summary = apply(&rule);
         assert_eq!(summary.status, json!({ "old": true }));
         assert_eq!(
-            (summary.mistakes[0].field.as_str(), summary.mistakes[0].line, summary.mistakes[0].column),
+            (summary.errors[0].field.as_str(), summary.errors[0].line, summary.errors[0].column),
             ("spec.fields[1].expression", 1, 19)
         );
     }

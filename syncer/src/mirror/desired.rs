@@ -2,8 +2,8 @@
 //! set, and with our labels and annotations.
 
 use api::names::{
-    ADOPT, LOGICAL_CLUSTER, MAILBOX, NODE_PORTS, ORIGIN, PLACED, SCALED_BELOW, SPREAD, STANDS_FOR, SYNCER,
-    TEMPLATE, TRUE,
+    ADOPT, LOGICAL_CLUSTER, MAILBOX, NODE_PORTS, ORIGIN, PLACED, PROPAGATED_HASH, SCALED_DOWNSTREAM,
+    SOURCE_GENERATION, SYNCER, TEMPLATE, TRUE,
 };
 use serde_json::{Map, Value, json};
 
@@ -24,9 +24,9 @@ const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "final
 const ANNOTATIONS_KEPT_HERE: &[&str] = &[
     ADOPT,
     NODE_PORTS,
-    SCALED_BELOW,
-    SPREAD,
-    STANDS_FOR,
+    SCALED_DOWNSTREAM,
+    PROPAGATED_HASH,
+    SOURCE_GENERATION,
     TEMPLATE,
     LOGICAL_CLUSTER,
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -105,7 +105,7 @@ impl DesiredObject {
         let annotations = json!({ MAILBOX: mailbox, ORIGIN: AnyObject(object).uid() });
         let metadata = desired["metadata"].take();
         desired["metadata"] = stripped(metadata, labels, annotations);
-        let scaled_below = AnyObject(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let scaled_below = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
         let replicas = match desired.pointer_mut("/spec/replicas") {
             Some(replicas) if scaled_below => Some(replicas.take()),
             _ => None,
@@ -120,7 +120,7 @@ impl DesiredObject {
 
     /// Returns the same with the replicas that an autoscaler downstream has set.
     pub fn with_downstream_scale(mut self, object: &Value, downstream: Option<&Value>) -> DesiredObject {
-        let scaled_below = AnyObject(object).annotation(SCALED_BELOW) == Some(TRUE);
+        let scaled_below = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
         let replicas = downstream.and_then(|downstream| downstream.pointer("/spec/replicas"));
         if let Some(replicas) = replicas.filter(|_| scaled_below) {
             self.object["spec"]["replicas"] = replicas.clone();
@@ -337,7 +337,7 @@ mod tests {
             desired.object["spec"]["replicas"].clone()
         };
         assert_eq!(replicas(&deployment(3, json!({}))), 3);
-        let scaled = json!({ SCALED_BELOW: TRUE });
+        let scaled = json!({ SCALED_DOWNSTREAM: TRUE });
         assert_eq!(replicas(&deployment(3, scaled.clone())), 7);
         // Only the first apply sends the number of replicas; a later change does not change the applied object.
         let [first, later] =

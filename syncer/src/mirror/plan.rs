@@ -90,9 +90,9 @@ pub enum HoldReason {
     UnknownCluster,
     NotOurs,
     OtherMailbox,
-    OtherOrigin,
+    OriginMismatch,
     NoTombstone,
-    NotMarked,
+    FinalizerMissing,
 }
 
 impl HoldReason {
@@ -106,9 +106,9 @@ impl HoldReason {
             HoldReason::UnknownCluster => "UnknownCluster",
             HoldReason::NotOurs => "NotOurs",
             HoldReason::OtherMailbox => "OtherMailbox",
-            HoldReason::OtherOrigin => "OtherOrigin",
+            HoldReason::OriginMismatch => "OriginMismatch",
             HoldReason::NoTombstone => "NoTombstone",
-            HoldReason::NotMarked => "NotMarked",
+            HoldReason::FinalizerMissing => "FinalizerMissing",
         }
     }
 }
@@ -130,15 +130,14 @@ impl fmt::Display for HoldReason {
             HoldReason::OtherMailbox => {
                 "the physical cluster has an object of this name that belongs to another mailbox"
             }
-            HoldReason::OtherOrigin => {
-                "the downstream object was applied for another mailbox object (other uid) than the one \
-                 being deleted"
+            HoldReason::OriginMismatch => {
+                "the object on the physical cluster was applied for a mailbox object with another uid"
             }
             HoldReason::NoTombstone => {
-                "the downstream object is missing from the mailbox without a tombstone (its deletion was not \
+                "the object on the physical cluster is missing from the mailbox without a tombstone (its deletion was not \
                  requested)"
             }
-            HoldReason::NotMarked => {
+            HoldReason::FinalizerMissing => {
                 "the object is being deleted in the mailbox and does not have the finalizer of the syncer"
             }
         })
@@ -213,9 +212,9 @@ fn leaving(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
         None if object.has_finalizer() => SyncStep::RemoveFinalizer,
         None => SyncStep::InSync,
         Some(downstream) if downstream.is_deleting() => SyncStep::InSync,
-        Some(_) if !object.has_finalizer() => SyncStep::Hold(HoldReason::NotMarked),
+        Some(_) if !object.has_finalizer() => SyncStep::Hold(HoldReason::FinalizerMissing),
         Some(downstream) if downstream.annotation(ORIGIN) != Some(object.uid()) => {
-            SyncStep::Hold(HoldReason::OtherOrigin)
+            SyncStep::Hold(HoldReason::OriginMismatch)
         }
         Some(downstream) => SyncStep::Delete { uid: downstream.uid().to_owned() },
     }
@@ -371,9 +370,9 @@ mod tests {
             HoldReason::UnknownCluster,
         );
         let unmarked = with(tombstone.clone(), "/metadata/finalizers", json!(["theirs"]));
-        check(SyncSnapshot { mailbox: Some(&unmarked), ..snapshot_of_both }, HoldReason::NotMarked);
+        check(SyncSnapshot { mailbox: Some(&unmarked), ..snapshot_of_both }, HoldReason::FinalizerMissing);
         let other = annotated(downstream.clone(), ORIGIN, json!("another"));
-        check(SyncSnapshot { downstream: Some(&other), ..snapshot_of_both }, HoldReason::OtherOrigin);
+        check(SyncSnapshot { downstream: Some(&other), ..snapshot_of_both }, HoldReason::OriginMismatch);
         // An absent mailbox object was not deleted with a tombstone.
         check(SyncSnapshot { mailbox: None, ..snapshot_of_both }, HoldReason::NoTombstone);
         check(
@@ -437,9 +436,9 @@ mod tests {
             HoldReason::UnknownCluster,
             HoldReason::NotOurs,
             HoldReason::OtherMailbox,
-            HoldReason::OtherOrigin,
+            HoldReason::OriginMismatch,
             HoldReason::NoTombstone,
-            HoldReason::NotMarked,
+            HoldReason::FinalizerMissing,
         ];
         let mut words: Vec<_> =
             all.iter().flat_map(|hold| [hold.reason().to_owned(), hold.to_string()]).collect();

@@ -4,7 +4,7 @@
 //! client finds the pods of a ReplicaSet the usual way. Annotations name the projected object and the fingerprint of
 //! the written projection, which is written again only when the downstream object has changed.
 
-use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE, is_own_key};
+use api::names::{DOWNSTREAM_UID, PHYSICAL_CLUSTER, PROJECTED, SYNCER, TRUE, is_own_key};
 use serde_json::{Map, Value, json};
 
 use super::desired::SENT;
@@ -37,7 +37,7 @@ pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>
     }
     let labels = json!({ PROJECTED: TRUE, PHYSICAL_CLUSTER: physical_cluster });
     metadata.insert("labels".to_owned(), replace_own_keys(&downstream["metadata"]["labels"], labels));
-    let annotations = json!({ BELOW_UID: object.uid() });
+    let annotations = json!({ DOWNSTREAM_UID: object.uid() });
     metadata.insert(
         "annotations".to_owned(),
         replace_own_keys(&downstream["metadata"]["annotations"], annotations),
@@ -67,7 +67,7 @@ impl Projection {
 
     /// Returns whether the mailbox object shows an earlier object of the same name.
     pub fn replaces(&self, mailbox: &Value) -> bool {
-        AnyObject(mailbox).annotation(BELOW_UID) != AnyObject(&self.object).annotation(BELOW_UID)
+        AnyObject(mailbox).annotation(DOWNSTREAM_UID) != AnyObject(&self.object).annotation(DOWNSTREAM_UID)
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "web-1", "namespace": "shop", "labels": { "app": "web", PROJECTED: TRUE, PHYSICAL_CLUSTER: "east" },
-                "annotations": { BELOW_UID: "downstream", "note": "n" }, "finalizers": [SYNCER],
+                "annotations": { DOWNSTREAM_UID: "downstream", "note": "n" }, "finalizers": [SYNCER],
                 "ownerReferences": [{ "kind": "ReplicaSet", "name": "web", "uid": "here", "controller": true }],
             },
             "spec": { "nodeName": "n" },

@@ -82,7 +82,7 @@ impl From<HoldReason> for SyncError {
         let retry = match hold {
             HoldReason::NotOurs
             | HoldReason::OtherMailbox
-            | HoldReason::OtherOrigin
+            | HoldReason::OriginMismatch
             | HoldReason::NoTombstone => Retry::Periodically,
             _ => Retry::OnEvent,
         };

@@ -1,6 +1,6 @@
 //! Events about mailbox objects.
 
-use api::names::{BELOW_UID, FIELD_MANAGER, PHYSICAL_CLUSTER, PROJECTED, TRUE};
+use api::names::{DOWNSTREAM_UID, FIELD_MANAGER, PHYSICAL_CLUSTER, PROJECTED, TRUE};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn event(object: &Value, error: &SyncError, physical_cluster: &str) -> Value {
         false => (json!({}), error.message.clone()),
     };
     // A projection may be replaced, but the uid of the object that it shows stays the same.
-    let uid = involved.annotation(BELOW_UID).unwrap_or(involved.uid());
+    let uid = involved.annotation(DOWNSTREAM_UID).unwrap_or(involved.uid());
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning",
         "metadata": { "name": format!("{}.{exact:x}", involved.name()), "namespace": namespace, "labels": labels },

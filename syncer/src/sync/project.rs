@@ -10,7 +10,7 @@
 //! Projections of pods and claims are held: they have our finalizer, so that the syncer notices when they are deleted.
 //! The deletion of an owner in the mailbox does not delete them: the physical cluster decides whether they are deleted.
 
-use api::names::BELOW_UID;
+use api::names::DOWNSTREAM_UID;
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::Patch;
@@ -39,7 +39,7 @@ pub(crate) async fn reconcile(
 ) -> Result<Outcome, SyncError> {
     // Events that the syncer itself wrote have the labels of a projection, but show no downstream object.
     let is_current =
-        |object: &&Value| is_projection(object) && AnyObject(object).annotation(BELOW_UID).is_some();
+        |object: &&Value| is_projection(object) && AnyObject(object).annotation(DOWNSTREAM_UID).is_some();
     let shown = pair.mailbox.as_ref().filter(is_current);
     if pair.downstream.is_none() {
         context.wait_no_more(id);
@@ -95,7 +95,7 @@ fn desired(
 /// created, every such claim is the user's; in others, only claims that were projected before.
 fn is_retained(context: &SyncerContext, id: &ObjectId, downstream: &Value, shown: Option<&Value>) -> bool {
     let is_current =
-        |shown: &Value| AnyObject(shown).annotation(BELOW_UID) == Some(AnyObject(downstream).uid());
+        |shown: &Value| AnyObject(shown).annotation(DOWNSTREAM_UID) == Some(AnyObject(downstream).uid());
     let namespace = ObjectId::new(&KindName::new("", "namespaces"), Key::new("", &id.key.namespace));
     let made_for = |pair: ObjectPair| Some(AnyObject(pair.downstream.as_ref()?).mailbox()?.to_owned());
     let is_ours = || context.pair(&namespace).and_then(made_for).as_ref() == Some(&context.settings.mailbox);
@@ -114,7 +114,7 @@ fn mailbox_uid(context: &SyncerContext, id: &ObjectId, named: &Value) -> Option<
         let key = Key::new(namespace, text("name"));
         let pair = context.pair(&ObjectId { kind: watched.name.clone(), key })?;
         let mailbox = pair.mailbox.as_ref()?;
-        let shows = AnyObject(mailbox).annotation(BELOW_UID) == Some(uid) && is_projection(mailbox);
+        let shows = AnyObject(mailbox).annotation(DOWNSTREAM_UID) == Some(uid) && is_projection(mailbox);
         let downstream =
             pair.downstream.as_ref().is_some_and(|downstream| AnyObject(downstream).uid() == uid);
         let is_it = shows || (downstream && pair.is_placed(&context.settings.mailbox));
@@ -297,7 +297,7 @@ async fn resize(
         return Ok(Resized::Done);
     };
     let change = json!([
-        { "op": "test", "path": "/metadata/uid", "value": AnyObject(shown).annotation(BELOW_UID) },
+        { "op": "test", "path": "/metadata/uid", "value": AnyObject(shown).annotation(DOWNSTREAM_UID) },
         { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
     ]);
     let place = place(&pair.watched, &id.key);
@@ -330,7 +330,7 @@ async fn delete_downstream(
         let place = place(&pair.watched, &id.key);
         let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
         // The projection names this uid. The object exists: otherwise the projection would have been replaced.
-        let uid = AnyObject(shown).annotation(BELOW_UID).unwrap_or_default();
+        let uid = AnyObject(shown).annotation(DOWNSTREAM_UID).unwrap_or_default();
         let deleted = context.downstream.delete_within(place, uid, seconds).await;
         deleted.map_err(SyncError::failed("CannotDelete"))?;
         tracing::info!(kind = %pair.watched.resource.kind, object = %id.key, "deleted, as requested in the mailbox");

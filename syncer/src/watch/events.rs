@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::names::BELOW_UID;
+use api::names::DOWNSTREAM_UID;
 use controller::informer::{News, Object as CachedObject, View};
 use controller::kind::Kind;
 
@@ -42,7 +42,7 @@ pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, vi
 
 fn on_mailbox_object_added(context: &SyncerContext, name: &KindName, kind: &Kind, stored: &CachedObject) {
     let object = stored.read(kind);
-    if let Some(uid) = AnyObject(&object).annotation(BELOW_UID).filter(|_| is_projection(&object)) {
+    if let Some(uid) = AnyObject(&object).annotation(DOWNSTREAM_UID).filter(|_| is_projection(&object)) {
         context.add_namespace(&stored.key.namespace);
         return context.wake(uid);
     }

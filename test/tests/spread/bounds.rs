@@ -47,7 +47,7 @@ async fn replicas_beyond_the_bounds_of_one_cluster_go_to_the_other_and_then_wait
         true => fleet.root.until(WEB_RECORD, |record| !condition(record, "Complete").is_null()).await?,
         false => record,
     };
-    let why = "3 of 12 fit on no target; a takes at most 2: spec.bounds of the PhysicalCluster; b takes at most 7: spec.bounds of the PhysicalCluster";
+    let why = "3 of 12 are pending: no target has capacity for them; a takes at most 2: spec.bounds of the PhysicalCluster; b takes at most 7: spec.bounds of the PhysicalCluster";
     assert_eq!(condition(&record, "Complete")["message"], why);
     assert_eq!(shares(&fleet).await?, [Some(2), Some(7)]);
     // There is room now, and nobody has to say anything.
@@ -261,7 +261,9 @@ async fn replicas_that_do_not_fit_the_new_target_stay_on_the_old() -> Result<()>
     fleet.root.place(SHOP, "b").await?;
     let waits = |record: &Value| {
         let moving = condition(record, "Moving");
-        moving["message"].as_str().is_some_and(|why| why.contains("2 of 6 fit on no target"))
+        moving["message"]
+            .as_str()
+            .is_some_and(|why| why.contains("2 of 6 are pending: no target has capacity for them"))
     };
     fleet.root.until(WEB_RECORD, waits).await?;
     until("what fits is there", async || Ok(shares(&fleet).await? == [Some(2), Some(4)])).await?;

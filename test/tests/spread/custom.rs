@@ -92,7 +92,7 @@ async fn the_status_of_an_unknown_kind_is_copied_from_one_target_and_merged_of_t
     assert!(ready["message"].as_str().is_some_and(|message| message.contains('b')), "{ready:#}");
     // Fields in which the clusters disagree are only in the Distribution.
     report(&fleet, "b", 3, "Down", false).await?;
-    let has_it = |record: &Value| record["status"]["disagreements"].to_string().contains("/status/phase");
+    let has_it = |record: &Value| record["status"]["differences"].to_string().contains("/status/phase");
     fleet.root.until(ONE_RECORD, has_it).await?;
     // The mailbox has a definition of its own, which is not placed on the physical cluster.
     for (_, member) in fleet.members() {
@@ -188,7 +188,7 @@ async fn a_rule_changes_a_summary_while_everything_runs_and_a_wrong_one_changes_
     let history = History::of(&fleet, Kind::new("example.com", "v1", "widgets", "Widget", true)).await?;
     fleet.root.apply(&rule_path, rule("sum(targets.map(t,\n  t.status.ready +))")).await?;
     let wrong = fleet.root.until(&rule_path, |rule| condition(rule, "Accepted")["status"] == "False").await?;
-    let mistake = &wrong["status"]["mistakes"][0];
+    let mistake = &wrong["status"]["errors"][0];
     assert_eq!(
         (&mistake["field"], &mistake["line"]),
         (&json!("spec.fields[0].expression"), &json!(2)),
@@ -197,14 +197,14 @@ async fn a_rule_changes_a_summary_while_everything_runs_and_a_wrong_one_changes_
     assert!(mistake["column"].as_i64().is_some_and(|column| column > 1), "{wrong:#}");
     let said = condition(&wrong, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
     assert!(said.contains(": 2:"), "{said}");
-    let is_said = |record: &Value| condition(record, "Summarized")["status"] == "False";
+    let is_said = |record: &Value| condition(record, "StatusAggregated")["status"] == "False";
     fleet.root.until(ONE_RECORD, is_said).await?;
     assert!(history.entries().iter().all(|entry| entry.is_old), "nothing is written");
     // With a correct rule again, the changes made meanwhile are in the status.
     report(&fleet, "b", 7, "Up", true).await?;
     fleet.root.apply(&rule_path, rule("max(targets.map(t, t.status.ready))")).await?;
     fleet.root.until(ONE, |one| one["status"]["ready"] == 7).await?;
-    let is_quiet = |record: &Value| condition(record, "Summarized").is_null();
+    let is_quiet = |record: &Value| condition(record, "StatusAggregated").is_null();
     fleet.root.until(ONE_RECORD, is_quiet).await.map(drop)
 }
 

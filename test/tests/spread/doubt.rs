@@ -143,7 +143,7 @@ async fn numbers_do_not_drop_because_a_cluster_is_silent() -> Result<()> {
     fleet.stop_syncing("b").await;
     fleet.stop_watching();
     let silent = json!({ "status": { "conditions": [{
-        "type": "Ready", "status": "Unknown", "reason": "Silent", "message": "the syncer has not renewed its lease for 40 s",
+        "type": "Ready", "status": "Unknown", "reason": "HeartbeatExpired", "message": "the syncer has not renewed its lease for 40 s",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }] } });
     fleet.root.merge(&format!("{PHYSICAL_CLUSTERS}/b/status"), silent).await?;

@@ -317,7 +317,7 @@ pub(crate) async fn scale_below(member: &Member, replicas: u64) -> Result<()> {
 }
 
 pub(crate) async fn scale_below_at(member: &Member, path: &str, replicas: u64) -> Result<()> {
-    let is_told = |copy: &Value| !copy["metadata"]["annotations"][api::names::SCALED_BELOW].is_null();
+    let is_told = |copy: &Value| !copy["metadata"]["annotations"][api::names::SCALED_DOWNSTREAM].is_null();
     member.mailbox.until(path, is_told).await?;
     until("it has as many", async || {
         let web = member.below.until_there(path).await?;

@@ -123,7 +123,7 @@ async fn a_move_back_does_not_count_the_copy_that_is_being_deleted() -> Result<(
     fleet.root.place(SHOP, "east").await?;
     let waits_for_deletion = |record: &Value| {
         let message = condition(record, "Moving")["message"].as_str().unwrap_or_default().to_owned();
-        message.contains("east: the former copy is being deleted")
+        message.contains("east: the previous mailbox object is still being deleted")
     };
     let record = fleet.root.until(WEB_RECORD, waits_for_deletion).await?;
     assert_eq!(targets(&record), ["east Arriving 4", "west Leaving 4"]);
@@ -393,8 +393,8 @@ async fn a_job_that_runs_stays_where_it_is() -> Result<()> {
 /// Waits until a physical cluster has nothing left that it was sent, and lets its syncer, which dialled in, go.
 async fn until_emptied(fleet: &Fleet, name: &str) -> Result<()> {
     let path = format!("{PHYSICAL_CLUSTERS}/{name}");
-    fleet.root.until(&path, |found| condition(found, "Leaving")["reason"] == "Dismissing").await?;
-    let heard = json!({ "metadata": { "annotations": { api::names::DISMISSED: api::names::HEARD } } });
+    fleet.root.until(&path, |found| condition(found, "Leaving")["reason"] == "UninstallingSyncer").await?;
+    let heard = json!({ "metadata": { "annotations": { api::names::UNINSTALL: api::names::ACKNOWLEDGED } } });
     fleet.member(name).mailbox.merge(&path, heard).await?;
     fleet.root.until_gone(&path).await
 }

@@ -148,7 +148,8 @@ pub(crate) async fn capped_in(fleet: &Fleet, shares_of: serde_json::Value, most:
         .members()
         .zip(most)
         .map(|((name, _), most)| format!("; {name} takes at most {most}: max in spec.shares"));
-    let why = format!("3 of {total} fit on no target{}", bounds.collect::<String>());
+    let why =
+        format!("3 of {total} are pending: no target has capacity for them{}", bounds.collect::<String>());
     assert_eq!(condition(&record, "Complete")["message"], why, "{record:#}");
     assert_eq!(shares(fleet).await?, expected);
     // As many run as fit, and the user's status does not claim more.

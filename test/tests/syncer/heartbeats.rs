@@ -51,7 +51,7 @@ async fn a_syncer_that_falls_silent_is_unknown_after_forty_seconds_and_back_afte
         "spec": { "connection": { "pull": {} } },
     });
     root.make(PHYSICAL, dials_in).await?;
-    until_said(&root, "Unknown", "NeverHeard").await?;
+    until_said(&root, "Unknown", "NeverReported").await?;
     let known = root.until_there(&format!("{PHYSICAL}/east")).await?;
     let mailbox = known["status"]["mailbox"].as_str().context("it has a mailbox")?.parse()?;
 
@@ -75,7 +75,7 @@ async fn a_syncer_that_falls_silent_is_unknown_after_forty_seconds_and_back_afte
     // The last heartbeat was up to ten seconds before the cut.
     link.cut(true);
     let cut = Instant::now();
-    until_said(&root, "Unknown", "Silent").await?;
+    until_said(&root, "Unknown", "HeartbeatExpired").await?;
     assert!((29 * SECOND..=41 * SECOND).contains(&cut.elapsed()), "after {:?}", cut.elapsed());
     sleep(600 * SECOND).await;
     link.renewed();

@@ -1,7 +1,7 @@
 //! The mailbox shows the downstream state as long as it exists.
 
 use anyhow::Result;
-use api::names::{BELOW_UID, PHYSICAL_CLUSTER, PROJECTED};
+use api::names::{DOWNSTREAM_UID, PHYSICAL_CLUSTER, PROJECTED};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -82,7 +82,7 @@ async fn the_status_is_exact_and_pods_are_shown_with_owners_of_the_mailbox() -> 
         shown["metadata"]["labels"],
         json!({ "app": "web", PROJECTED: "true", PHYSICAL_CLUSTER: "east" })
     );
-    assert_eq!(shown["metadata"]["annotations"][BELOW_UID], pod_below["metadata"]["uid"]);
+    assert_eq!(shown["metadata"]["annotations"][DOWNSTREAM_UID], pod_below["metadata"]["uid"]);
     let event = test.mailbox.until_there("/api/v1/namespaces/shop/events/web-1-a.1").await?;
     assert_eq!(event["involvedObject"]["uid"], shown["metadata"]["uid"]);
 

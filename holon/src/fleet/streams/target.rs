@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   in a mailbox:                 the physical cluster of the mailbox, same namespace and name
-//!   in a user's logical cluster:  a projected pod has MAILBOX, LOCATOR_BELOW, BELOW_UID; the mailbox must confirm them
+//!   in a user's logical cluster:  a projected pod has MAILBOX, DOWNSTREAM_NAME, DOWNSTREAM_UID; the mailbox must confirm them
 //!   a pod that a user created:    the mailbox that has its mailbox object: PLACED, LOCATOR
 //! ```
 
 use api::cluster::Id;
 use api::fleet::Locator;
 use api::metrics::METRICS;
-use api::names::{BELOW_UID, LOCATOR, LOCATOR_BELOW, MAILBOX, PLACED, PROJECTED, TRUE};
+use api::names::{DOWNSTREAM_NAME, DOWNSTREAM_UID, LOCATOR, MAILBOX, PLACED, PROJECTED, TRUE};
 use apiserver::endpoints::connect::ConnectRequest;
 use controller::kind::Kind;
 use controller::remote::{Place, Remote};
@@ -62,7 +62,7 @@ impl StreamTarget {
             return Ok(StreamTarget { mailbox: *cluster, path, client_path, claim: None });
         };
         let (namespace, name) = downstream.split_once('/').ok_or_else(moved)?;
-        let uid = request.object["metadata"]["annotations"][BELOW_UID].as_str().ok_or_else(moved)?;
+        let uid = request.object["metadata"]["annotations"][DOWNSTREAM_UID].as_str().ok_or_else(moved)?;
         let path = path(namespace, name);
         let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
         let claim = Some(TargetClaim { cluster: *cluster, namespace, name, uid });
@@ -82,7 +82,7 @@ impl StreamTarget {
         let locator = locator.and_then(|text| serde_json::from_str::<Locator>(text).ok());
         let is_namespace_of = locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string());
         let found = mailbox_pod(server.as_ref(), self.mailbox, namespace, name).await?.unwrap_or_default();
-        let has_uid = found["metadata"]["annotations"][BELOW_UID] == **uid;
+        let has_uid = found["metadata"]["annotations"][DOWNSTREAM_UID] == **uid;
         if is_namespace_of && has_uid { Ok(()) } else { Err(moved()) }
     }
 
@@ -195,15 +195,17 @@ pub(super) fn projected_from(object: &Value) -> Option<(Id, &str)> {
     let annotation = |name: &str| object["metadata"]["annotations"][name].as_str();
     let is_projected = object["metadata"]["labels"][PROJECTED] == TRUE;
     let mailbox = annotation(MAILBOX).filter(|_| is_projected)?;
-    Some((mailbox.parse().ok()?, annotation(LOCATOR_BELOW)?))
+    Some((mailbox.parse().ok()?, annotation(DOWNSTREAM_NAME)?))
 }
 
 pub(super) fn no_server() -> Status {
-    Status::unavailable("this server does not look after physical clusters; please try again later")
+    Status::unavailable(
+        "this server does not run the tunnels; another server of the same etcd does, try again there",
+    )
 }
 
 fn moved() -> Status {
-    Status::bad_request("the pod no longer runs where this object says")
+    Status::bad_request("the pod no longer exists on the physical cluster that it was projected from")
 }
 
 /// Returns the path of pod or node metrics: `/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods`.
@@ -230,7 +232,7 @@ mod tests {
         let id = Id::new(7).to_string();
         let pod = |projected: &str, mailbox: &str, below: Value| {
             json!({ "metadata": {
-                "labels": { PROJECTED: projected }, "annotations": { MAILBOX: mailbox, LOCATOR_BELOW: below },
+                "labels": { PROJECTED: projected }, "annotations": { MAILBOX: mailbox, DOWNSTREAM_NAME: below },
             } })
         };
         let check = |pod: &Value, expected: Option<&str>| {
@@ -294,7 +296,7 @@ mod tests {
                     json!({ LOCATOR: locator.to_string() })
                 } else {
                     assert_eq!(request.uri().path(), format!("{namespace}/pods/web"));
-                    json!({ BELOW_UID: uid })
+                    json!({ DOWNSTREAM_UID: uid })
                 };
                 let object = json!({ "metadata": { "name": "x", "annotations": annotations } }).to_string();
                 Ok::<_, std::convert::Infallible>(http::Response::new(

@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::meta::quantity::{self, Amounts};
 use api::metrics::METRICS;
-use api::names::BELOW_UID;
+use api::names::DOWNSTREAM_UID;
 use apiserver::endpoints::connect::ConnectRequest;
 use apiserver::http::body::{Body, whole};
 use bytes::Bytes;
@@ -225,7 +225,7 @@ impl ClusterMetrics<'_> {
                 None => metadata["name"].as_str()?,
             };
             let (name, found) = read.pods.get_key_value(name)?;
-            let uid = |object: &Value| object["annotations"][BELOW_UID].as_str().map(str::to_owned);
+            let uid = |object: &Value| object["annotations"][DOWNSTREAM_UID].as_str().map(str::to_owned);
             let matches = match projected {
                 Some(_) => uid(metadata).is_some() && uid(metadata) == uid(&found["metadata"]),
                 None => is_mailbox_object_of(found, self.cluster, metadata["uid"].as_str()?),
@@ -292,14 +292,14 @@ fn sum_nodes(node: &Value, node_metrics: &Value) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use api::names::{LOCATOR, LOCATOR_BELOW, MAILBOX, PLACED, PROJECTED, TRUE};
+    use api::names::{DOWNSTREAM_NAME, LOCATOR, MAILBOX, PLACED, PROJECTED, TRUE};
 
     use super::*;
 
     fn projected(mailbox: u64, downstream: &str, uid: &str) -> Value {
         json!({ "metadata": {
             "name": "web-1", "namespace": "shop", "labels": { PROJECTED: TRUE, "app": "web" },
-            "annotations": { MAILBOX: Id::new(mailbox).to_string(), LOCATOR_BELOW: downstream, BELOW_UID: uid },
+            "annotations": { MAILBOX: Id::new(mailbox).to_string(), DOWNSTREAM_NAME: downstream, DOWNSTREAM_UID: uid },
         } })
     }
 
@@ -315,8 +315,8 @@ mod tests {
     fn a_projection_gets_the_metrics_of_its_own_pod_only() {
         let namespace = (Id::new(7), "shop-x".to_owned());
         let pods = json!([
-            { "metadata": { "name": "web-9", "annotations": { BELOW_UID: "u9" } } },
-            { "metadata": { "name": "other", "annotations": { BELOW_UID: "u0" } } },
+            { "metadata": { "name": "web-9", "annotations": { DOWNSTREAM_UID: "u9" } } },
+            { "metadata": { "name": "other", "annotations": { DOWNSTREAM_UID: "u0" } } },
         ]);
         let metrics = json!([
             { "metadata": { "name": "web-9", "namespace": "shop-x" }, "containers": [{ "name": "main" }] },

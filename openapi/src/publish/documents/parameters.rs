@@ -26,33 +26,37 @@ const fn in_path(name: &'static str, description: &'static str) -> Parameter {
 
 pub(super) const NAME: Parameter = in_path("name", "The name of the object.");
 pub(super) const NAMESPACE: Parameter = in_path("namespace", "The namespace of the object.");
-pub(super) const REST: Parameter = in_path("path", "The path to ask for at the other side.");
-pub(super) const PRETTY: Parameter = query("pretty", "string", "If 'true', the answer is indented.");
+pub(super) const REST: Parameter = in_path("path", "The path of the proxied request.");
+pub(super) const PRETTY: Parameter = query("pretty", "string", "If 'true', the response is indented.");
 
-const CONTINUE: Parameter =
-    query("continue", "string", "Where the page before this one ended, as it said itself.");
+const CONTINUE: Parameter = query("continue", "string", "The continue token of the previous page.");
 const FIELD_SELECTOR: Parameter =
     query("fieldSelector", "string", "Only objects whose fields have these values.");
 const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Only objects whose labels match this.");
 const LIMIT: Parameter = query("limit", "integer", "At most this many objects in one page.");
-const RESOURCE_VERSION: Parameter = query("resourceVersion", "string", "The state to answer from.");
+const RESOURCE_VERSION: Parameter =
+    query("resourceVersion", "string", "The resource version to read at, or to watch from.");
 const RESOURCE_VERSION_MATCH: Parameter =
-    query("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan.");
-const SEND_INITIAL_EVENTS: Parameter =
-    query("sendInitialEvents", "boolean", "Begin a watch with what is there, then a bookmark that says so.");
+    query("resourceVersionMatch", "string", "How resourceVersion is matched: Exact or NotOlderThan.");
+const SEND_INITIAL_EVENTS: Parameter = query(
+    "sendInitialEvents",
+    "boolean",
+    "Begin a watch with the existing objects as ADDED events, then a bookmark.",
+);
 const TIMEOUT: Parameter = query("timeoutSeconds", "integer", "How long a list or watch may take.");
-const DRY_RUN: Parameter = query("dryRun", "string", "'All' does everything but keep the result.");
+const DRY_RUN: Parameter =
+    query("dryRun", "string", "With 'All' the request is processed, and nothing is persisted.");
 const GRACE: Parameter =
     query("gracePeriodSeconds", "integer", "Seconds the object is given to end; 0 for none.");
 const IGNORE_READ_ERROR: Parameter = query(
     "ignoreStoreReadErrorWithClusterBreakingPotential",
     "boolean",
-    "Delete the object even if what is stored of it cannot be read.",
+    "Delete the object even if its stored form cannot be read.",
 );
 const ORPHAN: Parameter =
     query("orphanDependents", "boolean", "Deprecated: use propagationPolicy. Leave dependents behind.");
 const PROPAGATION: Parameter =
-    query("propagationPolicy", "string", "What becomes of dependents: Orphan, Background or Foreground.");
+    query("propagationPolicy", "string", "How dependents are handled: Orphan, Background or Foreground.");
 
 pub(super) const LIST: &[Parameter] = &[
     query("allowWatchBookmarks", "boolean", "Send bookmarks in a watch."),
@@ -108,7 +112,7 @@ const STDERR: Parameter = query("stderr", "boolean", "Pass the container's stand
 const STDIN: Parameter = query("stdin", "boolean", "Pass standard input on to the container.");
 const STDOUT: Parameter = query("stdout", "boolean", "Pass the container's standard output on.");
 const TTY: Parameter = query("tty", "boolean", "Give the container a terminal.");
-const PATH: &[Parameter] = &[query("path", "string", "The path to ask for at the other side.")];
+const PATH: &[Parameter] = &[query("path", "string", "The path of the proxied request.")];
 
 /// Parameters of subresources that are streams instead of objects.
 const CONNECT: &[(&str, &[Parameter])] = &[

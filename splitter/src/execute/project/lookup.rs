@@ -1,7 +1,7 @@
 //! Finds the projection of an object in a mailbox.
 
 use api::meta::metadata::text;
-use api::names::BELOW_UID;
+use api::names::DOWNSTREAM_UID;
 use controller::informer::Key;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
     let head = ProjectionMetadata::of(&object);
     // Owner references have the uid of the mailbox object, endpoints the uid on the physical cluster.
     let is_it = |uid: &str| {
-        [Some(&object.uid), head.annotations.get(BELOW_UID)].into_iter().flatten().any(|one| one == uid)
+        [Some(&object.uid), head.annotations.get(DOWNSTREAM_UID)].into_iter().flatten().any(|one| one == uid)
     };
     if !text("uid").is_empty() && !is_it(text("uid")) {
         return Err(OriginError::NotYet(there));
@@ -57,10 +57,10 @@ fn shown(
     if let Some(deployment) = deployment {
         return set(splitter, origin, watched, there, &deployment.key.name);
     }
-    let below = head.annotations.get(BELOW_UID);
+    let below = head.annotations.get(DOWNSTREAM_UID);
     for key in splitter.projections.shown(there) {
         let Some(found) = watched.view.get(&key) else { continue };
-        if ProjectionMetadata::of(&found).annotations.get(BELOW_UID) == below {
+        if ProjectionMetadata::of(&found).annotations.get(DOWNSTREAM_UID) == below {
             return Ok(ProjectedRef { name: key.name, uid: found.uid.clone() });
         }
     }
@@ -113,5 +113,5 @@ pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Res
 
 /// The uid on the physical cluster of a projected object.
 pub(super) fn below_uid(object: &Value) -> &str {
-    annotation(object, BELOW_UID)
+    annotation(object, DOWNSTREAM_UID)
 }

@@ -64,7 +64,7 @@ fn key(cluster: Id, name: &str) -> Key {
 fn desired_node(member: &MemberCluster) -> Value {
     let mut node = node(&member.object);
     let said = json!([node["metadata"]["labels"], node["spec"]]).to_string();
-    node["metadata"]["annotations"] = json!({ api::names::SHOWN: word(&[&said], 12) });
+    node["metadata"]["annotations"] = json!({ api::names::PROJECTED_HASH: word(&[&said], 12) });
     node
 }
 
@@ -80,7 +80,7 @@ impl NodeWriter<'_> {
 
     async fn update(&self, node: &Value, shown: &Value) -> Result<(), CallError> {
         let place = Place::new(&self.watched.kind, "", text(node, "name"));
-        if annotation(shown, api::names::SHOWN) != annotation(node, api::names::SHOWN) {
+        if annotation(shown, api::names::PROJECTED_HASH) != annotation(node, api::names::PROJECTED_HASH) {
             let mut object = node.clone();
             object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
             self.server.replace(place, &object).await?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::meta::is_being_deleted;
 use api::meta::metadata::text;
-use api::names::{LOCATOR_BELOW, SPLITTER};
+use api::names::{DOWNSTREAM_NAME, SPLITTER};
 use controller::informer::Key;
 use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
@@ -320,7 +320,7 @@ impl<'a> Projection<'a> {
             });
         };
         let there = watched.get(&source.key);
-        let (_, below) = annotation(&whole, LOCATOR_BELOW).split_once('/').unwrap_or_default();
+        let (_, below) = annotation(&whole, DOWNSTREAM_NAME).split_once('/').unwrap_or_default();
         Some(NameHolder {
             cluster: head.labels.get(CLUSTER).cloned().unwrap_or_default(),
             name: below.to_owned(),

@@ -3,7 +3,7 @@
 use api::meta::hash::word;
 use api::meta::is_being_deleted;
 use api::meta::metadata::text;
-use api::names::{SHOWN, SPLITTER};
+use api::names::{PROJECTED_HASH, SPLITTER};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place, Remote};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ impl ProjectedObject {
     pub(super) fn new(mut object: Value, generation: Option<i64>) -> ProjectedObject {
         let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
         let hash = word(&[&object.to_string()], 12);
-        object["metadata"]["annotations"][SHOWN] = hash.into();
+        object["metadata"]["annotations"][PROJECTED_HASH] = hash.into();
         ProjectedObject { object, status: status.filter(|status| !status.is_null()), generation }
     }
 
@@ -34,7 +34,7 @@ impl ProjectedObject {
 
     /// Whether the projection was last written from the same content, and still has its owners.
     pub(super) fn is_shown_by(&self, shown: &Value) -> bool {
-        annotation(shown, SHOWN) == annotation(&self.object, SHOWN)
+        annotation(shown, PROJECTED_HASH) == annotation(&self.object, PROJECTED_HASH)
             && shown["metadata"]["ownerReferences"] == *self.owners()
     }
 
@@ -73,7 +73,7 @@ fn without_ephemeral_containers(mut object: Value) -> Value {
     let spec = object["spec"].as_object_mut();
     if spec.is_some_and(|spec| spec.remove(EPHEMERAL).is_some()) {
         // Not the whole content, so the next reconcile writes it again.
-        object["metadata"]["annotations"][SHOWN] = "".into();
+        object["metadata"]["annotations"][PROJECTED_HASH] = "".into();
     }
     object
 }

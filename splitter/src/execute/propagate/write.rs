@@ -7,7 +7,7 @@ use api::fleet::PodSecurity;
 use api::meta::cover::{SharedLists, covers};
 use api::meta::hash::word;
 use api::meta::metadata;
-use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, SPREAD, TRUE, VIA};
+use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, PROPAGATED_HASH, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) async fn write_object(
     mut wanted: Value,
 ) -> Result<SendResult, CallError> {
     let hash = word(&[&wanted.to_string()], 12);
-    wanted["metadata"]["annotations"][SPREAD] = hash.into();
+    wanted["metadata"]["annotations"][PROPAGATED_HASH] = hash.into();
     let mailbox = splitter.caches.server.within(copy.mailbox);
     let next = match &copy.object {
         // The copy belongs to a deleted object of the same name. The new copy is created when it is gone.
@@ -118,7 +118,7 @@ fn is_another(present: &Value, wanted: &Value) -> bool {
 
 /// Whether the copy has all wanted fields, and was last written from the same content.
 fn is_current(present: &Value, wanted: &Value) -> bool {
-    present["metadata"]["annotations"][SPREAD] == wanted["metadata"]["annotations"][SPREAD]
+    present["metadata"]["annotations"][PROPAGATED_HASH] == wanted["metadata"]["annotations"][PROPAGATED_HASH]
         && covers(present, wanted, SharedLists::None)
 }
 
@@ -172,7 +172,7 @@ pub(super) fn comparable(mut present: Value) -> Value {
         metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
     }
     if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
-        annotations.retain(|name, _| name != SPREAD && name != LOGICAL_CLUSTER);
+        annotations.retain(|name, _| name != PROPAGATED_HASH && name != LOGICAL_CLUSTER);
     }
     present
 }

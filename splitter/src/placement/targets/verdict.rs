@@ -329,7 +329,7 @@ pub(super) fn unread(
             }
             (false, None) => {
                 let remedy = "fix the annotation holon.dev/placement".to_owned();
-                (VerdictKind::Admitted, "InvalidAnnotation", why.to_owned(), remedy)
+                (VerdictKind::Eligible, "InvalidAnnotation", why.to_owned(), remedy)
             }
         };
         written(work, one, said)
@@ -423,7 +423,7 @@ fn passed_over(
         let group = spec.fallback_groups.get(tier - 1).map(|group| group.name.as_str()).unwrap_or_default();
         let message =
             format!("fallback group {group} is not needed: the groups before it have enough capacity");
-        return (VerdictKind::Admitted, "FallbackUnused", message, "none needed".to_owned());
+        return (VerdictKind::Eligible, "FallbackUnused", message, "none needed".to_owned());
     }
     let number = pick::number(spec, work);
     if picks.len() >= number {
@@ -445,7 +445,7 @@ fn passed_over(
             }
             _ => format!("annotate the namespace with holon.dev/placement={}", one.name()),
         };
-        return (VerdictKind::Admitted, "NumberOfClusters", message, remedy);
+        return (VerdictKind::Eligible, "NumberOfClusters", message, remedy);
     }
     let message = "another physical cluster of its group would violate spec.spread".to_owned();
     let remedy = format!("raise maxGroups or maxSkew in spec.spread of {}", policy(effective));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::meta::hash::word;
 use api::names::{
-    BELOW_UID, LOCATOR, LOCATOR_BELOW, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
+    DOWNSTREAM_NAME, DOWNSTREAM_UID, LOCATOR, LOGICAL_CLUSTER, MAILBOX, PLACED, PROJECTED, SPLITTER, TRUE,
 };
 use serde_json::{Value, json};
 
@@ -106,9 +106,9 @@ pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget)
     });
     metadata["labels"][PROJECTED] = TRUE.into();
     metadata["labels"][CLUSTER] = below.cluster.into();
-    metadata["annotations"][BELOW_UID] = below.uid.into();
+    metadata["annotations"][DOWNSTREAM_UID] = below.uid.into();
     metadata["annotations"][MAILBOX] = here.mailbox.into();
-    metadata["annotations"][LOCATOR_BELOW] = format!("{}/{}", there("namespace"), there("name")).into();
+    metadata["annotations"][DOWNSTREAM_NAME] = format!("{}/{}", there("namespace"), there("name")).into();
     if !here.owners.is_empty() {
         metadata["ownerReferences"] = Value::Array(here.owners.clone());
     }
@@ -182,8 +182,8 @@ mod tests {
                 "metadata": {
                     "name": "web-x1", "namespace": "shop", "finalizers": [SPLITTER], "ownerReferences": [owner],
                     "labels": { "app": "web", PROJECTED: TRUE, CLUSTER: "east" },
-                    "annotations": { "note": "n", BELOW_UID: "b-1", NODE: "n7", MAILBOX: "~m",
-                                     LOCATOR_BELOW: "shop-m41cmv47/web-x1" },
+                    "annotations": { "note": "n", DOWNSTREAM_UID: "b-1", NODE: "n7", MAILBOX: "~m",
+                                     DOWNSTREAM_NAME: "shop-m41cmv47/web-x1" },
                 },
                 "spec": { "nodeName": "east" },
                 "status": { "phase": "Running", "podIP": "10.1.2.3" },

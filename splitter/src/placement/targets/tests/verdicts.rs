@@ -259,7 +259,7 @@ fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
     assert_eq!(
         row(&decide(&EffectivePlacement::default_choice(), &fleet, &[]), "east"),
         (
-            VerdictKind::Admitted,
+            VerdictKind::Eligible,
             text("NumberOfClusters"),
             text("the placement chooses 1, and west ranked higher by free capacity or by the tie-break"),
             text("annotate the namespace with holon.dev/placement=east")
@@ -268,7 +268,7 @@ fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
     assert_eq!(
         row(&decide(&placed(json!({ "numberOfClusters": 1 })), &fleet, &[("east", 6)]), "west"),
         (
-            VerdictKind::Admitted,
+            VerdictKind::Eligible,
             text("NumberOfClusters"),
             text("the placement chooses 1, and the object is already on east"),
             text("set spec.numberOfClusters of Placement policy to 2")
@@ -279,7 +279,7 @@ fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
     assert_eq!(
         row(&choose(&annotated("*"), &whole, &candidates, &CurrentPlacement::default()), "east"),
         (
-            VerdictKind::Admitted,
+            VerdictKind::Eligible,
             text("NumberOfClusters"),
             text(
                 "the object can run on one physical cluster only, and west ranked higher by free capacity or by the tie-break"
