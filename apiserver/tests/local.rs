@@ -1,9 +1,11 @@
 //! The client in the same process: like any client, but without a socket.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::names::LOGICAL_CLUSTER;
+use apiserver::audit::Audit;
 use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
 use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
@@ -11,15 +13,22 @@ use apiserver::local;
 use apiserver::rbac::controller_role::ControllerRole;
 use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
+use bytes::Bytes;
 use controller::tasks::Tasks;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
+use http_body_util::Full;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use storage::memory::Memory;
+use storage::{
+    At, Boxed, Change, CommitError, Entry, Event, Expect, Key, Listing, Page, Range, ReadError, Revision,
+    Store, Watch,
+};
+use tokio::sync::Notify;
 
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,11 +40,16 @@ struct TestServer {
 
 impl TestServer {
     async fn new() -> TestServer {
+        TestServer::on(Arc::new(Memory::new()), |stack| stack).await
+    }
+
+    /// Starts a server on this store, changed by `with`.
+    async fn on(store: Arc<dyn Store>, with: impl FnOnce(Stack) -> Stack) -> TestServer {
         let address = "192.0.2.10:6443".parse().unwrap();
         let objects = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
-        let store = BootstrapStore::open(Arc::new(Memory::new()), objects).await.unwrap();
+        let store = BootstrapStore::open(store, objects).await.unwrap();
         let tasks = Tasks::new();
-        TestServer { stack: Arc::new(Stack::new(store, String::new(), tasks.stop())), tasks }
+        TestServer { stack: Arc::new(with(Stack::new(store, String::new(), tasks.stop()))), tasks }
     }
 
     fn client(&self, cluster: &Cluster) -> Client {
@@ -263,4 +277,83 @@ async fn in_process_clients_get_the_errors_of_the_server() {
     let odd: Result<Value, _> =
         test.client(&Cluster::All).request(Request::get("/nowhere").body(Vec::new()).unwrap()).await;
     assert_eq!(code(odd.unwrap_err()), 404);
+}
+
+/// A store whose commits wait while it is held.
+#[derive(Debug, Default)]
+struct HeldStore {
+    inner: Memory,
+    is_held: AtomicBool,
+    /// A commit waits.
+    waits: Notify,
+    released: Notify,
+}
+
+impl Store for HeldStore {
+    fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
+        self.inner.get(key)
+    }
+
+    fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
+        self.inner.list(range, page)
+    }
+
+    fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
+        Box::pin(async move {
+            if self.is_held.load(Ordering::Relaxed) {
+                self.waits.notify_one();
+                self.released.notified().await;
+            }
+            self.inner.commit(key, expect, change).await
+        })
+    }
+
+    fn watch(&self, range: Range, after: Revision) -> Boxed<'_, Result<Watch, ReadError>> {
+        self.inner.watch(range, after)
+    }
+
+    fn compact(&self, through: Revision) -> Boxed<'_, Result<(), ReadError>> {
+        self.inner.compact(through)
+    }
+}
+
+/// A client that left while the store committed its write, or gave it a short timeout, made a write without a line in the
+/// audit log, that its quota did not count while it was in progress, and that was not checked against a namespace which was
+/// deleted at the same time.
+#[tokio::test]
+async fn a_write_whose_client_leaves_is_finished_and_audited() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, store) = (dir.path().join("audit.log"), Arc::new(HeldStore::default()));
+    let audit = Audit::open(&file).unwrap();
+    let server = TestServer::on(store.clone(), |stack| stack.with_audit(audit)).await;
+    let maps = maps(server.client(&Cluster::Bare));
+    store.is_held.store(true, Ordering::Relaxed);
+
+    let (theirs, made) = (maps.clone(), map("left", "red"));
+    let client = tokio::spawn(async move { theirs.create(&PostParams::default(), &made).await });
+    store.waits.notified().await;
+    client.abort();
+    assert!(client.await.unwrap_err().is_cancelled());
+    let log = || std::fs::read_to_string(&file).unwrap();
+    eventually("it is in the audit log", async || log().contains("\"code\":499")).await;
+    store.released.notify_one();
+    eventually("it is written", async || maps.get("left").await.is_ok()).await;
+
+    let body = json!({ "metadata": { "name": "left" }, "data": { "color": "blue" } }).to_string();
+    let late = Request::put("/api/v1/namespaces/default/configmaps/left?timeout=50ms")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)));
+    let response = server.stack.respond(identity("tester", &["system:masters"]), late.unwrap()).await;
+    assert_eq!(response.status(), 504);
+    eventually("it is in the audit log", async || log().contains("\"code\":504")).await;
+    store.released.notify_one();
+    eventually("it is written", async || color(&maps.get("left").await.unwrap()) == "blue").await;
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = tokio::time::Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -123,6 +123,10 @@ impl Fields {
     }
 
     fn after(&self, moment: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        // A field of commas only is valid and never due. It must not cost a search through all minutes of eight years.
+        if self.minutes == 0 || self.hours == 0 {
+            return None;
+        }
         let begin = zone.to_datetime(moment).checked_add(1.minute()).ok()?;
         let mut at = begin.with().second(0).subsec_nanosecond(0).build().ok()?;
         for _ in 0..DAYS_MAX {
@@ -288,6 +292,14 @@ mod tests {
                 Schedule::parse(schedule).map_err(|error| error.to_string()),
                 Err(expected.to_owned())
             );
+        }
+    }
+    /// Kubernetes accepts these schedules. Each search for the next time of the first one cost four million steps.
+    #[test]
+    fn schedules_that_are_never_due() {
+        let moment: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for text in [", * * * *", "* , * * *", "0 0 30 2 *"] {
+            assert_eq!(Schedule::parse(text).unwrap().after(moment, &TimeZone::UTC), None, "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The deadline of a request.
 //!
 //! The deadline is one minute, or less if the client says so. A watch has its own timeout. A request that exceeds its
-//! deadline is dropped where it is. A write that has already been handed to the store is still committed, so the client
-//! has to check.
+//! deadline is dropped where it is, except a write whose body has arrived: it goes on to its end, so the client has to
+//! check.
 
 use std::time::Duration;
 
@@ -21,11 +21,12 @@ pub(crate) async fn within<T>(
 ) -> Result<T, Status> {
     match limit(info)? {
         None => answer.await,
-        Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(too_late())),
+        Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(exceeded())),
     }
 }
 
-fn too_late() -> Status {
+/// Returns the error for a request that took too long.
+pub(crate) fn exceeded() -> Status {
     // Without Retry-After: a client that retries on its own might write twice.
     Status::timeout("request did not complete within the allotted timeout", 0)
 }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use api::cluster::Id;
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use openapi::publish::tables::IncludeObject;
 use openapi::schema::Origin;
 use storage::{Page, Range, ReadError};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::Stack;
 use super::context::{LimitedRequest, RequestContext};
@@ -34,6 +37,7 @@ use crate::endpoints::token_request;
 use crate::endpoints::{connect, discovery, version};
 use crate::endpoints::{create, delete, get, list, patch, update, watch};
 use crate::http::body::Body;
+use crate::http::deadline;
 use crate::http::incoming::Incoming;
 use crate::http::limits::RequestSlot;
 use crate::kinds::reviews::Review;
@@ -51,14 +55,17 @@ use crate::request::path::{Cluster, Resource, Target};
 use crate::response::render;
 use crate::response::render::Style;
 
+/// How long a write may take whose client does not wait for it any more. The store is expected to answer long before.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
+
 impl Stack {
     /// Answers a request within its limits.
     pub(super) async fn dispatch(
-        &self,
+        self: &Arc<Self>,
         request: LimitedRequest<impl Incoming>,
     ) -> Result<Response<Body>, Status> {
-        let LimitedRequest { context, identity, mut slot, headers, body } = request;
-        let context = &*context;
+        let LimitedRequest { context, identity, slot, headers, body } = request;
+        let context = &context;
         let attributes = Attributes::of(&context.info);
         let may_be_open = attributes::is_open(&attributes) || attributes::can_be_opened(&attributes);
         if *identity == Identity::Anonymous && !may_be_open {
@@ -105,7 +112,7 @@ impl Stack {
             authorization,
             admission: self.admission.clone(),
         };
-        self.call(&call, named, &context.info, (&mut slot, body)).await
+        self.call(call, named, context, (slot, body)).await
     }
 
     /// Answers health checks and the version, before anything is looked up.
@@ -137,30 +144,57 @@ impl Stack {
 
     /// Answers a request for a resource.
     async fn call(
-        &self,
-        call: &Call,
+        self: &Arc<Self>,
+        call: Call,
         named: &Resource,
-        info: &RequestInfo,
-        (slot, body): (&mut RequestSlot, impl Incoming),
+        context: &Arc<RequestContext>,
+        (mut slot, body): (RequestSlot, impl Incoming),
     ) -> Result<Response<Body>, Status> {
-        if let Some(target) = connect::find(self.connect.as_deref(), &*self.store, call, named).await? {
-            return target.answer(&self.authenticators, &self.stop, call, info, slot, body).await;
+        let info = &context.info;
+        if let Some(target) = connect::find(self.connect.as_deref(), &*self.store, &call, named).await? {
+            return target.answer(&self.authenticators, &self.stop, &call, info, &mut slot, body).await;
         }
-        let verb = verb_of(call, named, info)?;
+        let verb = verb_of(&call, named, info)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => slot.receive(body).await?,
         };
-        let style = self.style(verb, call)?;
-        let applies = verb == Verb::Patch && patch::Media::of(call)? == patch::Media::Apply;
+        let style = self.style(verb, &call)?;
+        let applies = verb == Verb::Patch && patch::Media::of(&call)? == patch::Media::Apply;
         options::check(verb, &call.query, applies)?;
         match Review::of(&call.resource) {
-            Some(review) => review.answer(call, &style, &self.authenticators, &bytes).await,
-            None if token_request::is_one(call) => {
-                self.authenticators.accounts.request(call, &style, &bytes).await
+            Some(review) => review.answer(&call, &style, &self.authenticators, &bytes).await,
+            None if token_request::is_one(&call) => {
+                self.authenticators.accounts.request(&call, &style, &bytes).await
             }
-            None => self.run(verb, call, &style, info, &bytes).await,
+            None if matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete) => {
+                let (stack, context) = (self.clone(), context.clone());
+                self.finish(async move {
+                    // Its slot is taken until the write has ended.
+                    let _slot = slot;
+                    stack.run(verb, &call, &style, &context.info, &bytes).await
+                })
+                .await
+            }
+            None => self.run(verb, &call, &style, info, &bytes).await,
         }
+    }
+
+    /// Runs a write to its end, also if its deadline passes or its client leaves meanwhile. A write that is dropped after the
+    /// store has taken it would not be counted by quotas, nor checked against a namespace that is deleted at the same time,
+    /// and its IP addresses would be released.
+    async fn finish(
+        &self,
+        write: impl Future<Output = Result<Response<Body>, Status>> + Send + 'static,
+    ) -> Result<Response<Body>, Status> {
+        let (sender, receiver) = oneshot::channel();
+        let write = async {
+            let ended = tokio::time::timeout(WRITE_TIMEOUT, write).await;
+            // The client may have left.
+            let _ = sender.send(ended.unwrap_or_else(|_| Err(deadline::exceeded())));
+        };
+        self.writes.spawn(write.in_current_span());
+        receiver.await.unwrap_or_else(|_| Err(Status::internal("the write ended unexpectedly")))
     }
 
     /// Answers paths that are not resources: discovery, OpenAPI, keys, metrics.

@@ -53,6 +53,27 @@ async fn answer<R: Send>(inner: impl Answering<R>, request: R) -> Response<Body>
     response
 }
 
+/// Reports the end of a request: with the status of its response, or with 499 if its client left before.
+///
+/// A client may leave at any time, and the server then drops the request where it is. Without a line in the audit log, a
+/// client could hide a write that the store already has.
+struct RequestEnd<F: FnMut(StatusCode)> {
+    report: F,
+    code: StatusCode,
+}
+
+impl<F: FnMut(StatusCode)> RequestEnd<F> {
+    fn new(report: F) -> RequestEnd<F> {
+        RequestEnd { report, code: StatusCode::from_u16(499).expect("three digits") }
+    }
+}
+
+impl<F: FnMut(StatusCode)> Drop for RequestEnd<F> {
+    fn drop(&mut self) {
+        (self.report)(self.code);
+    }
+}
+
 /// Puts the id of the request on its response, logs one line, and names the request in all lines that are logged
 /// meanwhile.
 pub(super) fn log<B: Incoming + Send + 'static>(
@@ -65,13 +86,16 @@ pub(super) fn log<B: Incoming + Send + 'static>(
             let span = tracing::error_span!(
                 "request",
                 id = context.id.to_str().unwrap_or_default(),
-                method = context.info.method.as_str(),
-                path = request_log::short_path(&context.info),
+                method = request_log::short(context.info.method.as_str()),
+                path = request_log::short(&context.info.path),
             );
+            let mut end = RequestEnd::new(|code| {
+                let sender = context.facts().sender.clone();
+                let user = sender.as_deref().map_or("", Identity::name);
+                request_log::log(&context.id, &context.info, user, code, context.elapsed());
+            });
             let mut response = answer(inner, request).instrument(span).await;
-            let sender = context.facts().sender.clone();
-            let user = sender.as_deref().map_or("", Identity::name);
-            request_log::log(&context.id, &context.info, user, response.status(), context.elapsed());
+            end.code = response.status();
             response.headers_mut().insert(AUDIT_ID, context.id.clone());
             Ok(response)
         }
@@ -86,8 +110,8 @@ pub(super) fn audit<B: Incoming + Send + 'static>(
     service_fn(move |request: ApiRequest<B>| {
         let (stack, inner, context) = (stack.clone(), inner.clone(), request.context.clone());
         async move {
-            let response = answer(inner, request).await;
-            if let Some(audit) = &stack.audit {
+            let mut end = RequestEnd::new(|code| {
+                let Some(audit) = &stack.audit else { return };
                 let facts = context.facts();
                 audit.note(&AuditEvent {
                     id: context.id.to_str().unwrap_or_default(),
@@ -96,10 +120,12 @@ pub(super) fn audit<B: Incoming + Send + 'static>(
                     acting: facts.acting.as_ref(),
                     cluster: facts.cluster.as_ref().map(|(id, path)| (*id, path.as_deref())),
                     is_refused: facts.is_refused,
-                    code: response.status(),
+                    code,
                     took: context.elapsed(),
                 });
-            }
+            });
+            let response = answer(inner, request).await;
+            end.code = response.status();
             Ok(response)
         }
     })

@@ -15,7 +15,7 @@ mod layers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use controller::tasks::Stop;
+use controller::tasks::{Stop, StreamTasks};
 use http::{HeaderMap, Request, Response};
 use jiff::Timestamp;
 use openapi::meta::status::Status;
@@ -62,6 +62,8 @@ pub struct Stack {
     metrics: Metrics,
     /// The commit of the program that serves; empty if it is unknown.
     commit: &'static str,
+    /// Writes in progress. They go on if their clients leave.
+    writes: StreamTasks,
     /// Ends watches when the server stops.
     stop: Stop,
 }
@@ -84,6 +86,7 @@ impl Stack {
             limits: Arc::default(),
             metrics: Metrics::default(),
             commit: "",
+            writes: StreamTasks::default(),
             stop,
         }
     }
