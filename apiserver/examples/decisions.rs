@@ -84,27 +84,23 @@ async fn main() {
 /// Every user is bound in one namespace, and some bindings are of groups.
 async fn fill(store: &Arc<dyn Store>) {
     let bindings = Collection { group: GROUP, plural: "rolebindings" };
-    let mut written = tokio::task::JoinSet::new();
-    for cluster in 1..=CLUSTERS {
-        let store = store.clone();
-        written.spawn(async move {
-            for number in 0..BINDINGS {
-                let (name, namespace) = (format!("binding-{number}"), format!("ns-{}", number % 20));
-                let subject = match number % 5 {
-                    4 => json!({ "kind": "Group", "name": format!("group-{number}") }),
-                    _ => json!({ "kind": "User", "name": format!("user-{number}") }),
-                };
-                let object = json!({
-                    "metadata": { "name": name, "namespace": namespace },
-                    "roleRef": { "kind": "ClusterRole", "name": "view" }, "subjects": [subject],
-                });
-                let key = bindings.key(Id::new(cluster), Some(&namespace), &name);
-                let change = Change::Put(stored::encode(&object));
-                store.commit(key, Expect::Absent, change).await.expect("a write");
-            }
-        });
-    }
-    written.join_all().await;
+    let fill_cluster = async |cluster| {
+        for number in 0..BINDINGS {
+            let (name, namespace) = (format!("binding-{number}"), format!("ns-{}", number % 20));
+            let subject = match number % 5 {
+                4 => json!({ "kind": "Group", "name": format!("group-{number}") }),
+                _ => json!({ "kind": "User", "name": format!("user-{number}") }),
+            };
+            let object = json!({
+                "metadata": { "name": name, "namespace": namespace },
+                "roleRef": { "kind": "ClusterRole", "name": "view" }, "subjects": [subject],
+            });
+            let key = bindings.key(Id::new(cluster), Some(&namespace), &name);
+            let change = Change::Put(stored::encode(&object));
+            store.commit(key, Expect::Absent, change).await.expect("a write");
+        }
+    };
+    futures::future::join_all((1..=CLUSTERS).map(fill_cluster)).await;
 }
 
 async fn now(store: &Arc<dyn Store>) -> storage::Revision {

@@ -17,5 +17,6 @@ pub mod kind;
 pub mod lease;
 pub mod queue;
 pub mod remote;
+pub mod repeated_lines;
 pub mod run;
 pub mod tasks;

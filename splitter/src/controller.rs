@@ -9,13 +9,11 @@
 //! and aggregates their status. Each step does nothing if nothing changed, so a reconcile may run at any time and any
 //! number of times. The queue never gives an object to two workers.
 
-mod repeated_warnings;
-
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, StatusRule};
@@ -23,12 +21,12 @@ use api::names::PLACEMENT;
 use controller::informer::{Key, News, Object, Scope, View, follow, follow_while_served};
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Remote};
+use controller::repeated_lines::RepeatedLines;
 use controller::run::work;
+use controller::tasks::KeyedTasks;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tracing::Instrument;
 
-pub(crate) use self::repeated_warnings::RepeatedWarnings;
 use crate::execute::api_access::{self, ApiEndpoint, ServiceAccountRef};
 use crate::execute::namespaces;
 use crate::execute::physical_clusters;
@@ -114,6 +112,15 @@ impl fmt::Display for WorkItem {
     }
 }
 
+/// The tasks of a splitter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum TaskName {
+    /// Watches the objects of a custom kind, by its resource name.
+    CustomKind(Arc<str>),
+    /// Keeps a cache up to date, or works on the queue. It never ends.
+    Permanent(usize),
+}
+
 /// Keeps mailboxes as users' logical clusters want them, and reports the results to users.
 #[derive(Debug)]
 pub struct Splitter {
@@ -137,7 +144,7 @@ pub struct Splitter {
     /// Namespaces of mailboxes that are being deleted.
     pub(crate) terminating: namespaces::TerminatingNamespaces,
     /// Warnings and held objects that were logged in the last minute.
-    pub(crate) warnings: RepeatedWarnings,
+    pub(crate) repeated: RepeatedLines,
     /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
     namespaces: Mutex<HashMap<Key, u64>>,
     /// The uid and generation of each policy. A change of its status is no change of the policy.
@@ -170,7 +177,7 @@ impl Splitter {
             freshness: freshness::FreshnessChecks::default(),
             expectations: reconcile::WriteExpectations::default(),
             terminating: namespaces::TerminatingNamespaces::default(),
-            warnings: RepeatedWarnings::default(),
+            repeated: RepeatedLines::default(),
             namespaces: Mutex::default(),
             policies: Mutex::default(),
             definitions: Mutex::default(),
@@ -186,9 +193,13 @@ impl Splitter {
 
     /// Runs for as long as it is polled; `all` reads from all logical clusters at once. Returns only if one of its tasks
     /// panicked; the caller then starts a new splitter.
-    pub async fn run(self: Arc<Self>, all: Remote) -> JoinError {
+    pub async fn run(self: Arc<Self>, all: Remote) -> String {
         // The only tasks that end are watches of custom kinds that no server serves any more.
-        let mut tasks: JoinSet<Arc<str>> = JoinSet::new();
+        let (mut tasks, mut number) = (KeyedTasks::default(), 0);
+        let mut permanent = || {
+            number += 1;
+            TaskName::Permanent(number)
+        };
         let watch = |splitter: &Arc<Splitter>, view: &Arc<View>, scope: Scope| {
             let (this, view, all) = (splitter.clone(), view.clone(), all.clone());
             async move {
@@ -199,57 +210,51 @@ impl Splitter {
         let own = &self.caches.config;
         let first = [&own.logical, &own.physical];
         for view in first {
-            tasks.spawn(watch(&self, view, cache_transform::scope(&view.kind)));
+            tasks.spawn(permanent(), watch(&self, view, cache_transform::scope(&view.kind)));
         }
         while !first.iter().all(|view| view.synced()) {
             tokio::time::sleep(FIRST_SYNC_POLL).await;
         }
         for view in own.all().into_iter().filter(|view| !first.iter().any(|one| Arc::ptr_eq(one, view))) {
-            tasks.spawn(watch(&self, view, cache_transform::scope(&view.kind)));
+            tasks.spawn(permanent(), watch(&self, view, cache_transform::scope(&view.kind)));
         }
         for watched in self.caches.watched_kinds() {
-            tasks.spawn(watch(&self, &watched.view, cache_transform::scope(&watched.kind)));
+            let scope = cache_transform::scope(&watched.kind);
+            tasks.spawn(permanent(), watch(&self, &watched.view, scope));
         }
         for _ in 0..TASKS {
             let this = self.clone();
-            tasks.spawn(async move {
+            tasks.spawn(permanent(), async move {
                 match work(&this.queue, CONCURRENCY, |item| this.reconcile_item(item)).await {}
             });
         }
         let watch_queue = lock(&self.watch_queue).take();
         let mut watch_queue = watch_queue.expect("a splitter runs once");
-        let mut customs: HashMap<Arc<str>, AbortHandle> = HashMap::new();
         loop {
             let (watched, wait) = tokio::select! {
                 Some(watched) = watch_queue.recv() => (watched, Duration::ZERO),
-                Some(ended) = tasks.join_next() => match ended {
+                Some(ended) = tasks.next_ended() => match ended {
                     // A logical cluster defines the kind, and the server does not serve it yet.
-                    Ok(name) if lock(&self.definitions).has(&name) => match self.caches.by_resource(&name) {
-                        Some(watched) => (watched, CACHE_SYNC_POLL),
-                        None => continue,
-                    },
-                    Ok(_) => continue,
-                    Err(error) if error.is_cancelled() => continue,
-                    Err(error) => return error,
+                    (TaskName::CustomKind(name), Ok(())) if lock(&self.definitions).has(&name) => {
+                        match self.caches.by_resource(&name) {
+                            Some(watched) => (watched, CACHE_SYNC_POLL),
+                            None => continue,
+                        }
+                    }
+                    (_, Ok(())) => continue,
+                    (_, Err(error)) => return error,
                 }
             };
-            let name = watched.name.clone();
-            let task = tasks.spawn(self.clone().watch_custom_kind(all.clone(), watched, wait));
-            customs.insert(name, task).into_iter().for_each(|before| before.abort());
+            let name = TaskName::CustomKind(watched.name.clone());
+            tasks.spawn(name, self.clone().watch_custom_kind(all.clone(), watched, wait));
         }
     }
 
     /// Watches a custom kind for as long as the server serves it.
-    async fn watch_custom_kind(
-        self: Arc<Self>,
-        all: Remote,
-        watched: Arc<WatchedKind>,
-        wait: Duration,
-    ) -> Arc<str> {
+    async fn watch_custom_kind(self: Arc<Self>, all: Remote, watched: Arc<WatchedKind>, wait: Duration) {
         tokio::time::sleep(wait).await;
         let (view, scope) = (watched.view.clone(), cache_transform::scope(&watched.kind));
         follow_while_served(all, view, scope, move |view, news| self.handle_event(view, &news)).await;
-        watched.name.clone()
     }
 
     async fn reconcile_item(&self, item: WorkItem) -> Outcome {
@@ -266,7 +271,7 @@ impl Splitter {
         );
         let outcome = async {
             let done = self.reconcile_by_kind(&item).await;
-            done.unwrap_or_else(|error| self.requeue_failed(&item, &error))
+            done.unwrap_or_else(|error| self.requeue_failed(&error))
         };
         outcome.instrument(span).await
     }
@@ -286,11 +291,11 @@ impl Splitter {
         }
     }
 
-    fn requeue_failed(&self, item: &WorkItem, error: &CallError) -> Outcome {
+    fn requeue_failed(&self, error: &CallError) -> Outcome {
         // A conflict is resolved by the next reconcile, which reads the newer version. An object that is not found is being
         // deleted. A server in this process that does not answer is stopping, and this controller with it.
         let is_expected = !error.is_answer() || error.is_conflict() || error.is_not_found();
-        if !is_expected && self.warnings.is_due(&[&item.to_string()], Instant::now()) {
+        if !is_expected {
             tracing::warn!(%error, "reconcile failed; it is retried");
         }
         Outcome::Failed

@@ -32,8 +32,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::controller::RepeatedWarnings;
-
 use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
 
 /// Physical clusters reconciled at the same time.
@@ -68,7 +66,6 @@ pub struct Fleet {
     connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
     /// Since when each syncer is dismissed.
     dismissed: Mutex<HashMap<Id, Instant>>,
-    warnings: RepeatedWarnings,
 }
 
 /// A PhysicalCluster object and its mailbox.
@@ -106,7 +103,6 @@ impl Fleet {
             heartbeats: Mutex::default(),
             connection_problems: Mutex::default(),
             dismissed: Mutex::default(),
-            warnings: RepeatedWarnings::default(),
         }
     }
 
@@ -217,9 +213,7 @@ impl Fleet {
             // The next reconcile reads the newer version, or finds that the PhysicalCluster is gone.
             Err(error) if error.is_conflict() || error.is_not_found() => Outcome::Failed,
             Err(error) => {
-                if self.warnings.is_due(&[&key.to_string()], std::time::Instant::now()) {
-                    tracing::warn!(%error, "reconcile failed; it is retried");
-                }
+                tracing::warn!(%error, "reconcile failed; it is retried");
                 Outcome::Failed
             }
         }

@@ -61,9 +61,6 @@ const HEAVY: &[&str] = &["kube", "kube-client", "tonic", "etcd-client", "hyper"]
 
 /// The only module that spawns tasks.
 const SPAWNER: &str = "controller/src/tasks";
-/// Files that still use a JoinSet of their own. Remove a line together with its JoinSet.
-const JOIN_SETS: &[&str] =
-    &["apiserver/examples/decisions.rs", "apiserver/src/http/server.rs", "splitter/src/controller.rs"];
 /// Tests may spawn: their tasks end with them. The conformance suite for stores is test code too.
 const TESTS: &[&str] = &["test/", "storage/src/conformance", "/tests/"];
 
@@ -166,21 +163,13 @@ fn tasks_are_spawned_only_in_the_supervised_group() {
 #[test]
 fn join_sets_are_only_in_the_supervised_groups() {
     let word = ["Join", "Set"].concat();
-    let mut found = BTreeSet::new();
-    for path in sources(&root()) {
+    let is_outside = |path: &PathBuf| {
         let place = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        if place.starts_with(SPAWNER) || TESTS.iter().any(|tests| place.contains(tests)) {
-            continue;
-        }
-        if code(&std::fs::read_to_string(&path).unwrap()).contains(&word) {
-            found.insert(place);
-        }
-    }
-    let known: BTreeSet<String> = JOIN_SETS.iter().map(|place| (*place).to_owned()).collect();
-    let new: Vec<_> = found.difference(&known).collect();
-    assert!(new.is_empty(), "use KeyedTasks or StreamTasks of {SPAWNER} instead of a {word}: {new:#?}");
-    let stale: Vec<_> = known.difference(&found).collect();
-    assert!(stale.is_empty(), "these have no {word} any more; remove them from the list: {stale:#?}");
+        !place.starts_with(SPAWNER) && !TESTS.iter().any(|tests| place.contains(tests))
+    };
+    let has_one = |path: &PathBuf| code(&std::fs::read_to_string(path).unwrap()).contains(&word);
+    let found: Vec<_> = sources(&root()).into_iter().filter(is_outside).filter(has_one).collect();
+    assert!(found.is_empty(), "use KeyedTasks or StreamTasks of {SPAWNER} instead of a {word}: {found:#?}");
 }
 
 /// Returns the code of a file without comments, and without the tests at its end.

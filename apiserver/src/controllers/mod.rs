@@ -49,6 +49,7 @@ use controller::queue::{Outcome, Queue};
 use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
+use tracing::{Instrument, Span};
 
 use crate::authn::service_accounts::Accounts;
 use crate::controllers::event_handler::EventHandler;
@@ -167,29 +168,29 @@ impl Controllers {
         let infinite = tokio::join!(
             EventHandler::new(self).run(),
             work(&self.garbage, WORKERS, |key| self
-                .settled("garbage_collector", garbage_collector::reconcile(self, key))),
+                .settled(span("garbage_collector", &key), garbage_collector::reconcile(self, key))),
             work(&self.namespaces, DELETION_WORKERS, |key| {
-                self.settled("namespaces", namespaces::reconcile(self, key))
+                self.settled(span("namespaces", &key), namespaces::reconcile(self, key))
             }),
             work(&self.clusters, DELETION_WORKERS, |key| {
-                self.settled("logical_clusters", logical_clusters::reconcile(self, key))
+                self.settled(span("logical_clusters", &key), logical_clusters::reconcile(self, key))
             }),
             work(&self.definitions, DELETION_WORKERS, |group| {
                 self.settled(
-                    "custom_resource_definitions",
+                    span("custom_resource_definitions", &group),
                     custom_resource_definitions::reconcile(self, group),
                 )
             }),
             work(&self.namespace_defaults, WORKERS, |key| self
-                .settled("namespace_defaults", namespace_defaults::reconcile(self, key))),
+                .settled(span("namespace_defaults", &key), namespace_defaults::reconcile(self, key))),
             work(&self.addresses, WORKERS, |key| self
-                .settled("allocations", allocations::reconcile(self, key))),
+                .settled(span("allocations", &key), allocations::reconcile(self, key))),
             work(&self.records, WORKERS, |id| self
-                .settled("cluster_records", cluster_records::reconcile(self, id))),
+                .settled(span("cluster_records", &id), cluster_records::reconcile(self, id))),
             work(&self.roles, DELETION_WORKERS, |id| self
-                .settled("role_aggregation", role_aggregation::reconcile(self, id))),
+                .settled(span("role_aggregation", &id), role_aggregation::reconcile(self, id))),
             work(&self.accounts, WORKERS, |key| self
-                .settled("service_account_tokens", service_account_tokens::reconcile(self, key))),
+                .settled(span("service_account_tokens", &key), service_account_tokens::reconcile(self, key))),
             async {
                 if let Err(error) = cluster_records::reconcile_all(self).await {
                     tracing::warn!(controller = "cluster_records", %error, "cannot check the records of logical clusters; checked again at the next start");
@@ -203,23 +204,31 @@ impl Controllers {
     /// Converts the result of a reconcile. Every error requeues the key; conflicts are normal and not logged.
     async fn settled(
         &self,
-        name: &str,
-        looked: impl Future<Output = Result<Outcome, ReconcileError>>,
+        span: Span,
+        reconciled: impl Future<Output = Result<Outcome, ReconcileError>>,
     ) -> Outcome {
-        match looked.await {
-            Ok(outcome) => outcome,
-            Err(ReconcileError::Conflict) => Outcome::Failed,
-            Err(error) => {
-                tracing::warn!(controller = name, %error, "reconcile failed; requeued");
-                Outcome::Failed
+        let settled = async {
+            match reconciled.await {
+                Ok(outcome) => outcome,
+                Err(ReconcileError::Conflict) => Outcome::Failed,
+                Err(error) => {
+                    tracing::warn!(%error, "reconcile failed; requeued");
+                    Outcome::Failed
+                }
             }
-        }
+        };
+        settled.instrument(span).await
     }
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Graph> {
         // Its methods do not panic, and the lock is not held across an await.
         self.graph.lock().expect("no holder of this lock panics")
     }
+}
+
+/// Names a reconcile in the log. Of the highest level, so that it names the object of a warning whatever is logged.
+fn span(controller: &str, object: &impl fmt::Debug) -> Span {
+    tracing::error_span!("reconcile", controller, ?object)
 }
 
 impl fmt::Display for ReconcileError {

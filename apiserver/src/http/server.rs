@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use controller::tasks::Stop;
+use controller::tasks::{KeyedTasks, Stop};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -23,7 +23,6 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -81,7 +80,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let door = Arc::new(ServerState { handler, offer });
     let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
-    let mut running = JoinSet::new();
+    let (mut running, mut number) = (KeyedTasks::default(), 0_u64);
     let mut warned = None;
     loop {
         let (stream, open) = tokio::select! {
@@ -102,22 +101,23 @@ pub async fn serve(
                 }
             },
             () = stop.requested() => break,
-            Some(ended) = running.join_next() => {
+            Some((_, ended)) = running.next_ended() => {
                 log_end(ended);
                 continue;
             }
         };
-        running.spawn(connection(stream, open, door.clone(), graceful.watcher()));
+        number += 1;
+        running.spawn(number, connection(stream, open, door.clone(), graceful.watcher()));
     }
     drop(listener);
     finish(graceful, running).await;
     Ok(())
 }
 
-async fn finish(graceful: GracefulShutdown, mut connections: JoinSet<io::Result<()>>) {
+async fn finish(graceful: GracefulShutdown, mut connections: KeyedTasks<u64, io::Result<()>>) {
     let told = async {
         graceful.shutdown().await;
-        while let Some(ended) = connections.join_next().await {
+        while let Some((_, ended)) = connections.next_ended().await {
             log_end(ended);
         }
     };
@@ -126,7 +126,7 @@ async fn finish(graceful: GracefulShutdown, mut connections: JoinSet<io::Result<
     }
 }
 
-fn log_end(ended: Result<io::Result<()>, tokio::task::JoinError>) {
+fn log_end(ended: Result<io::Result<()>, String>) {
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "connection ended"),

@@ -52,6 +52,16 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> KeyedTasks<K, T> {
         self.by_key.contains_key(key)
     }
 
+    /// Returns the number of tasks that run, or have ended and were not yet reported.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Reports whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// Waits for the next task that ends by itself. Returns its key, and its output or why it panicked. None if there
     /// are no tasks. Cancel-safe.
     pub async fn next_ended(&mut self) -> Option<(K, Result<T, String>)> {

@@ -1,10 +1,16 @@
 //! The log of the process, on standard error.
 
+mod repeated_warnings;
+
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use self::repeated_warnings::RepeatedWarnings;
 
 /// These modules are always off: fjall also returns as errors what it logs.
 const QUIET: &str = "fjall=off,lsm_tree=off";
@@ -40,8 +46,13 @@ impl Log {
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.log_format {
             // Colours on a terminal only.
-            Format::Text => subscriber.with_ansi(std::io::stderr().is_terminal()).init(),
-            Format::Json => subscriber.json().flatten_event(true).init(),
+            Format::Text => {
+                let subscriber = subscriber.with_ansi(std::io::stderr().is_terminal()).finish();
+                subscriber.with(RepeatedWarnings::default()).init();
+            }
+            Format::Json => {
+                subscriber.json().flatten_event(true).finish().with(RepeatedWarnings::default()).init();
+            }
         }
         Ok(())
     }

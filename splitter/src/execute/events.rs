@@ -33,7 +33,7 @@ pub(crate) async fn record_problems(
     // The status of the record may not be in the cache yet when the next reconcile compares with it. And a message may quote
     // what a tenant wrote, so the same problem with another message is no reason for another line.
     let about = [&context.subject.to_string(), &said.r#type, &said.reason];
-    if splitter.warnings.is_due(&about.map(String::as_str), Instant::now()) {
+    if splitter.repeated.is_due(&about.map(String::as_str), Instant::now()) {
         let message: String = said.message.chars().take(LOGGED_CHARS_MAX).collect();
         tracing::info!(
             revision = object_version,

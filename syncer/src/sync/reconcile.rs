@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use controller::queue::Outcome;
+use tracing::Instrument;
 
 use super::events::record_event;
 use super::{down, project};
@@ -13,6 +14,12 @@ use crate::state::errors::{Retry, SyncError};
 const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn reconcile(context: &SyncerContext, id: ObjectId) -> Outcome {
+    // Of the highest level, so that it names the object of a warning whatever is logged.
+    let span = tracing::error_span!("reconcile", kind = %id.kind.plural, object = %id.key);
+    reconcile_object(context, id).instrument(span).await
+}
+
+async fn reconcile_object(context: &SyncerContext, id: ObjectId) -> Outcome {
     let Some(pair) = context.pair(&id) else { return Outcome::Done };
     if context.is_orphan(&id) {
         down::reconcile_orphan(context, &id, &pair).await;

@@ -1,28 +1,26 @@
-//! Logs a warning about the same object at most once a minute.
+//! Logs lines about the same subject at most once a minute.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::meta::hash::hash;
 
-use super::lock;
-
 /// A failing object is retried every minute, or on every event. One line a minute says as much.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
-/// Objects whose last warning is remembered: less than a megabyte at some 50 bytes each.
+/// Subjects whose last line is remembered: less than a megabyte at some 50 bytes each.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// When the last warning about each object was logged, by a hash of what it is about: tenants choose names and texts, and so
-/// their length. Two that collide share a minute.
+/// When the last line about each subject was logged, by a hash of the subject: tenants choose names and texts, and so their
+/// length. Two that collide share a minute.
 #[derive(Debug, Default)]
-pub(crate) struct RepeatedWarnings(Mutex<HashMap<u64, Instant>>);
+pub struct RepeatedLines(Mutex<HashMap<u64, Instant>>);
 
-impl RepeatedWarnings {
-    /// Whether a warning about the object may be logged now. If so, the next one may be a minute later.
-    pub(crate) fn is_due(&self, about: &[&str], now: Instant) -> bool {
+impl RepeatedLines {
+    /// Reports whether a line about the subject may be logged now. If so, the next one may be a minute later.
+    pub fn is_due(&self, about: &[&str], now: Instant) -> bool {
         let about = hash(about);
-        let mut logged = lock(&self.0);
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.duration_since(*at) < REPEAT_AFTER;
         if logged.get(&about).is_some_and(is_recent) {
             return false;
@@ -44,11 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_repeated_after_a_minute_and_memory_is_bounded() {
-        let (warnings, start) = (RepeatedWarnings::default(), Instant::now());
+    fn a_line_is_repeated_after_a_minute_and_memory_is_bounded() {
+        let (lines, start) = (RepeatedLines::default(), Instant::now());
         let after = |seconds: u64| start + Duration::from_secs(seconds);
         let check = |object: &str, seconds: u64, expected: bool| {
-            assert_eq!(warnings.is_due(&[object], after(seconds)), expected, "{object} after {seconds} s");
+            assert_eq!(lines.is_due(&[object], after(seconds)), expected, "{object} after {seconds} s");
         };
         check("web", 0, true);
         check("web", 59, false);
@@ -56,8 +54,8 @@ mod tests {
         check("web", 60, true);
         check("web", 61, false);
         for number in 0..3 * REMEMBERED_MAX {
-            assert!(warnings.is_due(&[&format!("app-{number}")], after(62)));
-            assert!(lock(&warnings.0).len() <= REMEMBERED_MAX, "{number}");
+            assert!(lines.is_due(&[&format!("app-{number}")], after(62)));
+            assert!(lines.0.lock().unwrap().len() <= REMEMBERED_MAX, "{number}");
         }
     }
 }
