@@ -1,7 +1,7 @@
 //! How much memory empty logical clusters take, and how many are born per second.
 //!
 //! ```text
-//!   cargo run --release -p apiserver --example logical_clusters [-- 10000]
+//!   cargo bench -p apiserver --bench logical_clusters [-- 10000]
 //! ```
 //!
 //! Each has what a server writes for a new logical cluster: its record, and its object in its parent.
@@ -30,8 +30,8 @@ const TOGETHER: usize = 64;
 
 #[tokio::main]
 async fn main() {
-    let count: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
-    if let Some(dir) = std::env::args().nth(2) {
+    let count: u64 = arguments().next().and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    if let Some(dir) = arguments().nth(1) {
         return open(Path::new(&dir), count);
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -97,4 +97,9 @@ fn resident_bytes() -> u64 {
     let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = told.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
     pages * 4096
+}
+
+/// The arguments, without the one that cargo adds.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|argument| argument != "--bench")
 }

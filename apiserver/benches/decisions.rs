@@ -1,6 +1,6 @@
 //! What a decision costs with many logical clusters.
 //!
-//!     cargo run --release -p apiserver --example decisions
+//!     cargo bench -p apiserver --bench decisions
 //!
 //! A thousand logical clusters with two hundred bindings each, and beside them as many again that have only what every
 //! new logical cluster has. Each decision is about another logical cluster, so nothing is in a processor's cache by luck.

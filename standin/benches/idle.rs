@@ -1,4 +1,4 @@
-//! What stand-ins cost that have nothing to do: `cargo run --release -p standin --example idle -- 30 60`.
+//! What stand-ins cost that have nothing to do: `cargo bench -p standin --bench idle -- 30 60`.
 //!
 //! Starts so many, each with one of every kind of workload, waits until their three web pods are ready, and then for so many
 //! seconds; prints memory and the processor time of those seconds.
@@ -10,7 +10,7 @@ use standin::{Options, Standin};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
+    let mut numbers = arguments().map(|text| text.parse::<u64>());
     let count = numbers.next().unwrap_or(Ok(30))?;
     let seconds = numbers.next().unwrap_or(Ok(60))?;
     let before = memory_kib();
@@ -120,4 +120,9 @@ fn cpu_ticks() -> u64 {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let tick = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     tick(11) + tick(12)
+}
+
+/// The arguments, without the one that cargo adds.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|argument| argument != "--bench")
 }

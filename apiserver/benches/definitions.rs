@@ -1,7 +1,7 @@
 //! What it costs to serve what logical clusters define, where they define the same and where they do not.
 //!
 //! ```text
-//!   cargo run --release -p apiserver --example definitions [-- 1000 20]
+//!   cargo bench -p apiserver --bench definitions [-- 1000 20]
 //! ```
 //!
 //! Writes so many definitions into so many logical clusters, and says how much memory the server takes for serving
@@ -25,8 +25,9 @@ const FIELDS: usize = 100;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let number =
-        |nth, otherwise| std::env::args().nth(nth).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let number = |nth: usize, otherwise| {
+        arguments().nth(nth - 1).and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
     let (clusters, definitions): (u64, u64) = (number(1, 1000), number(2, 20));
     for (is_same, what) in [(true, "the same"), (false, "something else")] {
         let store = Arc::new(Memory::new());
@@ -77,4 +78,9 @@ fn resident_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
+}
+
+/// The arguments, without the one that cargo adds.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|argument| argument != "--bench")
 }
