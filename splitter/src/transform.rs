@@ -18,6 +18,7 @@ pub mod server_fields;
 
 use api::fleet::{Locator, Override, PhysicalCluster};
 use api::meta::hash::word;
+use api::meta::pointer;
 use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
@@ -144,7 +145,7 @@ fn annotate_template(object: &Value, transformed: &mut Value) {
     if group_kind(object) == ("apps", "Deployment")
         && transformed.pointer("/spec/template").is_some_and(Value::is_object)
     {
-        let at = format!("/spec/template/metadata/annotations/{}", TEMPLATE.replace('/', "~1"));
+        let at = format!("/spec/template/metadata/annotations/{}", pointer::escape(TEMPLATE));
         // A template whose metadata is not an object is invalid.
         let _ = api::meta::pointer::set(transformed, &at, template_hash(object).into());
     }

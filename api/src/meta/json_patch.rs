@@ -4,6 +4,7 @@
 //! `replace` also adds a missing field, `test` treats null as absent, and a path begins at its first slash, whatever
 //! precedes it.
 
+use super::pointer::unescape;
 use serde_json::Value;
 
 use super::pointer::{self, MAX_DEPTH};
@@ -196,10 +197,6 @@ fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Paren
         _ => return Err(format!("path {path} leads into a scalar")),
     };
     Ok((parent, unescape(last)))
-}
-
-fn unescape(token: &str) -> String {
-    token.replace("~1", "/").replace("~0", "~")
 }
 
 /// Parses an index below `length`; a negative one counts from the end.

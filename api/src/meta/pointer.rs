@@ -29,7 +29,7 @@ pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> 
     let Some(path) = pointer.strip_prefix('/') else {
         return Err(format!("{pointer:?} must begin with a slash, as in /spec/replicas"));
     };
-    let segments: Vec<String> = path.split('/').map(unescaped).collect();
+    let segments: Vec<String> = path.split('/').map(unescape).collect();
     if height(&value).is_none_or(|height| segments.len() + height > MAX_DEPTH) {
         return Err(format!("{pointer:?} would be nested more than {MAX_DEPTH} levels deep"));
     }
@@ -55,7 +55,7 @@ pub fn set(root: &mut Value, pointer: &str, value: Value) -> Result<(), String> 
 pub fn remove(root: &mut Value, pointer: &str) {
     let Some((parent, last)) = pointer.rsplit_once('/') else { return };
     if let Some(Value::Object(fields)) = root.pointer_mut(parent) {
-        fields.remove(&unescaped(last));
+        fields.remove(&unescape(last));
     }
 }
 
@@ -74,7 +74,13 @@ fn blocked(pointer: &str, segment: &str) -> String {
     format!("path {pointer:?} leads through a scalar, or past the end of a list, at {segment:?}")
 }
 
-fn unescaped(segment: &str) -> String {
+/// Escapes a name for use as a segment of a pointer.
+pub fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Returns the name that a segment of a pointer stands for.
+pub fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 

@@ -6,6 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use api::meta::field::FieldError;
+use api::meta::pointer;
 use api::meta::selector::LabelSelector;
 use openapi::catalog;
 use openapi::catalog::resource_info::{ResourceInfo, ScalePaths};
@@ -143,7 +144,7 @@ fn in_place<R>(resource: &ResourceInfo, run: impl FnOnce(&[&str]) -> R) -> R {
 
 /// Returns the fields that a JSON pointer names, from the outermost.
 fn steps(pointer: &str) -> impl Iterator<Item = String> {
-    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
+    pointer.split('/').skip(1).map(pointer::unescape)
 }
 
 /// Sets the replicas of an object to those of the scale.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::versions;
+use api::meta::pointer;
+
 use crate::catalog::printer::{ColumnType, PrinterCell};
 use crate::catalog::resource_info::{
     CustomResourceInfo, Generation, PrinterColumn, ResourceInfo, ScalePaths, SelectableField, Subresource,
@@ -212,7 +214,7 @@ fn scale(version: &Value) -> Option<ScalePaths> {
 /// Converts a path such as `.spec.replicas` to a JSON pointer.
 fn pointer(path: &str) -> Arc<str> {
     let steps = path.strip_prefix('.').unwrap_or(path).split('.');
-    steps.map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect::<String>().into()
+    steps.map(|step| format!("/{}", pointer::escape(step))).collect::<String>().into()
 }
 
 /// Returns the name column, then the columns of the definition, or the age if it has none. The first column with an

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::access::{Fields, inner, inner_mut, items_mut, made, text};
 use super::{ip_families, other_kinds, pod_status, volume_claims};
+use api::meta::time;
+
 use crate::catalog::resource_info::ResourceInfo;
 
 type CreateFn = fn(&mut Fields, now: &str);
@@ -39,14 +41,9 @@ pub(super) fn prepare(resource: &ResourceInfo, object: &mut Fields, now: Timesta
     }
     let step = STEPS.iter().find(|(name, _)| *name == kind);
     if let Some((_, step)) = step {
-        step(object, &moment(now));
+        step(object, &time::seconds(now));
     }
     step.is_some()
-}
-
-/// Formats a time to the second, the precision of times in objects.
-pub(super) fn moment(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Marks an API that this server itself serves as available.

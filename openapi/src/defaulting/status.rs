@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::access::{Fields, inner, inner_mut, items, items_mut, number, text};
-use super::create;
+use api::meta::time;
+
 use crate::catalog::resource_info::ResourceInfo;
 
 type StatusFn = fn(old: &Fields, new: &mut Fields, now: &str);
@@ -33,7 +34,7 @@ pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, n
     if let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == kind)
         && let Some(status) = inner_mut(new, &["status"])
     {
-        step(&before, status, &create::moment(now));
+        step(&before, status, &time::seconds(now));
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn date_conditions(old: &Value, new: &mut Value, now: Timestamp) {
     let nothing = Fields::new();
     let before = old.get("status").and_then(Value::as_object).unwrap_or(&nothing);
     if let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) {
-        condition_times(before, status, &create::moment(now));
+        condition_times(before, status, &time::seconds(now));
     }
 }
 

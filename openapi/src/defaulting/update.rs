@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::access::{Fields, inner, items, made, text};
 use super::create::{self, TEMPLATE_GENERATION};
 use super::{ip_families, other_kinds, volume_claims};
+use api::meta::time;
+
 use crate::catalog::resource_info::ResourceInfo;
 
 type UpdateFn = fn(old: &Fields, new: &mut Fields, now: &str);
@@ -31,7 +33,7 @@ pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, n
         keep(old, new, "status");
     }
     if let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == kind) {
-        step(old, new, &create::moment(now));
+        step(old, new, &time::seconds(now));
     }
 }
 

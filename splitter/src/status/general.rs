@@ -4,6 +4,7 @@
 //! field. Values that differ are left out and reported as differences: one target's value does not speak for all.
 
 use api::fleet::{FieldDifference, Role, TargetValue};
+use api::meta::pointer;
 use serde_json::{Map, Value};
 
 use super::kinds::KindRules;
@@ -104,7 +105,7 @@ impl Merge<'_> {
     }
 
     fn field(&mut self, path: &str, name: &str, values: &[(&Report, &Value)]) -> Option<Value> {
-        let here = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let here = format!("{path}/{}", pointer::escape(name));
         let (_, first) = values.first()?;
         let all = |is: fn(&Value) -> bool| values.iter().all(|(_, value)| is(value));
         if path.is_empty() && name == "conditions" && all(Value::is_array) {

@@ -159,16 +159,12 @@ fn set_arguments(object: &mut Value, change: &Arguments) {
 
 fn set_table(object: &mut Value, field: &str, table: &Table) -> Result<(), String> {
     for name in &table.remove {
-        pointer::remove(object, &format!("/metadata/{field}/{}", escaped(name)));
+        pointer::remove(object, &format!("/metadata/{field}/{}", pointer::escape(name)));
     }
     for (name, value) in &table.set {
-        pointer::set(object, &format!("/metadata/{field}/{}", escaped(name)), value.as_str().into())?;
+        pointer::set(object, &format!("/metadata/{field}/{}", pointer::escape(name)), value.as_str().into())?;
     }
     Ok(())
-}
-
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// Applies one operation of a JSON patch.

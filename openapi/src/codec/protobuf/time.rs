@@ -2,6 +2,8 @@
 //!
 //! Both directions accept only years of four digits, because the text has no others.
 
+use crate::meta::time::{civil, days_since_1970};
+
 const SECONDS_PER_DAY: i64 = 86_400;
 
 /// Midnight of 1 January of year 1: Go's zero time, which Kubernetes writes as `null`.
@@ -15,7 +17,7 @@ pub(super) fn format(seconds: i64, micros: Option<u32>) -> Option<String> {
     if !(FIRST..=LAST).contains(&seconds) {
         return None;
     }
-    let (year, month, day) = date(seconds.div_euclid(SECONDS_PER_DAY));
+    let (year, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
     let second = seconds.rem_euclid(SECONDS_PER_DAY);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     let decimals = micros.map_or_else(String::new, |micros| format!(".{micros:06}"));
@@ -33,9 +35,9 @@ pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let days = days(year, month, day);
+    let days = days_since_1970(year, month, day);
     // A date that the calendar does not have, such as 30 February, does not survive the round trip.
-    if date(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
+    if civil(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
     let (nanos, rest) = decimals(rest)?;
@@ -73,33 +75,6 @@ fn digits(bytes: &[u8]) -> Option<i64> {
         .try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0')))
 }
 
-// The calendar repeats every 400 years, which are 146,097 days. Counted from a first of March, the leap day
-// is the last of its year and the months before it follow one rule: 153 days make five of them.
-
-/// Returns the days since 1970 of a date. The month may be anything from 0 to 99; see the caller.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - DAYS_TO_1970
-}
-
-/// Days from 1 March of year 0 to 1 January 1970.
-const DAYS_TO_1970: i64 = 719_468;
-
-/// Returns year, month and day of a number of days since 1970.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_TO_1970;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,9 +101,9 @@ mod tests {
     #[test]
     fn every_day_comes_back() {
         for day in FIRST / SECONDS_PER_DAY..=LAST / SECONDS_PER_DAY {
-            let (year, month, of_month) = date(day);
+            let (year, month, of_month) = civil(day);
             assert!((1..=12).contains(&month) && (1..=31).contains(&of_month));
-            assert_eq!(days(year, month, of_month), day);
+            assert_eq!(days_since_1970(year, month, of_month), day);
         }
     }
 

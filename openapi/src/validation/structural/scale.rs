@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::catalog::resource_info::{ResourceInfo, ScalePaths};
 use api::meta::field::FieldError;
+use api::meta::pointer;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ScaleField {
@@ -55,7 +56,7 @@ pub(super) fn validate(
 }
 
 fn dotted(pointer: &str) -> String {
-    pointer.replace('/', ".").replace("~1", "/").replace("~0", "~")
+    pointer::unescape(&pointer.replace('/', "."))
 }
 
 /// Returns the value at the pointer, or an error if the path leads through a value that is not an object.
@@ -65,7 +66,7 @@ fn reach<'v>(object: &'v Value, pointer: &str, path: &str) -> Result<Option<&'v 
         if !at.is_object() {
             return Err(unlike(path, at, "map[string]interface{}"));
         }
-        match at.get(step.replace("~1", "/").replace("~0", "~")) {
+        match at.get(pointer::unescape(step)) {
             Some(value) => at = value,
             None => return Ok(None),
         }

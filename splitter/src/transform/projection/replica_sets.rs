@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use api::meta::pointer;
 use api::names::{GROUP, LOGICAL_CLUSTER, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Map, Value, json};
 
@@ -192,7 +193,7 @@ impl Group<'_> {
         let mut template = found.map(|set| set["spec"]["template"].clone()).unwrap_or_default();
         api::meta::pointer::remove(
             &mut template,
-            &format!("/metadata/annotations/{}", TEMPLATE.replace('/', "~1")),
+            &format!("/metadata/annotations/{}", pointer::escape(TEMPLATE)),
         );
         template
     }
