@@ -196,7 +196,7 @@ pub async fn find(store: &dyn Store, path: &Path) -> Result<Option<Id>, ReadErro
 /// Returns the id of the logical cluster whose object has this key. None if it does not exist or is terminating.
 pub(crate) async fn at(store: &dyn Store, key: &Key) -> Result<Option<Id>, ReadError> {
     let found = store.get(key).await?.value;
-    Ok(found.filter(|entry| !stored::is_leaving(entry)).as_ref().and_then(stored_id))
+    Ok(found.filter(|entry| !stored::is_being_deleted(entry)).as_ref().and_then(stored_id))
 }
 
 /// Returns the id in a stored LogicalCluster object. Every request needs it, so nothing else is parsed.
@@ -224,7 +224,7 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
     let grouped = GroupResource::new("", "namespaces");
     let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
     let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
-    if stored::is_leaving(&entry) {
+    if stored::is_being_deleted(&entry) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = Cause {

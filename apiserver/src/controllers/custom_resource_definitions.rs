@@ -93,12 +93,12 @@ pub(super) async fn reconcile(
     outlines.for_each(|outline| taken.add(&outline.accepted()));
     let mut outcome = Outcome::Done;
     for entry in &entries {
-        let is_leaving = ObjectHead::of(entry).is_some_and(|head| head.is_leaving());
-        if !is_leaving && ObjectKey::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
+        let is_being_deleted = ObjectHead::of(entry).is_some_and(|head| head.is_being_deleted());
+        if !is_being_deleted && ObjectKey::of(entry.key()).is_some_and(|place| is_settled(&place, entry)) {
             continue;
         }
         let Ok(mut definition) = stored::tree(entry) else { continue };
-        if is_leaving {
+        if is_being_deleted {
             if empty(controllers, cluster, entry, &definition).await? > 0 {
                 outcome = Outcome::RequeueAfter(CONFLICT_AGAIN);
             }

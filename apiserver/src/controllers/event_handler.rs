@@ -131,24 +131,26 @@ impl<'a> EventHandler<'a> {
             self.enqueue_namespace_defaults(place.cluster, place.namespace);
         }
         match (place.collection.group, place.collection.plural) {
-            ("", "namespaces") if head.is_leaving() => {
+            ("", "namespaces") if head.is_being_deleted() => {
                 let namespace = (place.cluster, Arc::from(place.name));
                 self.namespaces.insert(namespace.clone());
                 self.controllers.namespaces.add(namespace);
             }
             ("", "namespaces") => self.enqueue_namespace_defaults(place.cluster, Some(place.name)),
             _ if DEFINITIONS == place.collection => {
-                if head.is_leaving() {
+                if head.is_being_deleted() {
                     self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
                 }
                 // The first list skips definitions that need no reconciling.
                 let is_first = !self.controllers.graph().is_whole;
-                if head.is_leaving() || !is_first || !custom_resource_definitions::is_settled(&place, current)
+                if head.is_being_deleted()
+                    || !is_first
+                    || !custom_resource_definitions::is_settled(&place, current)
                 {
                     self.defined(&place);
                 }
             }
-            _ if logical::COLLECTION == place.collection && head.is_leaving() => {
+            _ if logical::COLLECTION == place.collection && head.is_being_deleted() => {
                 let tree = stored::tree(current).unwrap_or_default();
                 if let Some(id) = logical::id(&tree) {
                     self.clusters.insert(id, current.key().clone());
@@ -219,7 +221,8 @@ impl<'a> EventHandler<'a> {
             }
             self.unblocked(place, before.owners());
         }
-        let is_waiting = head.is_leaving() && (head.has_finalizer(ORPHAN) || head.has_finalizer(FOREGROUND));
+        let is_waiting =
+            head.is_being_deleted() && (head.has_finalizer(ORPHAN) || head.has_finalizer(FOREGROUND));
         if is_waiting {
             self.controllers.garbage.add(key.clone());
         }

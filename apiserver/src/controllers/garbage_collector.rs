@@ -64,7 +64,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     let Some(resource) = resource(controllers, &place).await? else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let Some(head) = ObjectHead::of(&entry) else { return Ok(Outcome::Done) };
-    if head.is_leaving() {
+    if head.is_being_deleted() {
         return leave(controllers, &resource, &place, &entry, &head).await;
     }
     let mut states = Vec::with_capacity(head.owners().len());
@@ -218,7 +218,7 @@ async fn blocked(
             continue;
         }
         is_blocked = true;
-        if !dependent.is_leaving() {
+        if !dependent.is_being_deleted() {
             controllers.garbage.add(entry.key().clone());
         }
     }

@@ -34,7 +34,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     let store = &*controllers.seen;
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let tree = stored::tree(&entry).unwrap_or_default();
-    if !metadata::is_leaving(&tree) {
+    if !metadata::is_being_deleted(&tree) {
         return Ok(Outcome::Done);
     }
     let left = match logical::id(&tree) {

@@ -35,7 +35,7 @@ pub(super) async fn reconcile(
     }
     let key = logical_cluster::NAMESPACES.key(cluster, None, &namespace);
     let found = store.get(&key).await?.value.and_then(|entry| stored::tree(&entry).ok());
-    if found.is_none_or(|namespace| metadata::is_leaving(&namespace)) {
+    if found.is_none_or(|namespace| metadata::is_being_deleted(&namespace)) {
         return Ok(Outcome::Done);
     }
     let account = ACCOUNTS.key(cluster, Some(&namespace), ACCOUNT);

@@ -51,7 +51,7 @@ pub(super) async fn reconcile(
     let key = logical_cluster::NAMESPACES.key(*cluster, None, name);
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
     let tree = stored::tree(&entry).unwrap_or_default();
-    if !metadata::is_leaving(&tree) {
+    if !metadata::is_being_deleted(&tree) {
         return Ok(Outcome::Done);
     }
     let remaining = empty(controllers, &namespace).await?;

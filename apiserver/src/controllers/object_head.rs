@@ -52,13 +52,13 @@ impl ObjectHead {
         self.owner_references.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(super) fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
     /// Reports whether the object was deleted in the foreground and waits for its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
-        self.is_leaving() && self.has_finalizer(FOREGROUND)
+        self.is_being_deleted() && self.has_finalizer(FOREGROUND)
     }
 
     pub(super) fn has_finalizer(&self, name: &str) -> bool {

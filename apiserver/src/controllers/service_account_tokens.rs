@@ -66,7 +66,7 @@ async fn settle(
     let store = &*controllers.seen;
     let resource = catalog::find("", "v1", SECRETS.plural).expect("the catalogue has secrets");
     let secret = stored::tree(entry).unwrap_or_default();
-    let Some(name) = account(&secret).filter(|_| !metadata::is_leaving(&secret)) else { return Ok(()) };
+    let Some(name) = account(&secret).filter(|_| !metadata::is_being_deleted(&secret)) else { return Ok(()) };
     let found = store.get(&ACCOUNTS.key(cluster, Some(namespace), name)).await?.value;
     let found = found.and_then(|entry| stored::tree(&entry).ok()).map(|account| named(&account));
     let said = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();

@@ -67,7 +67,8 @@ async fn generated(
 /// Returns the error for a name that is taken.
 async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
     let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
-    match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_leaving(&tree)) {
+    match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_being_deleted(&tree))
+    {
         true => Status::still_exists(call.grouped(), name),
         false => Status::already_exists(call.grouped(), name),
     }

@@ -48,7 +48,7 @@ pub(super) async fn spare(store: &dyn Store, pod: &Call, tree: &Value, dry: bool
 /// Reports whether a pod needs no budget: it does not run, or is terminating.
 fn is_over(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-    metadata::is_leaving(pod) || matches!(phase, "Succeeded" | "Failed" | "Pending" | "")
+    metadata::is_being_deleted(pod) || matches!(phase, "Succeeded" | "Failed" | "Pending" | "")
 }
 
 /// Returns the budget that covers a pod. More than one is an error.

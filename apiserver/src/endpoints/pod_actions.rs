@@ -126,7 +126,7 @@ fn bindable(binding: &Value) -> Result<(), Status> {
 /// Returns the pod assigned to its node, or the reason of the refusal.
 fn bound(mut pod: Value, binding: &Value) -> Result<Value, String> {
     let name = metadata::text(&pod, "name");
-    if metadata::is_leaving(&pod) {
+    if metadata::is_being_deleted(&pod) {
         return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {

@@ -216,7 +216,7 @@ fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
     let is_emptied = call.subresource.as_deref() == Some("finalize")
         && new["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     match is_emptied {
-        true => metadata::is_leaving(old) && !metadata::has_finalizers(new),
+        true => metadata::is_being_deleted(old) && !metadata::has_finalizers(new),
         false => deletion::ends_with(&call.resource, old, new),
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Definition<'a> {
     text: &'a [u8],
     pub(super) content: Content,
     /// Whether the definition is terminating.
-    pub(super) is_leaving: bool,
+    pub(super) is_being_deleted: bool,
 }
 
 #[derive(Deserialize)]
@@ -114,7 +114,7 @@ impl<'a> Definition<'a> {
             context.update(part.as_bytes());
         }
         let content = context.finish().as_ref().try_into().ok()?;
-        Some(Definition { text, content, is_leaving: metadata.deletion_timestamp.is_some() })
+        Some(Definition { text, content, is_being_deleted: metadata.deletion_timestamp.is_some() })
     }
 
     pub(super) fn kind(&self) -> Option<CustomKind> {

@@ -73,7 +73,7 @@ struct Custom {
     content: definition::Content,
     kind: Arc<CustomKind>,
     /// Whether its definition is terminating: its objects are being deleted, and none can be created.
-    is_leaving: bool,
+    is_being_deleted: bool,
 }
 
 /// A set of kinds and their documents.
@@ -131,7 +131,7 @@ impl Kinds {
         let definitions = customs.iter().flat_map(|custom| custom.kind.definitions.clone());
         let definitions = common.definitions.clone().into_iter().chain(definitions).collect();
         let gone =
-            customs.iter().filter(|custom| custom.is_leaving).flat_map(|custom| &custom.kind.resources);
+            customs.iter().filter(|custom| custom.is_being_deleted).flat_map(|custom| &custom.kind.resources);
         let leaving = gone.map(|resource| (resource.group.clone(), resource.plural.clone())).collect();
         let resources = common.resources.iter().cloned().chain(made).collect();
         let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
@@ -170,7 +170,7 @@ impl Kinds {
 
     /// Returns all kinds as discovery shows them.
     pub(crate) fn shown(&self) -> Vec<Arc<ResourceInfo>> {
-        let shown = |resource: &Arc<ResourceInfo>| match self.is_leaving(resource) {
+        let shown = |resource: &Arc<ResourceInfo>| match self.is_being_deleted(resource) {
             true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(resource) }),
             false => resource.clone(),
         };
@@ -178,7 +178,7 @@ impl Kinds {
     }
 
     /// Reports whether the definition of a kind is terminating.
-    pub(crate) fn is_leaving(&self, resource: &ResourceInfo) -> bool {
+    pub(crate) fn is_being_deleted(&self, resource: &ResourceInfo) -> bool {
         !self.leaving.is_empty() && self.leaving.contains(&(resource.group.clone(), resource.plural.clone()))
     }
 

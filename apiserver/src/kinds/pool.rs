@@ -31,7 +31,7 @@ impl Pool {
     /// Returns the definition with its kind, or with an equal kind that another request added first.
     pub(super) fn custom(&mut self, definition: &Definition<'_>, kind: Arc<CustomKind>) -> Custom {
         let kind = self.kinds.get(&definition.content, || kind);
-        Custom { content: definition.content, kind, is_leaving: definition.is_leaving }
+        Custom { content: definition.content, kind, is_being_deleted: definition.is_being_deleted }
     }
 
     /// Returns the common set extended by these kinds, in the order of their definitions.
@@ -39,7 +39,7 @@ impl Pool {
         if customs.is_empty() {
             return common.clone();
         }
-        let contents = customs.iter().map(|custom| (custom.content, custom.is_leaving)).collect();
+        let contents = customs.iter().map(|custom| (custom.content, custom.is_being_deleted)).collect();
         self.sets.get(&contents, || Arc::new(Kinds::with(common, customs)))
     }
 }

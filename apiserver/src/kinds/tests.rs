@@ -143,10 +143,10 @@ async fn a_kind_is_served_while_its_definition_says_so() {
     let mut definition = served("apples");
     definition["metadata"]["deletionTimestamp"] = "2026-11-16T06:00:00Z".into();
     let resource = test.of(1).find("shop.example", "v1", "apples").unwrap().clone();
-    assert!(!test.of(1).is_leaving(&resource));
+    assert!(!test.of(1).is_being_deleted(&resource));
     test.put(1, &definition).await;
     let kinds = test.fresh(1).await;
-    assert!(kinds.has(&resource) && kinds.is_leaving(&resource), "the same kind, on its way out");
+    assert!(kinds.has(&resource) && kinds.is_being_deleted(&resource), "the same kind, on its way out");
     let shown = kinds.shown().into_iter().find(|shown| shown.plural == resource.plural).unwrap();
     assert_eq!(shown.verbs, crate::kinds::LEAVING);
 }

@@ -1,5 +1,6 @@
 //! Access to metadata, and metadata of objects that the server creates.
 
+pub(crate) use api::meta::is_being_deleted;
 pub(crate) use api::meta::time::{now, now_micros as micro_now, seconds as time};
 use openapi::meta::status::Status;
 use serde_json::{Map, Value, json};
@@ -17,11 +18,6 @@ pub(crate) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> 
 
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
-}
-
-/// Reports whether the object is terminating.
-pub(crate) fn is_leaving(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 pub(crate) fn has_finalizers(object: &Value) -> bool {

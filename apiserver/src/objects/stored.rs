@@ -237,7 +237,7 @@ pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
 }
 
 /// Reports whether an object is terminating. One that cannot be read counts as terminating.
-pub(crate) fn is_leaving(entry: &Entry) -> bool {
+pub(crate) fn is_being_deleted(entry: &Entry) -> bool {
     let said = metadata_of(entry.value()).and_then(|text| field_scan::field(text, "deletionTimestamp"));
     said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
 }

@@ -120,7 +120,7 @@ pub(crate) fn decide(
         _ if waits => mark(&mut object, now, KindStrategy::of(resource).is_none().then_some(0)),
         _ => {}
     }
-    if !metadata::is_leaving(&before) {
+    if !metadata::is_being_deleted(&before) {
         strategy::mark_terminating(resource, &mut object);
     }
     match waits || matches!(grace, Grace::Seconds(1..)) {
@@ -144,7 +144,7 @@ fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Gr
     if (&*resource.group, &*resource.plural) != ("", "pods") {
         return Grace::None;
     }
-    if metadata::is_leaving(object) {
+    if metadata::is_being_deleted(object) {
         let left = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         return match options.grace_seconds {
             _ if left == 0 => Grace::None,
@@ -215,7 +215,7 @@ pub(crate) fn ends_with(resource: &ResourceInfo, old: &Value, new: &Value) -> bo
     // A namespace or logical cluster is removed by its controller once it is empty. A definition waits for its
     // finalizer.
     let is_held = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
-    metadata::is_leaving(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
+    metadata::is_being_deleted(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
 }
 
 /// The result of a deletion.

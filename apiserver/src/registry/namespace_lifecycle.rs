@@ -35,7 +35,7 @@ pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<S
 pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Result<Option<String>, Status> {
     let Some(key) = definition_key(call) else { return Ok(None) };
     let found = store.get(&key).await.map_err(unreadable)?.value.ok_or_else(Status::unknown_path)?;
-    match stored::uid(&found).filter(|_| !stored::is_leaving(&found)) {
+    match stored::uid(&found).filter(|_| !stored::is_being_deleted(&found)) {
         Some(uid) => Ok(Some(uid.to_owned())),
         _ => {
             let why = "create not allowed while custom resource definition is terminating";

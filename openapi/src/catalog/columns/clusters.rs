@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::CellSource::*;
-use super::{Columns, condition, is_terminating};
+use super::{Columns, condition, is_being_deleted};
 use crate::catalog::printer::{items, since, text, time};
 
 pub(super) const COLUMNS: &[Columns] = &[
@@ -248,7 +248,7 @@ fn access_modes(object: &Value, pointer: &str) -> Value {
 }
 
 fn volume_phase(object: &Value, _: Timestamp) -> Value {
-    match is_terminating(object) {
+    match is_being_deleted(object) {
         true => json!("Terminating"),
         false => text(object, "/status/phase").into(),
     }
@@ -294,8 +294,8 @@ fn claim_state(claim: &Value, _: Timestamp) -> Value {
     let is_allocated = claim["status"]["allocation"].is_object();
     let is_reserved = items(claim, "/status/reservedFor").next().is_some();
     let states = [
-        ("deleted", is_terminating(claim)),
-        ("pending", !is_allocated && !is_terminating(claim)),
+        ("deleted", is_being_deleted(claim)),
+        ("pending", !is_allocated && !is_being_deleted(claim)),
         ("allocated", is_allocated),
         ("reserved", is_allocated && is_reserved),
     ];

@@ -7,6 +7,7 @@ mod policies;
 mod workloads;
 
 use crate::catalog::printer::PrinterCell;
+use api::meta::is_being_deleted;
 
 /// A [`PrinterCell`] in a form that a constant can hold.
 #[derive(Clone, Copy)]
@@ -99,8 +100,4 @@ fn condition<'a>(object: &'a serde_json::Value, pointer: &str, kind: &str) -> Op
 
 fn is_true(object: &serde_json::Value, pointer: &str, kind: &str) -> bool {
     condition(object, pointer, kind).is_some_and(|condition| condition["status"] == "True")
-}
-
-fn is_terminating(object: &serde_json::Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::CellSource::*;
-use super::{Columns, is_terminating, is_true};
+use super::{Columns, is_being_deleted, is_true};
 use crate::catalog::printer::{duration, items, seconds_between, text, time};
 
 const NAMES: &str = "/spec/template/spec/containers";
@@ -141,7 +141,7 @@ fn job_status(job: &Value, _: Timestamp) -> Value {
     let status = match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
-        () if is_terminating(job) => "Terminating",
+        () if is_being_deleted(job) => "Terminating",
         () if is("Suspended") => "Suspended",
         () if is("FailureTarget") => "FailureTarget",
         () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",

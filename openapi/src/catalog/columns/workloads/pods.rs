@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{is_terminating, is_true};
+use super::super::{is_being_deleted, is_true};
 use crate::catalog::printer::{duration, items, seconds_between, text, time};
 
 pub(super) fn ready(pod: &Value, _: Timestamp) -> Value {
@@ -72,7 +72,7 @@ impl Summary {
             summary.restarts = of_sidecars;
             summary.read_containers(pod);
         }
-        if is_terminating(pod) {
+        if is_being_deleted(pod) {
             let is_over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
             match pod["status"]["reason"].as_str() {
                 Some("NodeLost") => summary.reason = "Unknown".into(),
