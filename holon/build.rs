@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rustc-env=HOLON_RUSTC={rustc}");
 }
 
-/// The commit that is checked out. Sources from a tarball have none, also if they lie inside the repository of somebody else.
+/// The commit that is checked out. Sources from a tarball have none, also if they lie inside another repository.
 fn checked_out_commit() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     if !root.join(".git").exists() {

@@ -209,8 +209,8 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
     assert_eq!(client.ask("POST", clusters, &named_a).code, 201);
     assert_eq!(client.ask("POST", clusters, &named_a).code, 409);
 
-    let newborn = client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).json();
-    assert!(newborn["data"]["ca.crt"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let authority = client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).json();
+    assert!(authority["data"]["ca.crt"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
     let again = client.ask("POST", maps, &named("kube-root-ca.crt", json!({})));
     assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")));
     let uid = client.ask("GET", accounts, &json!(null)).json()["metadata"]["uid"].clone();

@@ -128,7 +128,7 @@ mod tests {
     use storage::memory::Memory;
 
     #[tokio::test]
-    async fn a_birth_is_found_by_id_until_it_ends() {
+    async fn a_record_is_found_by_id_until_it_ends() {
         let store = Memory::new();
         let (id, record) = (Id::new(7), LogicalClusterRecord::new(Id::ROOT, "team-a"));
         assert_eq!(find(&store, id).await, Ok(None));

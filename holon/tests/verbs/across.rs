@@ -141,7 +141,7 @@ fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
 /// All bootstrap objects of a new logical cluster have one resource version. A client that received only the first of
 /// them and was disconnected resumed after that version, and never saw the rest.
 #[test]
-fn a_watch_that_was_cut_off_inside_a_birth_misses_nothing() {
+fn a_watch_that_was_cut_off_while_a_logical_cluster_was_created_misses_nothing() {
     let (server, client, _) = started();
     let all = "/clusters/*/api/v1/namespaces";
     let from = client.get(all).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();

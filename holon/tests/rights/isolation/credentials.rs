@@ -36,7 +36,7 @@ impl Tenants {
     pub(super) fn new() -> Tenants {
         let mut test = TestServer::start();
         for name in ["a", "b", "gone"] {
-            test.furnished(name);
+            test.with_objects(name);
         }
         let a = "/clusters/root:a";
         test.admin.create_logical_cluster("root:a:inner");
@@ -77,7 +77,7 @@ impl Tenants {
 
 impl TestServer {
     /// Creates a logical cluster whose service accounts have all rights in it.
-    fn furnished(&self, name: &str) {
+    fn with_objects(&self, name: &str) {
         let cluster = self.admin.create_logical_cluster(&format!("root:{name}"));
         self.admin.bind(&cluster, "cluster-admin", "Group system:serviceaccounts");
     }

@@ -35,7 +35,7 @@ fn read<'a>(head: Option<&str>, lines: impl Iterator<Item = &'a str>) -> Vec<(&'
                 role["aggregationRule"] = json!({ "clusterRoleSelectors": [selector] });
             }
             ["called", name] => binding["metadata"]["name"] = (*name).into(),
-            ["to", "nobody"] => is_bound = true,
+            ["no-subjects"] => is_bound = true,
             ["to", kind, name] => {
                 is_bound = true;
                 push(&mut binding["subjects"], subject(kind, name));
