@@ -1,124 +1,14 @@
-//! The program under test: built, started, killed, started again.
+//! The program under test: built if necessary, started, signalled.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
+use testkit::Server;
 
-/// How a server is ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// Killed without warning, as when the machine goes down.
-    Killed,
-    /// Terminated, as an administrator stops it.
-    Terminated,
-}
-
-/// A server in a directory of its own, on one port for its whole life. Killed when dropped.
-#[derive(Debug)]
-pub struct Server {
-    program: PathBuf,
-    dir: TempDir,
-    child: Child,
-    /// `127.0.0.1:…`
-    pub address: String,
-}
-
-impl Server {
-    /// Starts a server and returns once it reports that it is ready.
-    pub fn start(options: &[&str]) -> Result<Server> {
-        Server::start_program(program()?, options)
-    }
-
-    /// The same with a binary that is already built.
-    pub fn start_program(program: PathBuf, options: &[&str]) -> Result<Server> {
-        let dir = tempfile::tempdir()?;
-        let (child, address) = spawn(&program, dir.path(), "127.0.0.1:0", options)?;
-        Ok(Server { program, dir, child, address })
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends the server and starts it again, on the same data and the same port.
-    pub fn restart(&mut self, end: End, options: &[&str]) -> Result<()> {
-        self.end(end)?;
-        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, options)?;
-        Ok(())
-    }
-
-    /// Ends the server, calls `then` while it is stopped, and starts it again.
-    pub fn stopped(&mut self, end: End, then: impl FnOnce(&Server) -> Result<()>) -> Result<()> {
-        self.end(end)?;
-        then(self)?;
-        (self.child, _) = spawn(&self.program, self.dir.path(), &self.address, &[])?;
-        Ok(())
-    }
-
-    fn end(&mut self, end: End) -> Result<()> {
-        match end {
-            End::Killed => self.child.kill()?,
-            End::Terminated => signal("TERM", self.child.id())?,
-        }
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Returns a command of the program for this server's data directory, not yet run.
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).arg("--data-dir").arg(self.dir.path());
-        command
-    }
-
-    /// Returns a command of the program that does not use this server's data.
-    pub fn other(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(arguments);
-        command
-    }
-
-    /// Returns the path of a file in the server's directory.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Writes a kubeconfig for a logical cluster and returns its path.
-    pub fn kubeconfig(&self, cluster: &str) -> Result<PathBuf> {
-        let output = self.command(&["kubeconfig", cluster]).output()?;
-        if !output.status.success() {
-            bail!("holon kubeconfig {cluster}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        let file = self.dir.path().join(format!("{}.kubeconfig", cluster.replace(':', "-")));
-        std::fs::write(&file, output.stdout)?;
-        Ok(file)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(program: &Path, dir: &Path, listen: &str, options: &[&str]) -> Result<(Child, String)> {
-    let mut child = Command::new(program)
-        .args(["start", "--listen", listen, "--data-dir"])
-        .arg(dir)
-        .args(options)
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {}", program.display()))?;
-    let mut said = String::new();
-    // The pipe stays open in `child`. The server writes one line to it.
-    BufReader::new(child.stdout.as_mut().context("its stdout is a pipe")?).read_line(&mut said)?;
-    let address = said.split([' ', ',']).find_map(|word| word.strip_prefix("https://"));
-    let address = address.with_context(|| format!("the server said {said:?}"))?.to_owned();
-    Ok((child, address))
+/// Starts a server and returns once it reports that it is ready.
+pub fn start(options: &[&str]) -> Result<Server> {
+    Ok(Server::start_with(program()?, options))
 }
 
 /// Sends a signal to a process we started.

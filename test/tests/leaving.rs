@@ -17,8 +17,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
-use scenarios::holon::Server;
 use serde_json::{Value, json};
+use testkit::Server;
 
 /// With its metadata, each takes about 3 KB: together several times the memory of an idle server.
 const OBJECTS: usize = 20_000;
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_logical_cluster_leaves_step_by_step_and_gives_its_memory_back() -> Result<()> {
     // The history keeps deleted objects in memory, so it is short here.
-    let server = Server::start(&["--history-seconds=1"])?;
+    let server = scenarios::holon::start(&["--history-seconds=1"])?;
     let root = client(&server, "root").await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster"));
     let clusters: Api<DynamicObject> = Api::all_with(root, &resource);
@@ -60,7 +60,7 @@ async fn a_large_logical_cluster_leaves_step_by_step_and_gives_its_memory_back()
 /// them.
 #[test]
 fn a_server_has_no_huge_pages() -> Result<()> {
-    let server = Server::start(&[])?;
+    let server = scenarios::holon::start(&[])?;
     match status(&server, "THP_enabled:") {
         Ok(enabled) => ensure!(enabled == "0", "THP_enabled is {enabled}"),
         Err(unknown) => println!("this kernel does not say: {unknown:#}"),
@@ -69,7 +69,7 @@ fn a_server_has_no_huge_pages() -> Result<()> {
 }
 
 async fn client(server: &Server, cluster: &str) -> Result<Client> {
-    let config = Kubeconfig::read_from(server.kubeconfig(cluster)?)?;
+    let config = Kubeconfig::read_from(server.kubeconfig_file(cluster))?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }

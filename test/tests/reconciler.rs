@@ -23,7 +23,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Client, Resource, ResourceExt};
-use scenarios::holon::Server;
 use serde_json::{Value, json};
 
 /// How many reconciles must happen without a write.
@@ -104,8 +103,8 @@ fn again(_: Arc<DynamicObject>, error: &kube::Error, _: Arc<Gardener>) -> Action
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
-    let server = Server::start(&[])?;
-    let config = Kubeconfig::read_from(server.kubeconfig("root")?)?;
+    let server = scenarios::holon::start(&[])?;
+    let config = Kubeconfig::read_from(server.kubeconfig_file("root"))?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
     let gardens = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Garden"));

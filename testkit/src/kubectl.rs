@@ -139,9 +139,7 @@ impl Kubectl {
 impl Kubectl {
     /// Returns kubectl for a logical cluster of a server.
     pub fn new(server: &crate::Server, program: &Path, cluster: &str) -> Kubectl {
-        let kubeconfig = server.file(&format!("{}.kubeconfig", cluster.replace(':', "-")));
-        std::fs::write(&kubeconfig, server.kubeconfig(cluster)).expect("a writable directory");
-        Kubectl::with_kubeconfig(program, kubeconfig, server.file("cache"))
+        Kubectl::with_kubeconfig(program, server.kubeconfig_file(cluster), server.file("cache"))
     }
 
     /// Creates the logical clusters along a path, and returns a kubectl for the last one.

@@ -28,5 +28,5 @@ pub use client::{Answer, Client};
 pub use kubectl::Kubectl;
 pub use process::Process;
 #[cfg(feature = "server")]
-pub use server::Server;
+pub use server::{End, Server};
 pub use wait::until;

@@ -8,6 +8,17 @@ use tempfile::TempDir;
 
 use crate::process::{self, Process};
 
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// How a server is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Killed without warning, as when the machine goes down.
+    Killed,
+    /// Terminated, as an administrator stops it.
+    Terminated,
+}
+
 /// A running server. Killed when dropped; its directory is removed.
 #[derive(Debug)]
 pub struct Server {
@@ -46,7 +57,7 @@ impl Server {
         log: impl Into<Stdio>,
     ) -> Server {
         let program = program.into();
-        let (process, url) = launch(&program, dir.path(), options, log);
+        let (process, url) = launch(&program, dir.path(), ANY_PORT, options, log);
         Server { program, process, dir, url }
     }
 
@@ -61,7 +72,40 @@ impl Server {
     pub fn restart_with(&mut self, options: &[&str], between: impl FnOnce(&Path)) {
         self.kill();
         between(self.dir.path());
-        (self.process, self.url) = launch(&self.program, self.dir.path(), options, Stdio::inherit());
+        (self.process, self.url) =
+            launch(&self.program, self.dir.path(), ANY_PORT, options, Stdio::inherit());
+    }
+
+    /// Ends the server and starts it again on the same data, at the same address.
+    #[track_caller]
+    pub fn restart_in_place(&mut self, end: End, options: &[&str]) {
+        self.while_stopped(end, options, |_| {});
+    }
+
+    /// The same. While the server is stopped, `between` is called.
+    #[track_caller]
+    pub fn while_stopped<T>(&mut self, end: End, options: &[&str], between: impl FnOnce(&Server) -> T) -> T {
+        match end {
+            End::Killed => self.kill(),
+            End::Terminated => {
+                self.signal_stop();
+                self.process.wait().expect("the server was started");
+            }
+        }
+        let result = between(self);
+        let address = self.address().to_owned();
+        (self.process, self.url) =
+            launch(&self.program, self.dir.path(), &address, options, Stdio::inherit());
+        result
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// `127.0.0.1:…`
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("https://")
     }
 
     /// Kills the server without a shutdown.
@@ -88,6 +132,13 @@ impl Server {
         command
     }
 
+    /// Returns a command of the binary that does not use the data of this server.
+    pub fn other(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        command
+    }
+
     /// Returns whether such a command succeeds, and its output.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> (bool, String) {
@@ -102,6 +153,14 @@ impl Server {
         String::from_utf8(output.stdout).expect("a kubeconfig is text")
     }
 
+    /// Writes this kubeconfig to a file and returns its path.
+    #[track_caller]
+    pub fn kubeconfig_file(&self, cluster: &str) -> PathBuf {
+        let file = self.file(&format!("{}.kubeconfig", cluster.replace(':', "-")));
+        std::fs::write(&file, self.kubeconfig(cluster)).expect("a writable directory");
+        file
+    }
+
     /// Returns the path of a file in the data directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -110,9 +169,15 @@ impl Server {
 
 /// Starts a server, and returns it with its address once it reports that it is ready.
 #[track_caller]
-fn launch(program: &Path, dir: &Path, options: &[&str], log: impl Into<Stdio>) -> (Process, String) {
+fn launch(
+    program: &Path,
+    dir: &Path,
+    listen: &str,
+    options: &[&str],
+    log: impl Into<Stdio>,
+) -> (Process, String) {
     let mut command = Command::new(program);
-    command.args(["start", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir).args(options);
+    command.args(["start", "--listen", listen, "--data-dir"]).arg(dir).args(options);
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(log));
     let mut line = String::new();
     // The pipe stays open in the process. The server writes one line to it.

@@ -27,8 +27,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use objects::{Kind, NAMESPACE, State};
 use program::Program;
-use scenarios::holon::{End, Server};
 use serde_json::{Value, json};
+use testkit::{End, Server};
 use writers::Writers;
 
 /// The number of ConfigMaps; of the other kinds there are fewer.
@@ -120,7 +120,7 @@ impl Informer {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs client-go and python-kubernetes"]
 async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
-    let mut server = Server::start(&[])?;
+    let mut server = scenarios::holon::start(&[])?;
     let kubeconfig = logical_cluster(&server).await?;
     let client = connect(&kubeconfig).await?;
     let writers = Writers::new(client.clone());
@@ -132,7 +132,11 @@ async fn informers_lose_nothing_over_restarts_and_a_compaction() -> Result<()> {
     }
 
     for end in RESTARTS {
-        write_while(&writers, async || server.restart(end, &[])).await?;
+        write_while(&writers, async || {
+            server.restart_in_place(end, &[]);
+            Ok(())
+        })
+        .await?;
     }
     let fresh = objects::list(&client, &Kind::ALL).await?;
     for informer in &mut informers {
@@ -205,7 +209,7 @@ async fn sleep_through_a_compaction(
     writers.write(WRITES).await;
     // The restart cuts their connections, so that they can receive nothing newer than this version. Then it is
     // compacted.
-    server.restart(End::Killed, &["--history-seconds", "1"])?;
+    server.restart_in_place(End::Killed, &["--history-seconds", "1"]);
     let listed = objects::ask(client, "GET", &format!("{}?limit=1", Kind::ConfigMap.path()), None).await?;
     let newest = objects::version(&listed).context("the version of a list")?;
     let since = Instant::now();
@@ -214,7 +218,7 @@ async fn sleep_through_a_compaction(
         // Only a version with a later one is compacted.
         writers.write(1).await;
     }
-    server.restart(End::Terminated, &[])?;
+    server.restart_in_place(End::Terminated, &[]);
     informers.iter().try_for_each(Informer::wake)?;
     writers.write(WRITES).await;
     Ok(())
@@ -235,7 +239,7 @@ async fn forgotten(client: &kube::Client, version: u64) -> Result<bool> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs client-go"]
 async fn typed_go_clients_speak_protobuf() -> Result<()> {
-    let server = Server::start(&[])?;
+    let server = scenarios::holon::start(&[])?;
     let kubeconfig = logical_cluster(&server).await?;
     let said = program::run("client-go", &["typed", &kubeconfig, NAMESPACE])?;
     let find =
@@ -251,11 +255,11 @@ async fn typed_go_clients_speak_protobuf() -> Result<()> {
 
 /// Creates a logical cluster and returns the path of its kubeconfig.
 async fn logical_cluster(server: &Server) -> Result<String> {
-    let root = server.kubeconfig("root")?;
+    let root = server.kubeconfig_file("root");
     let root = connect(root.to_str().context("a path in UTF-8")?).await?;
     let cluster = json!({ "metadata": { "name": "clients" } });
     objects::ask(&root, "POST", "/apis/holon.dev/v1alpha1/logicalclusters", Some(&cluster)).await?;
-    let kubeconfig = server.kubeconfig("root:clients")?;
+    let kubeconfig = server.kubeconfig_file("root:clients");
     Ok(kubeconfig.to_str().context("a path in UTF-8")?.to_owned())
 }
 

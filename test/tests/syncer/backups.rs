@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use scenarios::holon::{End, Server};
 use serde_json::json;
+use testkit::{End, Server};
 
 use crate::joined::{JoinedCluster, Physical, SyncMode};
 use crate::setup::*;
@@ -31,13 +31,13 @@ async fn restore(mut joined: JoinedCluster) -> Result<()> {
     }
     ready(&joined, 2).await?;
     let kept = joined.below.until_there(&path("kept")).await?;
-    joined.holon.stopped(End::Terminated, |holon| store(holon, "export"))?;
+    joined.holon.while_stopped(End::Terminated, &[], |holon| store(holon, "export"))?;
 
     since_then(&joined).await?;
     let new = joined.below.until_there(&path("new")).await?;
     let asked = BTreeMap::from([("configmaps".to_owned(), 1)]);
     assert_eq!(joined.physical.deletes(&[])?, asked);
-    joined.holon.stopped(End::Killed, |holon| {
+    joined.holon.while_stopped(End::Killed, &[], |holon| {
         // Moves the store away, as an administrator who restores does.
         std::fs::rename(holon.file("store"), holon.file("lost"))?;
         store(holon, "import")

@@ -70,7 +70,7 @@ async fn a_syncer_that_dials_in_has_few_connections_to_each_side() -> Result<()>
     busy(&joined).await?;
     let pid = joined.pid().context("the syncer runs")?;
     assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=LED));
-    assert!(matches!(connections(pid, port(&joined.holon.address)?)?, 2..=LED));
+    assert!(matches!(connections(pid, port(joined.holon.address())?)?, 2..=LED));
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn a_tunnel_that_is_dead_is_noticed_and_dialled_again() -> Result<()> {
     busy(&joined).await?;
     let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
-    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig_file("root:mailbox-east")).await?;
     let is_read = async || {
         let request = http::Request::get(format!("{PODS}/{pod}/log")).body(Vec::new())?;
         Ok(reader.request_text(request).await.is_ok())

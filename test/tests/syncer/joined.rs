@@ -23,8 +23,8 @@ use base64::engine::general_purpose::STANDARD;
 use controller::remote::Remote;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use scenarios::holon::Server;
 use serde_json::Value;
+use testkit::Server;
 use testkit::objects::condition;
 use tokio::process::{Child, Command};
 
@@ -106,7 +106,7 @@ impl JoinedCluster {
     /// The same with a wire between the pull syncer and the server.
     pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(JoinedCluster, Wire)> {
         let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
-        let wire = Wire::to(joined.holon.address.parse()?).await?;
+        let wire = Wire::to(joined.holon.address().parse()?).await?;
         // Another ticket with that address, and a syncer without the state of the first.
         joined.forget().await?;
         joined.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
@@ -119,10 +119,11 @@ impl JoinedCluster {
         physical: Physical,
     ) -> Result<(JoinedCluster, Front)> {
         let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
-        let kubeconfig = serde_json::to_value(Kubeconfig::read_from(joined.holon.kubeconfig("root")?)?)?;
+        let kubeconfig = serde_json::to_value(Kubeconfig::read_from(joined.holon.kubeconfig_file("root"))?)?;
         let theirs = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"].as_str();
         let theirs = STANDARD.decode(theirs.context("a kubeconfig says whom to trust")?)?;
-        let front = Front::of(joined.holon.address.parse()?, &String::from_utf8(theirs)?, authority).await?;
+        let front =
+            Front::of(joined.holon.address().parse()?, &String::from_utf8(theirs)?, authority).await?;
         joined.forget().await?;
         let (server, file) = (format!("https://127.0.0.1:{}", front.port), authority.file());
         let file = file.to_str().context("a path of ours")?;
@@ -137,7 +138,7 @@ impl JoinedCluster {
         rights: &Rights,
         environment: Environment,
     ) -> Result<JoinedCluster> {
-        let holon = Server::start(&[])?;
+        let holon = scenarios::holon::start(&[])?;
         let below = physical.client().await?;
         grant(&below, "holon", rights).await?;
         let mut joined = JoinedCluster {
@@ -173,7 +174,7 @@ impl JoinedCluster {
     /// Creates the client of the mailbox, again after the server has moved to another port.
     pub(crate) async fn look(&mut self) -> Result<()> {
         self.mailbox =
-            TestClient(Remote::new(kube_client(&self.holon.kubeconfig("root:mailbox-east")?).await?));
+            TestClient(Remote::new(kube_client(&self.holon.kubeconfig_file("root:mailbox-east")).await?));
         Ok(())
     }
 

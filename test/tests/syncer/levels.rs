@@ -63,7 +63,7 @@ async fn counted_and_reached(joined: JoinedCluster) -> Result<()> {
     // The log of a pod is read through both levels.
     let log = format!("{PODS}/{}/log", seen[0][0].0);
     let expected = bottom_log(&bottom, &log).await?;
-    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig_file("root:mailbox-east")).await?;
     let mut said = String::new();
     let read = until("its log is read", async || {
         let request = http::Request::get(&log).body(Vec::new())?;

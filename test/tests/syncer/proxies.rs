@@ -24,7 +24,7 @@ async fn a_syncer_that_dials_through_a_proxy_has_no_other_way() -> Result<()> {
     busy(&joined).await?;
     follow_a_log(&joined).await?;
     let pid = joined.pid().context("the syncer runs")?;
-    for server in [&joined.address.server, &joined.holon.address] {
+    for server in [&joined.address.server, joined.holon.address()] {
         let port = port(server)?;
         assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
         assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
@@ -48,7 +48,7 @@ async fn a_proxy_that_speaks_tls_is_known_by_those_whom_the_machine_trusts() -> 
     busy(&joined).await?;
     follow_a_log(&joined).await?;
     let pid = joined.pid().context("the syncer runs")?;
-    for server in [&joined.address.server, &joined.holon.address] {
+    for server in [&joined.address.server, joined.holon.address()] {
         let port = port(server)?;
         assert_eq!(connections(pid, port)?, 0, "past the proxy to {server}");
         assert!(proxy.to(port).bytes > 10_000, "{server}: {:?}", proxy.to(port));
@@ -70,7 +70,7 @@ async fn a_proxy_that_terminates_tls_is_trusted_by_syncers_with_its_authority() 
     joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
     joined.below.until(&format!("{DEPLOYMENTS}/web"), |web| web["spec"]["replicas"] == 1).await?;
     let pid = joined.pid().context("the syncer runs")?;
-    assert_eq!(connections(pid, port(&joined.holon.address)?)?, 0);
+    assert_eq!(connections(pid, port(joined.holon.address())?)?, 0);
     assert!(connections(pid, front.port)? > 0);
     Ok(())
 }
@@ -88,7 +88,7 @@ async fn whom_the_proxy_is_not_for_is_reached_past_it() -> Result<()> {
     busy(&joined).await?;
     follow_a_log(&joined).await?;
     let pid = joined.pid().context("the syncer runs")?;
-    let (below, above) = (port(&joined.address.server)?, port(&joined.holon.address)?);
+    let (below, above) = (port(&joined.address.server)?, port(joined.holon.address())?);
     assert_eq!(proxy.to(below).bytes, 0);
     assert!(connections(pid, below)? > 0);
     assert_eq!(connections(pid, above)?, 0);
@@ -114,7 +114,7 @@ async fn a_server_goes_through_the_proxy_that_a_kubeconfig_names() -> Result<()>
 async fn follow_a_log(joined: &JoinedCluster) -> Result<()> {
     let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
-    let reader = kube_client(&joined.holon.kubeconfig("root:mailbox-east")?).await?;
+    let reader = kube_client(&joined.holon.kubeconfig_file("root:mailbox-east")).await?;
     let mut said = None;
     until("a log is followed", async || {
         let request = http::Request::get(format!("{PODS}/{pod}/log?follow=true"));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use scenarios::holon::End;
 use serde_json::{Value, json};
+use testkit::End;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -40,7 +40,7 @@ async fn survive(mut joined: JoinedCluster) -> Result<()> {
     }
     for end in ENDS {
         sleep(Duration::from_secs(2)).await;
-        joined.holon.restart(end, &[])?;
+        joined.holon.restart_in_place(end, &[]);
     }
     sleep(Duration::from_secs(2)).await;
     over.store(true, Ordering::Relaxed);

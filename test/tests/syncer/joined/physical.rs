@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use controller::remote::Remote;
 use kube::config::Kubeconfig;
-use scenarios::holon::Server;
 use serde_json::{Value, json};
 use standin::{Options, Standin};
 use tempfile::TempDir;
+use testkit::Server;
 use testkit::peers::Cluster;
 use tokio::process::Command;
 
@@ -68,7 +68,7 @@ impl Physical {
     pub(crate) async fn logical() -> Result<Physical> {
         let audit = tempfile::tempdir()?;
         let option = format!("--audit-log={}", audit.path().join("log").display());
-        let server = Server::start(&[&option])?;
+        let server = scenarios::holon::start(&[&option])?;
         said(Command::from(server.command(&["lc", "create", "east"]))).await?;
         Ok(Physical::Logical { server, audit, bottom: None })
     }
@@ -88,7 +88,7 @@ impl Physical {
             let file = file.to_str().context("a path of ours")?;
             said(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
             // Cluster-scoped objects, such as definitions, are only placed on a dedicated cluster.
-            let root = TestClient(Remote::new(kube_client(&server.kubeconfig("root")?).await?));
+            let root = TestClient(Remote::new(kube_client(&server.kubeconfig_file("root")).await?));
             let path = "/apis/holon.dev/v1alpha1/physicalclusters/bottom";
             root.merge(path, json!({ "spec": { "dedicatedTo": LOGICAL } })).await?;
             *bottom = Some(standin);
@@ -125,7 +125,7 @@ impl Physical {
         let client = match self {
             Physical::Standin(standin) => standin.client(),
             Physical::Real { cluster, .. } => kube_client(&cluster.kubeconfig()).await?,
-            Physical::Logical { server, .. } => kube_client(&server.kubeconfig(LOGICAL)?).await?,
+            Physical::Logical { server, .. } => kube_client(&server.kubeconfig_file(LOGICAL)).await?,
         };
         Ok(TestClient(Remote::new(client)))
     }
@@ -134,7 +134,7 @@ impl Physical {
         let kubeconfig = match self {
             Physical::Standin(standin) => Kubeconfig::from_yaml(&standin.kubeconfig()?)?,
             Physical::Real { cluster, .. } => Kubeconfig::read_from(cluster.kubeconfig())?,
-            Physical::Logical { server, .. } => Kubeconfig::read_from(server.kubeconfig(LOGICAL)?)?,
+            Physical::Logical { server, .. } => Kubeconfig::read_from(server.kubeconfig_file(LOGICAL))?,
         };
         let tree = serde_json::to_value(&kubeconfig)?;
         let text = |field: &str| {

@@ -30,11 +30,11 @@ fn read<'a>(head: Option<&str>, lines: impl Iterator<Item = &'a str>) -> Vec<(&'
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["label", label] => role["metadata"]["labels"][format!("{LABELS}/{label}")] = "true".into(),
-            ["gather", label] => {
+            ["aggregate", label] => {
                 let selector = json!({ "matchLabels": { format!("{LABELS}/{label}"): "true" } });
                 role["aggregationRule"] = json!({ "clusterRoleSelectors": [selector] });
             }
-            ["called", name] => binding["metadata"]["name"] = (*name).into(),
+            ["binding-name", name] => binding["metadata"]["name"] = (*name).into(),
             ["no-subjects"] => is_bound = true,
             ["to", kind, name] => {
                 is_bound = true;

@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
-use scenarios::holon::Server;
 use serde_json::{Value, json};
+use testkit::Server;
 use tokio::task::JoinSet;
 
 use super::client::Connection;
@@ -74,8 +74,8 @@ struct Subject {
 
 impl Subject {
     async fn start(program: &Path) -> Result<Subject> {
-        let server = Server::start_program(program.to_owned(), &[HISTORY_SECONDS])?;
-        let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        let server = Server::start_with(program.to_owned(), &[HISTORY_SECONDS]);
+        let mut target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         // Paths without `/clusters/` mean the root logical cluster.
         target.prefix.clear();
         let connections = Connection::open_for(&target, CLIENTS).await?;

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use scenarios::holon::Server;
+use testkit::Server;
 
 pub(crate) use leaving::Leaving;
 use load::Effort;
@@ -79,9 +79,9 @@ impl Api {
             None => std::env::current_exe()?.with_file_name("holon"),
         };
         let mut rows = starts::start(&program, effort.rounds).await?;
-        let server = Server::start_program(program.clone(), &[])?;
+        let server = Server::start_with(program.clone(), &[]);
         let kubernetes = self.kubernetes()?;
-        let ours = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        let ours = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         let theirs = kubernetes.as_ref().map(|cluster| {
             Target::open("kube-apiserver + etcd", &cluster.kubeconfig(), cluster.server_pids())
         });

@@ -11,8 +11,8 @@ use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
-use scenarios::holon::{End, Server};
 use serde_json::{Value, json};
+use testkit::{End, Server};
 use tokio::task::JoinSet;
 
 use super::client::Connection;
@@ -115,8 +115,8 @@ fn mailbox(cluster: &str) -> String {
 
 impl Subject {
     async fn start(program: &std::path::Path) -> Result<Subject> {
-        let server = Server::start_program(program.to_owned(), &[])?;
-        let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        let server = Server::start_with(program.to_owned(), &[]);
+        let mut target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         target.prefix.clear();
         let connection = Connection::open(&target).await?;
         Ok(Subject { target, connection, server, beats: JoinSet::new() })
@@ -272,8 +272,8 @@ impl Subject {
     async fn restart(&mut self) -> Result<(Duration, Duration)> {
         self.beats.abort_all();
         let begun = Instant::now();
-        self.server.restart(End::Terminated, &[])?;
-        self.target = Target::open("Holon", &self.server.kubeconfig("root")?, vec![self.server.pid()])?;
+        self.server.restart_in_place(End::Terminated, &[]);
+        self.target = Target::open("Holon", &self.server.kubeconfig_file("root"), vec![self.server.pid()])?;
         self.target.prefix.clear();
         self.connection = Connection::open(&self.target).await?;
         self.one("after-restart").await?;

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use hyper::Method;
-use scenarios::holon::Server;
 use serde_json::{Value, json};
+use testkit::Server;
 use tokio::task::JoinSet;
 
 use super::client::{Connection, Head};
@@ -23,10 +23,10 @@ pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
     let mut figures = Vec::new();
     for _ in 0..rounds {
         let begun = Instant::now();
-        let server = Server::start_program(program.to_owned(), &[])?;
+        let server = Server::start_with(program.to_owned(), &[]);
         let ready = begun.elapsed();
         // The time of `holon kubeconfig` does not count.
-        let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+        let target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         let begun = Instant::now();
         let answer = Connection::open(&target).await?.get("/api/v1/namespaces/default").await?;
         Head::of(&answer, "Namespace", "default")?;
@@ -39,8 +39,8 @@ pub(crate) async fn start(program: &Path, rounds: usize) -> Result<Vec<Row>> {
 /// Creates many logical clusters in an otherwise idle server.
 pub(crate) async fn logical_clusters(program: &Path, count: usize) -> Result<Vec<Row>> {
     println!("LC: {count} logical clusters");
-    let server = Server::start_program(program.to_owned(), &[])?;
-    let target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+    let server = Server::start_with(program.to_owned(), &[]);
+    let target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
     let connections = Connection::open_for(&target, CREATORS).await?;
     let mut observer = connections[0].clone();
     // The first logical cluster creates what all of them share.

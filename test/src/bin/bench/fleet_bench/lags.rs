@@ -13,8 +13,8 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use memchr::{memchr, memmem};
-use scenarios::holon::Server;
 use serde_json::{Value, json};
+use testkit::Server;
 use tokio::time::{sleep, timeout};
 
 use super::members::{deployment, join, mailbox, map, namespace, post, until};
@@ -36,8 +36,8 @@ pub(super) async fn measure(program: &Path, changes: usize) -> Result<Vec<Row>> 
     let is_installed = testkit::peers::cluster::BARE.iter().all(|name| testkit::peers::find(name).is_some());
     ensure!(is_installed, "the real one is missing: run hack/peers, or say --changes 0");
     let cluster = testkit::peers::Cluster::start_bare(&[]);
-    let server = Server::start_program(program.to_owned(), &[])?;
-    let mut ours = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+    let server = Server::start_with(program.to_owned(), &[]);
+    let mut ours = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
     ours.prefix.clear();
     let theirs = Target::open("kube-apiserver + etcd", &cluster.kubeconfig(), cluster.server_pids())?;
     let (mut here, mut below) = (Connection::open(&ours).await?, Connection::open(&theirs).await?);

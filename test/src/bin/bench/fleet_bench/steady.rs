@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use scenarios::holon::Server;
 use standin::{Options, RequestCounts, Standin};
+use testkit::Server;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -33,8 +33,8 @@ pub(super) async fn measure(program: &Path, size: Size, time: Duration) -> Resul
         "{objects} objects are too few to have {APPS} Deployments and Services among them"
     );
     println!("{clusters} stand-ins with {objects} objects each");
-    let server = Server::start_program(program.to_owned(), &[])?;
-    let mut target = Target::open("Holon", &server.kubeconfig("root")?, vec![server.pid()])?;
+    let server = Server::start_with(program.to_owned(), &[]);
+    let mut target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
     target.prefix.clear();
     let mut root = Connection::open(&target).await?;
     let mut standins = Vec::new();
