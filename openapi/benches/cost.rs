@@ -76,7 +76,7 @@ fn main() {
         let parsed = StrategicPatch::parse(patch.clone()).expect("a patch");
         black_box(parsed.apply(filled.clone(), schema).expect("it applies"));
     });
-    owners(row, schema, &sent, &filled, &measure);
+    managed_fields(row, schema, &sent, &filled, &measure);
     measure("protobuf decode", &mut || drop(black_box(protobuf::decode(&bytes).expect("a Deployment"))));
     measure("protobuf encode", &mut || drop(black_box(protobuf::encode(&filled).expect("a Deployment"))));
     measure("table row with metadata", &mut || {
@@ -92,7 +92,7 @@ fn main() {
 }
 
 /// Deciding who owns which field.
-fn owners(
+fn managed_fields(
     row: &ResourceInfo,
     schema: &SchemaRef,
     sent: &Value,
@@ -111,28 +111,29 @@ fn owners(
     };
     let mut tracked = filled.clone();
     tracked["metadata"]["uid"] = "u".into();
-    tracked["metadata"]["managedFields"] = writer.updated(writer.blank, filled, None).expect("owners");
+    tracked["metadata"]["managedFields"] =
+        writer.updated(writer.blank, filled, None).expect("managed fields");
     let mut changed = filled.clone();
     changed["spec"]["replicas"] = 7.into();
     let applied = writer.applied(writer.blank, sent, false).expect("nobody else is there");
-    let mut owned = applied.object.clone();
-    apply_defaults(row, &mut owned);
-    owned["metadata"]["uid"] = "u".into();
-    owned["metadata"]["managedFields"] = applied.managed_fields.expect("owners");
-    measure("owners of a create", &mut || {
+    let mut stored = applied.object.clone();
+    apply_defaults(row, &mut stored);
+    stored["metadata"]["uid"] = "u".into();
+    stored["metadata"]["managedFields"] = applied.managed_fields.expect("managed fields");
+    measure("managed fields of a create", &mut || {
         black_box(writer.updated(writer.blank, filled, None));
     });
-    measure("owners of an update of one field", &mut || {
+    measure("managed fields of an update of one field", &mut || {
         black_box(writer.updated(&tracked, &changed, tracked["metadata"].get("managedFields")));
     });
-    measure("owners of an update of nothing", &mut || {
+    measure("managed fields of an update of nothing", &mut || {
         black_box(writer.updated(&tracked, &tracked, tracked["metadata"].get("managedFields")));
     });
     measure("apply that creates", &mut || drop(black_box(writer.applied(writer.blank, sent, false))));
-    measure("apply that changes nothing", &mut || drop(black_box(writer.applied(&owned, sent, false))));
+    measure("apply that changes nothing", &mut || drop(black_box(writer.applied(&stored, sent, false))));
     let mut less = sent.clone();
     less["spec"].as_object_mut().expect("a spec").remove("replicas");
-    measure("apply that removes a field", &mut || drop(black_box(writer.applied(&owned, &less, false))));
+    measure("apply that removes a field", &mut || drop(black_box(writer.applied(&stored, &less, false))));
 }
 
 /// Microseconds.

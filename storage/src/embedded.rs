@@ -188,24 +188,24 @@ impl Embedded {
         let has_log = path.exists();
         files::check_format(dir, has_log)?;
         let (mark, marked) = Mark::open(dir)?;
-        let trouble = |trouble: ReplayError| match trouble {
+        let explain = |error: ReplayError| match error {
             ReplayError::Damage(damage) => OpenError::Damaged { dir: dir.to_owned(), damage },
             ReplayError::Unreadable(reason) => OpenError::Log { dir: dir.to_owned(), reason },
         };
         if has_log {
-            replay::inspect(&path, marked).map_err(trouble)?;
+            replay::inspect(&path, marked).map_err(explain)?;
         } else if marked > Revision::ZERO {
             let damage = format!("the log is gone; revisions up to {marked} were acknowledged");
-            return Err(trouble(Damage::new(damage).into()));
+            return Err(explain(Damage::new(damage).into()));
         } else {
             // Created elsewhere and renamed, so that a crash leaves no half-created log.
             rebuild::empty(dir)?;
         }
         // Opened only for reading first: a damaged store is left as it is.
-        let log = Log::check(&path).map_err(|error| trouble(error.into()))?;
-        let replayed = replay::replay(&log, marked, &*options.progress).map_err(trouble)?;
+        let log = Log::check(&path).map_err(|error| explain(error.into()))?;
+        let replayed = replay::replay(&log, marked, &*options.progress).map_err(explain)?;
         drop(log);
-        let log = Log::open(&path).map_err(|error| trouble(error.into()))?;
+        let log = Log::open(&path).map_err(|error| explain(error.into()))?;
 
         let limits = TailLimits::default();
         let limits = TailLimits { events: options.tail_events.unwrap_or(limits.events), ..limits };

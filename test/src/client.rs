@@ -12,7 +12,7 @@ pub use testkit::objects::condition;
 
 /// How long a wait may take before it fails. Much more than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Reads and writes one server, or one of its logical clusters, by path.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl TestClient {
             if begun.elapsed() > PATIENCE {
                 bail!("{path} never is as it should be: {found:#}");
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     }
 
@@ -114,7 +114,7 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> 
         if begun.elapsed() > PATIENCE {
             bail!("never: {what}");
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_EVERY).await;
     }
     Ok(())
 }

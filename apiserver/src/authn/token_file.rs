@@ -22,7 +22,7 @@ use crate::authn::credential::Credential;
 use crate::authn::identity::{Identity, User};
 
 /// How soon a change of the file takes effect.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
@@ -100,7 +100,7 @@ impl Tokens {
 impl File {
     /// Returns the contents of the file, at most a second old.
     fn current(&mut self) -> Arc<[Entry]> {
-        if self.looked.elapsed() >= LOOK_EVERY {
+        if self.looked.elapsed() >= POLL_EVERY {
             self.looked = Instant::now();
             // A check costs a microsecond; the file is read only if it has changed.
             match stamp(&self.path) {
@@ -242,7 +242,7 @@ mod tests {
         // As if the last check were long ago.
         let later = |tokens: &Tokens| {
             let mut file = tokens.0.as_ref().unwrap().lock().unwrap();
-            file.looked -= LOOK_EVERY;
+            file.looked -= POLL_EVERY;
         };
         std::fs::write(&file, "one,ann,1\ntwo,bob,2\n").unwrap();
         later(&tokens);

@@ -27,7 +27,7 @@ use crate::clusters::logical_cluster;
 use crate::objects::store_errors::unreadable;
 
 /// Interval for checking static tokens: a change of the token file sends no notification.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Watches do not last longer, so later expiries need no timer. Streams without a limit are checked at this interval.
 const LASTS_SECONDS_MAX: i64 = 3600;
 
@@ -161,7 +161,7 @@ fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     let Identity::User(user) = sender else { return None };
     let left = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
     match (&user.credential, left) {
-        (Credential::TokenFile(_), _) => Some(Instant::now() + LOOK_EVERY),
+        (Credential::TokenFile(_), _) => Some(Instant::now() + POLL_EVERY),
         (_, Some(left)) if is_endless || left <= LASTS_SECONDS_MAX => {
             let left = left.min(LASTS_SECONDS_MAX);
             // A minimum, in case two clocks differ by a fraction of a second.

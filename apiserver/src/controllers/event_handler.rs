@@ -29,7 +29,7 @@ const PAGE_ENTRIES: usize = 1000;
 /// Pause before it lists again if the store is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Delay that merges the events of many dependents into one reconcile of their owner.
-const GATHER: Duration = Duration::from_millis(50);
+const BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Watches the store for all controllers.
 pub(super) struct EventHandler<'a> {
@@ -180,13 +180,13 @@ impl<'a> EventHandler<'a> {
         }
         let namespace = place.namespace.map(|namespace| (place.cluster, Arc::from(namespace)));
         if let Some(namespace) = namespace.filter(|namespace| self.namespaces.contains(namespace)) {
-            controllers.namespaces.add_after(namespace, GATHER);
+            controllers.namespaces.add_after(namespace, BATCH_DELAY);
         }
         if let Some(leaving) = self.definitions.get(&place.cluster) {
             let name = format!("{}.{}", place.collection.plural, place.collection.group);
             if leaving.contains(&name) {
                 let group = (place.cluster, place.collection.group.into());
-                controllers.definitions.add_after(group, GATHER);
+                controllers.definitions.add_after(group, BATCH_DELAY);
             }
         }
         match (place.collection.group, place.collection.plural) {
@@ -231,7 +231,7 @@ impl<'a> EventHandler<'a> {
     /// Enqueues the aggregation of cluster roles: the changed role may be part of others.
     fn gathered(&self, place: &ObjectKey<'_>) {
         if place.collection == role_aggregation::COLLECTION {
-            self.controllers.roles.add_after(place.cluster, GATHER);
+            self.controllers.roles.add_after(place.cluster, BATCH_DELAY);
         }
     }
 
@@ -268,7 +268,7 @@ impl<'a> EventHandler<'a> {
         let kinds = self.controllers.kinds.of(place.cluster);
         for owner in owners.iter().filter(|owner| owner.blocks()) {
             if let Some(key) = garbage_collector::owner_key(&kinds, place, owner) {
-                self.controllers.garbage.add_after(key, GATHER);
+                self.controllers.garbage.add_after(key, BATCH_DELAY);
             }
         }
     }

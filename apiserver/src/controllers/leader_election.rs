@@ -170,9 +170,9 @@ mod tests {
         let store = Memory::new();
         let (mut first, mut second) = (LeaderElection::new(&store), LeaderElection::new(&store));
         first.won().await;
-        let waited = async |seat: &mut LeaderElection<'_>| {
+        let waited = async |election: &mut LeaderElection<'_>| {
             let begun = Instant::now();
-            seat.won().await;
+            election.won().await;
             begun.elapsed()
         };
         // While the first renews, the second waits. After it stops, the second waits no longer than the Lease lasts.

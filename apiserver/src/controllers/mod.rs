@@ -139,13 +139,13 @@ impl Controllers {
 
     /// Runs the controllers while this server leads, for servers that share a store.
     pub async fn run_if_leading(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
-        let mut seat = LeaderElection::new(&*self.kept);
+        let mut election = LeaderElection::new(&*self.kept);
         let leading = async {
             loop {
-                seat.won().await;
+                election.won().await;
                 tokio::select! {
                     () = self.work() => {}
-                    () = seat.lost() => {}
+                    () = election.lost() => {}
                 }
             }
         };
@@ -153,7 +153,7 @@ impl Controllers {
             () = leading => {}
             () = stop.requested() => {}
         }
-        seat.leave().await;
+        election.leave().await;
         Ok(())
     }
 

@@ -110,7 +110,7 @@ async fn make(
 ) -> Result<Option<Entry>, Status> {
     call.authorization.authorize_create()?;
     let blank = defaulting::empty_object(&call.resource);
-    let (mut object, owners) = settled(call, &blank, config, &blank)?;
+    let (mut object, managed) = settled(call, &blank, config, &blank)?;
     update::named(call, name, &object)?;
     let uid = metadata::text(&object, "uid");
     if !uid.is_empty() {
@@ -121,7 +121,7 @@ async fn make(
     }
     metadata::of(&mut object)?.remove("resourceVersion");
     said.extend(update::about(call, None, &object));
-    Ok(create::attempt(store, call, object, owners).await?.ok())
+    Ok(create::attempt(store, call, object, managed).await?.ok())
 }
 
 /// Updates an existing object. Returns None on a conflict.
@@ -134,12 +134,12 @@ async fn change(
     said: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     let old = &current.object;
-    let (new, owners) = settled(call, old, config, &defaulting::empty_object(&call.resource))?;
+    let (new, managed) = settled(call, old, config, &defaulting::empty_object(&call.resource))?;
     update::named(call, name, &new)?;
     same_uid(call, name, old, &new)?;
     update::expected(call, name, &new, current, Version::May)?;
     said.extend(update::about(call, Some(old), &new));
-    update::replace(store, call, current, new, owners).await
+    update::replace(store, call, current, new, managed).await
 }
 
 /// Refuses a patch that changes the uid.

@@ -35,11 +35,11 @@ pub(crate) async fn create(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let Sent { mut object, warnings: mut said } = decode::object(call, bytes)?;
-    let owners = ManagedFields::said(&mut object);
+    let managed = ManagedFields::take(&mut object);
     said.extend(warnings::about(&call.resource, None, &object));
     let made = match metadata::text(&object, "name").is_empty() {
-        true => generated(store, call, &object, &owners).await?,
-        false => match attempt(store, call, object, owners).await? {
+        true => generated(store, call, &object, &managed).await?,
+        false => match attempt(store, call, object, managed).await? {
             Ok(entry) => entry,
             Err(taken) => return Err(exists(store, call, &taken).await),
         },
@@ -52,11 +52,11 @@ async fn generated(
     store: &dyn Store,
     call: &Call,
     object: &Value,
-    owners: &ManagedFields,
+    managed: &ManagedFields,
 ) -> Result<Entry, Status> {
     let mut taken = String::new();
     for _ in 0..ATTEMPTS {
-        match attempt(store, call, object.clone(), owners.clone()).await? {
+        match attempt(store, call, object.clone(), managed.clone()).await? {
             Ok(entry) => return Ok(entry),
             Err(name) => taken = name,
         }
@@ -79,10 +79,10 @@ pub(crate) async fn attempt(
     store: &dyn Store,
     call: &Call,
     mut object: Value,
-    owners: ManagedFields,
+    managed: ManagedFields,
 ) -> Result<Result<Entry, String>, Status> {
     let namespace = namespace_lifecycle::namespace(store, call).await?;
-    let (name, allocations) = prepare::create(store, call, &mut object, owners).await?;
+    let (name, allocations) = prepare::create(store, call, &mut object, managed).await?;
     let made = match namespace_lifecycle::definition(store, call, &name).await {
         Ok(definition) => {
             let before = ParentUids { namespace, definition };

@@ -14,7 +14,7 @@ use crate::response::render::Style;
 
 /// How long a read waits for a resource version that the store has not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 pub(crate) async fn get(store: &dyn Store, call: &Call, style: &Style) -> Result<Response<Body>, Status> {
     let (name, key) = call.named()?;
@@ -51,6 +51,6 @@ pub(crate) async fn not_older(
         if Instant::now() >= until {
             return Err(Status::version_too_large(version.0, found.revision.0));
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_EVERY).await;
     }
 }

@@ -55,8 +55,8 @@ pub(crate) async fn patch(
         apply::same_uid(call, name, &current.object, &new)?;
         update::expected(call, name, &new, &current, Version::May)?;
         said.extend(update::about(call, Some(&current.object), &new));
-        let owners = ManagedFields::said(&mut new);
-        if let Some(entry) = update::replace(store, call, &current, new, owners).await? {
+        let managed = ManagedFields::take(&mut new);
+        if let Some(entry) = update::replace(store, call, &current, new, managed).await? {
             return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
         }
     }

@@ -45,8 +45,8 @@ impl Review {
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
-        let owners = ManagedFields::said(&mut object).of_new(call, &object);
-        managed_fields::put(&mut object, owners);
+        let managed = ManagedFields::take(&mut object).of_new(call, &object);
+        managed_fields::put(&mut object, managed);
         let status = match self {
             Review::SelfSubject => {
                 object = json!({ "metadata": { "creationTimestamp": metadata::now() } });

@@ -36,13 +36,13 @@ pub(crate) async fn scale(
     }
     for _ in 0..ATTEMPTS {
         let current = get::find_current(store, whole).await?;
-        let (sent, warnings, owners) = self::sent(verb, whole, view, &current.object, bytes)?;
+        let (sent, warnings, managed) = self::sent(verb, whole, view, &current.object, bytes)?;
         update::named(view, name, &sent)?;
         // A resourceVersion or uid in the Scale is that of the stored object.
         update::expected(whole, name, &sent, &current, update::Version::May)?;
-        let owners = scale::owned(whole, &current.object, owners);
+        let managed = scale::managed_fields_of_object(whole, &current.object, managed);
         let new = scale::applied(&call.resource, current.object.clone(), &sent)?;
-        if let Some(entry) = update::replace(store, whole, &current, new, owners).await? {
+        if let Some(entry) = update::replace(store, whole, &current, new, managed).await? {
             return Ok(warned(shown(whole, style, &entry)?, &warnings));
         }
     }
@@ -58,14 +58,14 @@ fn sent(
     bytes: &[u8],
 ) -> Result<(Value, Vec<String>, Option<Value>), Status> {
     let mut live = scale::before(&whole.resource, old);
-    managed_fields::put(&mut live, scale::owners(whole, old));
+    managed_fields::put(&mut live, scale::managed_fields(whole, old));
     let (mut sent, warnings) = match verb {
         Verb::Patch if Media::of(view)? == Media::Apply => {
             let (config, warnings) = apply::config(view, bytes)?;
             let blank = defaulting::empty_object(&view.resource);
-            let (sent, owners) = apply::settled(view, &live, &config, &blank)?;
-            let owners = owners.after(view, &live, &sent);
-            return Ok((sent, warnings, owners));
+            let (sent, managed) = apply::settled(view, &live, &config, &blank)?;
+            let managed = managed.after(view, &live, &sent);
+            return Ok((sent, warnings, managed));
         }
         Verb::Patch => patch::patched(view, live.clone(), bytes)?,
         _ => {
@@ -73,10 +73,10 @@ fn sent(
             (sent.object, sent.warnings)
         }
     };
-    let owners = ManagedFields::said(&mut sent);
+    let managed = ManagedFields::take(&mut sent);
     defaulting::apply_defaults(&view.resource, &mut sent);
-    let owners = owners.after(view, &live, &sent);
-    Ok((sent, warnings, owners))
+    let managed = managed.after(view, &live, &sent);
+    Ok((sent, warnings, managed))
 }
 
 fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {

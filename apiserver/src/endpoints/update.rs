@@ -40,7 +40,7 @@ pub(crate) async fn update(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let mut sent = decode::object(call, bytes)?;
-    let owners = ManagedFields::said(&mut sent.object);
+    let managed = ManagedFields::take(&mut sent.object);
     let (name, _) = call.named()?;
     named(call, name, &sent.object)?;
     let creates = call.resource.create_on_update && call.subresource.is_none();
@@ -49,13 +49,13 @@ pub(crate) async fn update(
     for _ in 0..ATTEMPTS {
         let (code, replaced, written) = match get::find_current(store, call).await {
             Err(status) if status.code == 404 && creates => {
-                let made = create_in_place(store, call, name, &sent.object, owners.clone()).await?;
+                let made = create_in_place(store, call, name, &sent.object, managed.clone()).await?;
                 (StatusCode::CREATED, None, made)
             }
             found => {
                 let current = found?;
                 expected(call, name, &sent.object, &current, version)?;
-                let written = replace(store, call, &current, sent.object.clone(), owners.clone()).await?;
+                let written = replace(store, call, &current, sent.object.clone(), managed.clone()).await?;
                 (StatusCode::OK, Some(current.object), written)
             }
         };
@@ -80,13 +80,13 @@ async fn create_in_place(
     call: &Call,
     name: &str,
     object: &Value,
-    owners: ManagedFields,
+    managed: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
     call.authorization.authorize_create()?;
     same_uid(call, name, metadata::text(object, "uid"), "")?;
     let mut object = object.clone();
     metadata::of(&mut object)?.remove("resourceVersion");
-    Ok(create::attempt(store, call, object, owners).await?.ok())
+    Ok(create::attempt(store, call, object, managed).await?.ok())
 }
 
 /// Checks that name and namespace of the body are those of the path.
@@ -143,15 +143,15 @@ pub(crate) async fn replace(
     call: &Call,
     current: &CurrentObject,
     mut new: Value,
-    owners: ManagedFields,
+    managed: ManagedFields,
 ) -> Result<Option<Entry>, Status> {
     let CurrentObject { entry, object: old } = current;
     set_namespace(call, &mut new)?;
     defaulting::apply_defaults(&call.resource, &mut new);
-    let owners = owners.after(call, old, &new);
+    let managed = managed.after(call, old, &new);
     confine(call, old, &mut new);
     let allocations = prepare::update(store, call, old, &mut new).await?;
-    managed_fields::put(&mut new, owners);
+    managed_fields::put(&mut new, managed);
     managed_fields::settle(old, &mut new);
     let replaced = write(store, call, entry, old, &new).await;
     match &replaced {

@@ -29,43 +29,43 @@ const ABOVE: usize = 2;
 /// The managed fields of an object that is about to be written.
 #[derive(Clone, Debug)]
 pub(crate) enum ManagedFields {
-    /// The manager owns the fields it changes. `said` are the managed fields that the client sent. `empty` are the
+    /// The manager owns the fields it changes. `sent` are those of the client. `empty` are the
     /// top-level fields that it sent as empty lists: a sent empty field is owned, an omitted one is not, although both
     /// are stored alike.
-    Asking { said: Option<Value>, empty: Vec<String> },
+    Sent { sent: Option<Value>, empty: Vec<String> },
     /// The managed fields are computed already.
     Known(Option<Value>),
 }
 
 impl ManagedFields {
     /// Removes the managed fields from a sent object and returns them.
-    pub(crate) fn said(object: &mut Value) -> ManagedFields {
+    pub(crate) fn take(object: &mut Value) -> ManagedFields {
         remove_cluster_annotation(object);
         let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let fields = object.as_object().into_iter().flatten();
         let empty = fields.filter(|(_, value)| is_empty(value)).map(|(name, _)| name.clone()).collect();
-        ManagedFields::Asking { said: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
+        ManagedFields::Sent { sent: metadata_of(object).and_then(|metadata| metadata.remove(FIELD)), empty }
     }
 
     /// Returns the managed fields of a new object. `new` has its defaults.
     pub(crate) fn of_new(self, call: &Call, new: &Value) -> Option<Value> {
         match self {
-            ManagedFields::Known(owners) => owners,
-            asking => asking.after(call, &defaulting::empty_object(&call.resource), new),
+            ManagedFields::Known(managed) => managed,
+            unknown => unknown.after(call, &defaulting::empty_object(&call.resource), new),
         }
     }
 
     /// Returns the managed fields of `new`, which replaces `old`. `new` has its defaults.
     pub(crate) fn after(self, call: &Call, old: &Value, new: &Value) -> Option<Value> {
         match self {
-            ManagedFields::Known(owners) => owners,
-            ManagedFields::Asking { said, empty } => {
+            ManagedFields::Known(managed) => managed,
+            ManagedFields::Sent { sent, empty } => {
                 let mut seen = defaulting::for_managed_fields(&call.resource, new);
                 for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
                     seen.to_mut()[name] = Value::Array(Vec::new());
                 }
                 let (manager, blank) = (manager(call), Value::Null);
-                writing(call, &manager, &blank, |writer| writer.updated(old, &seen, said.as_ref())).flatten()
+                writing(call, &manager, &blank, |writer| writer.updated(old, &seen, sent.as_ref())).flatten()
             }
         }
     }
@@ -84,10 +84,10 @@ pub(crate) fn remove_cluster_annotation(object: &mut Value) {
 }
 
 /// Sets the managed fields of an object, or removes them if they would exceed the depth limit.
-pub(crate) fn put(object: &mut Value, owners: Option<Value>) {
+pub(crate) fn put(object: &mut Value, managed: Option<Value>) {
     let Some(metadata) = metadata_of(object) else { return };
-    match owners.filter(|owners| height(owners) + ABOVE <= MAX_DEPTH) {
-        Some(owners) => drop(metadata.insert(FIELD.to_owned(), owners)),
+    match managed.filter(|managed| height(managed) + ABOVE <= MAX_DEPTH) {
+        Some(managed) => drop(metadata.insert(FIELD.to_owned(), managed)),
         None => drop(metadata.remove(FIELD)),
     }
 }

@@ -29,17 +29,17 @@ pub(crate) async fn create(
     store: &dyn Store,
     call: &Call,
     object: &mut Value,
-    owners: ManagedFields,
+    managed: ManagedFields,
 ) -> Result<(String, Allocations), Status> {
     metadata::remove_deletion_fields(object);
     defaulting::apply_defaults(&call.resource, object);
-    let owners = owners.of_new(call, object);
+    let managed = managed.of_new(call, object);
     call.mutate(None, object).await?;
     escalation::check(call, None, object)?;
     let name = metadata::prepare_for_create(call, object)?;
     defaulting::prepare_create(&call.resource, object, Timestamp::now());
     strategy::set_requester(call, object);
-    managed_fields::put(object, owners);
+    managed_fields::put(object, managed);
     let mut errors = validation::validate_create(&call.resource, object);
     errors.extend(strategy::validate_name(&call.resource, &name));
     errors.extend(strategy::validate(&call.resource, object));

@@ -120,19 +120,20 @@ fn selector(value: &Value) -> String {
 }
 
 /// Returns the managed fields of an object's scale.
-pub(crate) fn owners(call: &Call, object: &Value) -> Option<Value> {
+pub(crate) fn managed_fields(call: &Call, object: &Value) -> Option<Value> {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
     in_place(&call.resource, |place| apply::to_scale(entries, place, &knows))
 }
 
-/// Returns the managed fields of an object whose scale has the managed fields `owners`.
-pub(crate) fn owned(call: &Call, object: &Value, owners: Option<Value>) -> ManagedFields {
+/// Returns the managed fields of an object whose scale has the managed fields `managed`.
+pub(crate) fn managed_fields_of_object(call: &Call, object: &Value, managed: Option<Value>) -> ManagedFields {
     let entries = object["metadata"].get("managedFields");
     let knows = |version: &str| managed_fields::knows(call, version);
     let api_version = call.resource.api_version();
-    let owned = |place: &[&str]| apply::from_scale(entries, owners.as_ref(), place, &api_version, &knows);
-    ManagedFields::Known(in_place(&call.resource, owned))
+    let in_object =
+        |place: &[&str]| apply::from_scale(entries, managed.as_ref(), place, &api_version, &knows);
+    ManagedFields::Known(in_place(&call.resource, in_object))
 }
 
 /// Runs `run` with the path of the replicas in the object.

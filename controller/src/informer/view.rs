@@ -168,7 +168,7 @@ struct State {
     synced: bool,
     /// It was synced once.
     known: bool,
-    trouble: Option<String>,
+    error: Option<String>,
     /// The reason is that the server forbids it.
     forbidden: bool,
     /// The version up to which it is complete.
@@ -191,14 +191,14 @@ impl View {
     }
 
     /// Why it is not synced.
-    pub fn trouble(&self) -> Option<String> {
-        self.state().trouble.clone()
+    pub fn error(&self) -> Option<String> {
+        self.state().error.clone()
     }
 
     /// The message of the server, if it forbids to list or watch.
     pub fn forbidden(&self) -> Option<String> {
         let state = self.state();
-        state.trouble.clone().filter(|_| state.forbidden)
+        state.error.clone().filter(|_| state.forbidden)
     }
 
     /// Whether it includes everything that was written up to a version. Versions are compared as numbers, so only for a
@@ -275,7 +275,7 @@ impl View {
     /// Returns whether the view was not synced before.
     pub(super) fn set_synced(&self) -> bool {
         let mut state = self.change();
-        state.trouble = None;
+        state.error = None;
         state.forbidden = false;
         state.known = true;
         !std::mem::replace(&mut state.synced, true)
@@ -284,7 +284,7 @@ impl View {
     /// Returns whether the state changed: it was synced, or the reason is another kind of error.
     pub(super) fn set_lost(&self, error: &CallError) -> bool {
         let mut state = self.change();
-        let is_first = state.trouble.replace(error.to_string()).is_none();
+        let is_first = state.error.replace(error.to_string()).is_none();
         let forbidden = error.code() == 403;
         let is_other = std::mem::replace(&mut state.forbidden, forbidden) != forbidden;
         std::mem::replace(&mut state.synced, false) || is_first || is_other

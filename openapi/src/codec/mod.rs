@@ -118,15 +118,15 @@ fn check_named(value: &Value, body: &[u8], syntax: Syntax) -> Result<(), DecodeE
 impl DecodeError {
     /// Returns the message for the client, with status 400, if `body` should be an object of this kind and version.
     pub fn message(&self, (kind, version): (&str, &str), body: &[u8], syntax: Syntax) -> String {
-        let json_trouble = |why: &str| {
+        let json_error = |why: &str| {
             unrecognized_message(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
         };
         match self {
-            DecodeError::Json(why) => json_trouble(why),
+            DecodeError::Json(why) => json_error(why),
             DecodeError::Yaml(why) => unrecognized_message(kind, why, body),
             DecodeError::Nameless(_) => unrecognized_message(kind, &self.to_string(), body),
             DecodeError::Mismatch(mismatch) => match named_kind(body, syntax) {
-                Err(why) => json_trouble(&why),
+                Err(why) => json_error(&why),
                 Ok((found, group_version)) => {
                     let found_version =
                         group_version.rsplit('/').next().filter(|version| !version.is_empty());

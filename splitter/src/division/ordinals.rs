@@ -142,8 +142,8 @@ fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Weigh
         Some(member) => WeightedCluster { min: member.min.max(*len), ..member.clone() },
         None => WeightedCluster::held(cluster, *len),
     };
-    let wishes: Vec<WeightedCluster> = laid.iter().map(least).collect();
-    let wanted = divide(total, key, &wishes).of;
+    let weighted: Vec<WeightedCluster> = laid.iter().map(least).collect();
+    let wanted = divide(total, key, &weighted).of;
     let mut left = total - laid.iter().map(|(_, len)| len).sum::<u32>();
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
     for (place, wanted) in laid.iter_mut().zip(&wanted).skip(last) {

@@ -56,7 +56,7 @@ pub fn next(
 ) -> BTreeMap<String, u32> {
     let total = sum(wanted.values().copied());
     let want = |cluster: &str| wanted.get(cluster).copied().unwrap_or_default();
-    let mut writes = raises(seen, wanted, slack, total);
+    let mut writes = increases(seen, wanted, slack, total);
     let lowered = seen.iter().filter(|(cluster, seen)| seen.asked > want(cluster) && !seen.leaving);
     let excess: Vec<(&String, ObservedTarget, u32)> =
         lowered.map(|(cluster, seen)| (cluster, *seen, seen.asked - want(cluster))).collect();
@@ -69,7 +69,7 @@ fn sum(numbers: impl Iterator<Item = u32>) -> u64 {
 }
 
 /// Scale-ups, as long as the requested replicas without any scale-down stay within total and surge.
-fn raises(
+fn increases(
     seen: &BTreeMap<String, ObservedTarget>,
     wanted: &BTreeMap<String, u32>,
     slack: Slack,

@@ -113,7 +113,7 @@ struct Settled {
 /// The recorded targets that may still hold the object.
 struct Before {
     /// Those that may be chosen again.
-    standing: Vec<Target>,
+    current: Vec<Target>,
     /// Those that may hold the object, and so stay in the record until others have taken over.
     held: Vec<Target>,
 }
@@ -122,8 +122,8 @@ struct Before {
 fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityEstimates) -> Settled {
     let (level, effective) = context.effective_placement(splitter);
     let exclusive = context.exclusive(splitter);
-    let standing = standing(splitter, context);
-    let before = Before { held: held(context, exclusive, &standing), standing };
+    let current = current(splitter, context);
+    let before = Before { held: held(context, exclusive, &current), current };
     let mut reservations = lock(&splitter.reservations);
     let (mut decision, mut plan) =
         planned(splitter, &mut reservations, context, &effective, estimates, &before);
@@ -184,7 +184,7 @@ fn planned(
 ) -> (TargetChoice, Plan) {
     let (decision, division) = match effective {
         Ok(effective) => (
-            choose(splitter, reservations, context, effective, estimates, &before.standing),
+            choose(splitter, reservations, context, effective, estimates, &before.current),
             effective.spec.division,
         ),
         Err(unreadable) => {
@@ -221,7 +221,7 @@ fn choose(
     context: &PlacementContext,
     effective: &EffectivePlacement,
     estimates: &CapacityEstimates,
-    standing: &[Target],
+    current: &[Target],
 ) -> TargetChoice {
     let namespace = &context.subject.key.namespace;
     let by_default = *effective == EffectivePlacement::default_choice();
@@ -230,11 +230,11 @@ fn choose(
     // Without a policy, the whole namespace is placed on the same cluster.
     let key = if by_default { namespace } else { &own };
     let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(PLACEMENT_HASH));
-    let standing = CurrentPlacement { targets: standing, under: under.map(String::as_str) };
+    let current = CurrentPlacement { targets: current, under: under.map(String::as_str) };
     let decision =
         weighed(splitter, reservations, context, effective.spec.division, estimates, |work, candidates| {
             let work = PlacementRequest { key, beside: beside.as_deref(), ..work };
-            targets::choose(effective, &work, candidates, &standing)
+            targets::choose(effective, &work, candidates, &current)
         });
     if by_default && let Some(pick) = decision.picks.first() {
         reservations.set_default(context.subject.cluster(), namespace, &pick.cluster);
@@ -245,7 +245,7 @@ fn choose(
 /// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if its
 /// physical cluster was removed, may not be used, is dedicated to another logical cluster or does not answer, the target is
 /// not chosen again.
-fn standing(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
+fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
     let path = splitter.caches.clusters().path(context.subject.cluster());
     let is_dedicated_elsewhere = |member: &MemberCluster| {
         let to = member.object.spec.dedicated_to.as_deref();
@@ -271,7 +271,7 @@ fn standing(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
 /// Some records stay whole. Without its record a Job that has ended would begin again elsewhere, a pod would run twice, and a
 /// workload would begin with an empty volume. A Job of which some targets are left keeps the others, because the indexes of a
 /// running part cannot be changed.
-fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, standing: &[Target]) -> Vec<Target> {
+fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, current: &[Target]) -> Vec<Target> {
     let is_on_former = |target: &Target| {
         let mut former = context.copies.iter().filter(|copy| !copy.is_nearest && copy.object.is_some());
         former.any(|copy| copy.member.name() == target.cluster)
@@ -280,7 +280,7 @@ fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, standing
         let mut members = context.members.iter();
         members.any(|member| member.name() == target.cluster && member.mailbox().is_none())
     };
-    let is_held = |target: &&Target| standing.contains(target) || is_on_former(target) || is_unknown(target);
+    let is_held = |target: &&Target| current.contains(target) || is_on_former(target) || is_unknown(target);
     let held: Vec<Target> = context.recorded().iter().filter(is_held).cloned().collect();
     match exclusive {
         Some(ExclusiveReason::CompletedJob | ExclusiveReason::BarePod | ExclusiveReason::Volume) => {

@@ -195,18 +195,18 @@ pub fn choose(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
     fleet: &[Candidate],
-    standing: &CurrentPlacement,
+    current: &CurrentPlacement,
 ) -> TargetChoice {
-    let judged = evaluate::fleet(effective, work, fleet, standing);
+    let judged = evaluate::fleet(effective, work, fleet, current);
     let picked = pick::tiers(&effective.spec, work, &judged);
     let mut picks: Vec<Pick> = picked.iter().map(|(tier, at)| judged[*at].pick(*tier)).collect();
-    let outcome = match (&picked.is_empty(), standing.targets.is_empty()) {
+    let outcome = match (&picked.is_empty(), current.targets.is_empty()) {
         (false, _) => ChoiceOutcome::Placed,
         (true, true) => ChoiceOutcome::Pending { why: verdict::why_none(effective, &judged) },
         (true, false) => ChoiceOutcome::Held { why: verdict::why_none(effective, &judged) },
     };
     if let ChoiceOutcome::Held { .. } = outcome {
-        picks = standing.targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
+        picks = current.targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
     }
     TargetChoice { verdicts: verdict::rows(effective, work, &judged, &picks), picks, outcome }
 }

@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_oldest_trouble_counts() {
+    fn the_oldest_problem_counts() {
         let said = |kind: &str, status: &str, minute: u32| json!({ "type": kind, "status": status, "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z") });
         let pod = |ready: Value| json!({ "metadata": { "creationTimestamp": "2026-01-01T00:30:00Z" }, "status": { "conditions": [ready] } });
         let with = |failure: Value| json!({ "status": { "conditions": [failure] } });

@@ -85,7 +85,7 @@ pub(super) fn write<E>(
     append.base(&base);
     append.commit().map_err(failed)?;
     replay::replay(&log, revision, &|_| {})
-        .map_err(|trouble| failed(LogError::Malformed(format!("{trouble:?}"))))?;
+        .map_err(|error| failed(LogError::Malformed(format!("{error:?}"))))?;
     drop(log);
     rename(&path, &dir.join(NEW))?;
     Ok(Ok(()))

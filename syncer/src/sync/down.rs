@@ -223,7 +223,7 @@ fn has_namespace(context: &SyncerContext, namespace: &str) -> bool {
     let view = &pair.watched.mailbox;
     // Until the namespaces of the mailbox were listed, it is unknown whether the mailbox has this one. If they cannot
     // be listed, the stored namespace counts.
-    let is_known = view.known() || view.trouble().is_some();
+    let is_known = view.known() || view.error().is_some();
     is_known && (pair.mailbox.is_none() || pair.downstream.is_some()) && names_leader(context, &id, &pair)
 }
 

@@ -121,7 +121,7 @@ impl InformerManager {
         }
         let used = self.used(&all);
         // Whether any placed object creates others is known only after the whole mailbox was listed.
-        let known = all.iter().all(|kind| kind.mailbox.known() || kind.mailbox.trouble().is_some());
+        let known = all.iter().all(|kind| kind.mailbox.known() || kind.mailbox.error().is_some());
         let creates_others = known && used.iter().any(|name| !name.is_inert());
         for kind in idle {
             if used.contains(&kind.name) || (creates_others && kind.name.is_projected()) {

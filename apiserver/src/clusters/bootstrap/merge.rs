@@ -36,18 +36,18 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
     };
     let ranges = shared.template.within(&range);
     let template = TemplateCursor::new(range.clone(), &ranges, revision, chunk);
-    let mut walk = Walk { shared, stored, template };
+    let mut merge = MergeIterator { shared, stored, template };
     let limit = page.limit.unwrap_or(usize::MAX);
     let mut listing = Listing::default();
     while listing.entries.len() < limit {
-        let Some(found) = walk.next().await? else {
+        let Some(found) = merge.next().await? else {
             listing.remaining = page.count.then_some(0);
             return Ok(At { revision, value: listing });
         };
         listing.entries.push(found.entry());
     }
     if !page.count {
-        listing.more = walk.next().await?.is_some();
+        listing.more = merge.next().await?.is_some();
         return Ok(At { revision, value: listing });
     }
     let remaining = match alone {
@@ -57,7 +57,7 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
         }
         None => {
             let mut remaining = 0;
-            while walk.next().await?.is_some() {
+            while merge.next().await?.is_some() {
                 remaining += 1;
             }
             remaining
@@ -125,13 +125,13 @@ impl Found<'_> {
     }
 }
 
-struct Walk<'a> {
+struct MergeIterator<'a> {
     shared: &'a Shared,
     stored: Pages,
     template: TemplateCursor<'a>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> MergeIterator<'a> {
     async fn next(&mut self) -> Result<Option<Found<'a>>, ReadError> {
         loop {
             let stored = self.stored.peek(self.shared).await?.map(|entry| entry.key().clone());

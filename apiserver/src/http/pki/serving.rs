@@ -20,7 +20,7 @@ use crate::http::pki::{Authority, PkiError};
 /// Much shorter than the validity of a certificate.
 const RENEW_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How soon a change of the file takes effect.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// The TLS configuration for new connections.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Serving {
     /// Renews the TLS configuration until `stop`.
     pub async fn renew(self, offered: watch::Sender<Offer>, mut stop: Stop) -> Result<(), Infallible> {
         let mut renewed = Instant::now();
-        let every = if self.others.is_some() { LOOK_EVERY } else { RENEW_EVERY };
+        let every = if self.others.is_some() { POLL_EVERY } else { RENEW_EVERY };
         loop {
             tokio::select! {
                 () = tokio::time::sleep(every) => {}

@@ -94,7 +94,7 @@ async fn it_lists_by_pages_then_watches_and_resumes_from_the_last_version() {
     assert_eq!(view.keys(), [Key::new("", "c"), Key::new("n", "a")]);
     assert_eq!(view.keys_in("n"), [Key::new("n", "a")]);
     assert!(view.has_observed(9) && view.has_observed(10) && !view.has_observed(11));
-    assert!(!view.synced() && view.trouble().is_some());
+    assert!(!view.synced() && view.error().is_some());
     assert_eq!(view.get(&Key::new("n", "a")).unwrap().read(&view.kind)["kind"], "ConfigMap");
 }
 
@@ -177,7 +177,7 @@ async fn one_namespace_is_watched_alone_and_forbidden_is_reported_once() {
     let (told, view) = play(script, scope).await;
     // Being refused twice is told once; the last is the end of the script, which is another reason.
     assert_eq!(told, ["lost", "synced", "lost", "lost"]);
-    assert!(view.forbidden().is_none() && view.trouble().is_some());
+    assert!(view.forbidden().is_none() && view.error().is_some());
 }
 
 /// A server that was restored from an older backup, or another one behind the same address, has not come as far as we were
@@ -251,6 +251,6 @@ async fn a_server_that_ends_every_watch_at_once_is_called_with_back_off() {
         let asked = *asked.lock().unwrap();
         // Every fifteen seconds in the end, by a list and a watch.
         assert!((40..=200).contains(&asked), "{code} {answer}: {asked} times in ten minutes");
-        assert!(view.trouble().is_some(), "{code} {answer}");
+        assert!(view.error().is_some(), "{code} {answer}");
     }
 }

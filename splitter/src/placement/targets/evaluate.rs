@@ -65,13 +65,13 @@ pub(super) fn fleet<'a>(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
     candidates: &'a [Candidate],
-    standing: &CurrentPlacement,
+    current: &CurrentPlacement,
 ) -> Vec<EvaluatedCluster<'a>> {
     let mut sorted: Vec<&Candidate> = candidates.iter().collect();
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
-    let changed = standing.under.is_some_and(|under| under != effective.fingerprint());
+    let changed = current.under.is_some_and(|under| under != effective.fingerprint());
     let mut judged: Vec<EvaluatedCluster> =
-        sorted.into_iter().map(|candidate| one(effective, work, candidate, standing, changed)).collect();
+        sorted.into_iter().map(|candidate| one(effective, work, candidate, current, changed)).collect();
     score::give(&mut judged);
     weigh(&effective.spec, work, &mut judged);
     judged
@@ -81,7 +81,7 @@ fn one<'a>(
     effective: &EffectivePlacement,
     work: &PlacementRequest,
     candidate: &'a Candidate,
-    standing: &CurrentPlacement,
+    current: &CurrentPlacement,
     placement_changed: bool,
 ) -> EvaluatedCluster<'a> {
     let spec = &effective.spec;
@@ -89,7 +89,7 @@ fn one<'a>(
     let (tier, unselected) = tier_of(spec, candidate.cluster, &value);
     let bounds =
         share_bounds(spec, |selector| select::cluster(selector, candidate.cluster, &value) == Selected::Yes);
-    let share = standing.share(candidate.name());
+    let share = current.share(candidate.name());
     let leaves = must_leave(spec, candidate);
     // A weight of 0 excludes a cluster.
     let weightless = work.extent != Extent::Copied

@@ -84,10 +84,10 @@ fn names(decision: &TargetChoice) -> Vec<&str> {
 fn decide(
     effective: &EffectivePlacement,
     clusters: &[PhysicalCluster],
-    standing: &[(&str, i64)],
+    current: &[(&str, i64)],
 ) -> TargetChoice {
     let fleet: Vec<Candidate> = clusters.iter().map(Candidate::new).collect();
-    let (targets, under) = (steady(standing), effective.fingerprint());
+    let (targets, under) = (steady(current), effective.fingerprint());
     choose(effective, &work(6), &fleet, &CurrentPlacement { targets: &targets, under: Some(&under) })
 }
 
@@ -214,9 +214,9 @@ fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
     let (east, west) = (plain("east", 4), plain("west", 1));
     let failed = Candidate { failed: Some("silent for 6 min".into()), ..Candidate::new(&east) };
     let targets = steady(&[("east", 6)]);
-    let standing = CurrentPlacement { targets: &targets, under: None };
+    let current = CurrentPlacement { targets: &targets, under: None };
     let decision =
-        choose(&EffectivePlacement::default_choice(), &work(6), &[failed, Candidate::new(&west)], &standing);
+        choose(&EffectivePlacement::default_choice(), &work(6), &[failed, Candidate::new(&west)], &current);
     assert_eq!(names(&decision), ["west"]);
 }
 
@@ -225,8 +225,8 @@ fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
     let fleet = [plain("east", 4), plain("west", 4)];
     let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
     let (targets, under) = (steady(&[("east", 6)]), EffectivePlacement::default_choice().fingerprint());
-    let standing = CurrentPlacement { targets: &targets, under: Some(&under) };
-    let to = |value: &str| choose(&annotated(value), &work(6), &candidates, &standing);
+    let current = CurrentPlacement { targets: &targets, under: Some(&under) };
+    let to = |value: &str| choose(&annotated(value), &work(6), &candidates, &current);
     assert_eq!(names(&to("west")), ["west"]);
     assert_eq!(names(&to("east,west")), ["east", "west"]);
     let nowhere = to("nowhere");
@@ -257,9 +257,9 @@ fn a_number_of_clusters_prefers_where_it_runs() {
     let fleet: Vec<PhysicalCluster> =
         [("a", 1), ("b", 9), ("c", 5), ("d", 7)].map(|(name, cpu)| plain(name, cpu)).into();
     let effective = placed(json!({ "numberOfClusters": 2 }));
-    let chosen = |standing: &[(&str, i64)]| {
+    let chosen = |current: &[(&str, i64)]| {
         let mut names: Vec<String> =
-            decide(&effective, &fleet, standing).picks.into_iter().map(|pick| pick.cluster).collect();
+            decide(&effective, &fleet, current).picks.into_iter().map(|pick| pick.cluster).collect();
         names.sort();
         names
     };
@@ -276,8 +276,8 @@ fn clusters_are_spread_over_groups() {
         .map(|(name, zone)| cluster(name, json!({ "zone": zone }), json!({}), json!({})))
         .collect();
     fleet.push(plain("bare", 99));
-    let check = |spec: Value, standing: &[(&str, i64)], expected: &[(&str, usize)]| {
-        let decision = decide(&placed(spec.clone()), &fleet, standing);
+    let check = |spec: Value, current: &[(&str, i64)], expected: &[(&str, usize)]| {
+        let decision = decide(&placed(spec.clone()), &fleet, current);
         let count = |zone: &str| {
             let inside = |pick: &&Pick| zones.iter().any(|(name, of)| *name == pick.cluster && *of == zone);
             decision.picks.iter().filter(inside).count()
@@ -323,11 +323,11 @@ fn a_fallback_is_used_only_while_it_is_needed() {
         "clusterSelector": { "matchLabels": { "tier": "own" } },
         "fallbackGroups": [{ "name": "cloud", "clusterSelector": { "matchLabels": { "tier": "rented" } } }],
     }));
-    let check = |free: u32, standing: &[(&str, i64)], expected: &[(&str, u32)]| {
-        let decision = decide(&effective, &[on_premises(free), cloud.clone()], standing);
+    let check = |free: u32, current: &[(&str, i64)], expected: &[(&str, u32)]| {
+        let decision = decide(&effective, &[on_premises(free), cloud.clone()], current);
         let (shares, pending) = shares(6, "shop/web", &decision.picks);
         let shares: Vec<(&str, u32)> = shares.iter().map(|(name, share)| (name.as_str(), *share)).collect();
-        assert_eq!((shares.as_slice(), pending), (expected, 0), "{free} free, {standing:?}");
+        assert_eq!((shares.as_slice(), pending), (expected, 0), "{free} free, {current:?}");
     };
     check(3, &[], &[("basement", 6)]);
     check(2, &[], &[("basement", 4), ("cloud", 2)]);
