@@ -95,6 +95,8 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &endpoint, "--advertise-address", "holon.example:6443"];
     let first = Server::start_with(HOLON, &options);
+    // `holon join` would use the advertised address, which does not resolve here.
+    std::fs::write(first.file("address"), &first.url).unwrap();
     let mut fleet = TestFleet::with_server(first, &CLUSTERS);
     let ours = fleet.admin.create_logical_cluster("root:team-a");
     let spread = json!({ "metadata": { "name": "shop", "annotations": { "holon.dev/placement": "*" } } });
