@@ -225,7 +225,18 @@ async fn reconcile_workload(
 ) -> Result<Outcome, CallError> {
     // Its mailbox objects are deleted with its record, when the object is gone.
     if is_being_deleted(object) {
+        if let Some(record) = record.filter(|_| has_finalizer(object, ORPHAN)) {
+            events::record_not_orphaned(splitter, subject, &record.spec.object).await?;
+        }
         return Ok(Outcome::Done);
+    }
+    // Every kind has its own watch. So it may be observed that the garbage collector took the owner from the record before
+    // it is observed that the object is deleted with propagation policy Orphan. The owner must not be added again.
+    if record.as_ref().is_some_and(record::is_orphaned) {
+        let present = get_live(splitter, watched, subject).await?;
+        if present.is_none_or(|present| is_being_deleted(&present)) {
+            return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
+        }
     }
     let ttl_left = completed::ttl_left(object, Timestamp::now());
     if ttl_left.is_some_and(|left| left.is_zero()) {
@@ -423,6 +434,13 @@ async fn finalize_record(
         drop_placement(splitter, subject);
     }
     Ok(Outcome::Done)
+}
+
+/// The finalizer of an object that was deleted with propagation policy Orphan.
+const ORPHAN: &str = "orphan";
+
+fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    metadata::finalizers(object).any(|found| found == finalizer)
 }
 
 /// Reads an object from the server, which may be newer than the cache.

@@ -1,10 +1,11 @@
 //! Every kind in its own way: divided, copied, or in one place.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
 use controller::kind::Kind;
-use scenarios::client::{condition, until};
+use scenarios::client::{PATIENCE, condition, until};
 use scenarios::fleet::{Fleet, Member};
 use scenarios::history::{History, check};
 use scenarios::kstatus::{self, Verdict};
@@ -560,4 +561,43 @@ async fn fields_set_by_the_mailbox_do_not_block_updates() -> Result<()> {
     fleet.root.merge(&format!("{JOBS}/one"), json!({ "spec": { "parallelism": 3 } })).await?;
     let below = &fleet.member("a").below;
     below.until(&there(&format!("{JOBS}/one")), |job| job["spec"]["parallelism"] == 3).await.map(drop)
+}
+
+/// Workloads deleted with propagation policy Orphan take their pods along, and an Event of each says so. The Event was missing
+/// if the splitter observed that the garbage collector had taken the owner from the record before it observed the deletion:
+/// it added the owner again, and the record was deleted as with policy Background.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_workload_that_is_not_orphaned_has_an_event() -> Result<()> {
+    let fleet = Fleet::of(&["a"]).await?;
+    fleet.root.make(NAMESPACES, placed_namespace("shop", "*")).await?;
+    let names: Vec<String> = (0..40).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        fleet.root.make(DEPLOYMENTS, deployment(name, 1)).await?;
+    }
+    for name in &names {
+        fleet.root.until_available(&format!("{DEPLOYMENTS}/{name}"), 1).await?;
+    }
+    let delete = async |name: &String| {
+        let body = json!({ "propagationPolicy": "Orphan" }).to_string().into();
+        let path = format!("{DEPLOYMENTS}/{name}");
+        // A change makes the splitter work on the object just then.
+        fleet.root.merge(&path, json!({ "spec": { "replicas": 2 } })).await?;
+        fleet.root.0.text(http::Method::DELETE, &path, "application/json", body, PATIENCE).await?;
+        anyhow::Ok(())
+    };
+    futures::future::try_join_all(names.iter().map(delete)).await?;
+    until("the records are gone", async || {
+        Ok(fleet.root.list("/apis/holon.dev/v1alpha1/namespaces/shop/distributions").await?.is_empty())
+    })
+    .await?;
+    let mut said = BTreeSet::new();
+    until("each has an Event", async || {
+        let events = fleet.root.list(&format!("{SHOP}/events")).await?;
+        let is_it = |event: &&Value| event["reason"] == "NotOrphaned";
+        let name = |event: &Value| event["involvedObject"]["name"].as_str().unwrap_or_default().to_owned();
+        said = events.iter().filter(is_it).map(name).collect();
+        Ok(names.iter().all(|name| said.contains(name)))
+    })
+    .await?;
+    Ok(())
 }
