@@ -279,19 +279,27 @@ async fn in_process_clients_get_the_errors_of_the_server() {
     assert_eq!(code(odd.unwrap_err()), 404);
 }
 
-/// A store whose commits wait while it is held.
+/// A store whose commits, or reads, wait while it is held.
 #[derive(Debug, Default)]
 struct HeldStore {
     inner: Memory,
     is_held: AtomicBool,
-    /// A commit waits.
+    reads_are_held: AtomicBool,
+    /// A commit or a read waits.
     waits: Notify,
     released: Notify,
 }
 
 impl Store for HeldStore {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
-        self.inner.get(key)
+        Box::pin(async move {
+            // The namespace is read in the write itself, after the request was authorized.
+            if self.reads_are_held.load(Ordering::Relaxed) && format!("{key:?}").contains("/namespaces/") {
+                self.waits.notify_one();
+                self.released.notified().await;
+            }
+            self.inner.get(key).await
+        })
     }
 
     fn list(&self, range: Range, page: Page) -> Boxed<'_, Result<At<Listing>, ReadError>> {
@@ -338,6 +346,7 @@ async fn a_write_whose_client_leaves_is_finished_and_audited() {
     eventually("it is in the audit log", async || log().contains("\"code\":499")).await;
     store.released.notify_one();
     eventually("it is written", async || maps.get("left").await.is_ok()).await;
+    eventually("its result is in the audit log", async || log().contains("\"code\":201")).await;
 
     let body = json!({ "metadata": { "name": "left" }, "data": { "color": "blue" } }).to_string();
     let late = Request::put("/api/v1/namespaces/default/configmaps/left?timeout=50ms")
@@ -345,9 +354,23 @@ async fn a_write_whose_client_leaves_is_finished_and_audited() {
         .body(Full::new(Bytes::from(body)));
     let response = server.stack.respond(identity("tester", &["system:masters"]), late.unwrap()).await;
     assert_eq!(response.status(), 504);
+    store.waits.notified().await;
     eventually("it is in the audit log", async || log().contains("\"code\":504")).await;
     store.released.notify_one();
     eventually("it is written", async || color(&maps.get("left").await.unwrap()) == "blue").await;
+
+    // A write of which the store has nothing ends with its client: controllers that have lost a lease rely on that.
+    let (theirs, made) = (maps.clone(), map("late", "red"));
+    store.reads_are_held.store(true, Ordering::Relaxed);
+    let client = tokio::spawn(async move { theirs.create(&PostParams::default(), &made).await });
+    store.waits.notified().await;
+    client.abort();
+    assert!(client.await.unwrap_err().is_cancelled());
+    store.reads_are_held.store(false, Ordering::Relaxed);
+    store.is_held.store(false, Ordering::Relaxed);
+    store.released.notify_one();
+    eventually("its end is in the audit log", async || log().contains("\"code\":503")).await;
+    assert_eq!(code(maps.get("late").await.unwrap_err()), 404);
 }
 
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {

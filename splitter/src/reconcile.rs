@@ -234,7 +234,8 @@ async fn reconcile_workload(
     // it is observed that the object is deleted with propagation policy Orphan. The owner must not be added again.
     if record.as_ref().is_some_and(record::is_orphaned) {
         let present = get_live(splitter, watched, subject).await?;
-        if present.is_none_or(|present| is_being_deleted(&present)) {
+        let is_other = |present: &Value| present["metadata"]["uid"] != object["metadata"]["uid"];
+        if present.is_none_or(|present| is_being_deleted(&present) || is_other(&present)) {
             return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
         }
     }

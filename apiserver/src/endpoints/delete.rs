@@ -134,7 +134,7 @@ async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &De
     if let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value)
         && let Err(error) = deletion::delete(store, resource, key, &entry, &DeleteOptions::default()).await
     {
-        tracing::warn!(name, ?error, "deleted a Service but not its Endpoints");
+        tracing::warn!(cluster = %call.cluster, name, ?error, "deleted a Service but not its Endpoints");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The deadline of a request.
 //!
 //! The deadline is one minute, or less if the client says so. A watch has its own timeout. A request that exceeds its
-//! deadline is dropped where it is, except a write whose body has arrived: it goes on to its end, so the client has to
+//! deadline is dropped where it is, except a write of which the store has a part: it is finished, so the client has to
 //! check.
 
 use std::time::Duration;

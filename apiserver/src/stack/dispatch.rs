@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use api::cluster::Id;
 use bytes::Bytes;
@@ -17,10 +16,8 @@ use openapi::catalog::resource_info::{ResourceInfo, Verb};
 use openapi::meta::status::{GroupResource, Status};
 use openapi::publish::tables::IncludeObject;
 use openapi::schema::Origin;
-use storage::{Page, Range, ReadError};
+use storage::{Page, Range, ReadError, Store};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tracing::Instrument;
 
 use super::Stack;
 use super::context::{LimitedRequest, RequestContext};
@@ -37,7 +34,6 @@ use crate::endpoints::token_request;
 use crate::endpoints::{connect, discovery, version};
 use crate::endpoints::{create, delete, get, list, patch, update, watch};
 use crate::http::body::Body;
-use crate::http::deadline;
 use crate::http::incoming::Incoming;
 use crate::http::limits::RequestSlot;
 use crate::kinds::reviews::Review;
@@ -54,9 +50,6 @@ use crate::request::options;
 use crate::request::path::{Cluster, Resource, Target};
 use crate::response::render;
 use crate::response::render::Style;
-
-/// How long a write may take whose client does not wait for it any more. The store is expected to answer long before.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Stack {
     /// Answers a request within its limits.
@@ -168,33 +161,16 @@ impl Stack {
                 self.authenticators.accounts.request(&call, &style, &bytes).await
             }
             None if matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete) => {
-                let (stack, context) = (self.clone(), context.clone());
-                self.finish(async move {
+                let (stack, info) = (self.clone(), context.clone());
+                self.detach(context, |store| async move {
                     // Its slot is taken until the write has ended.
                     let _slot = slot;
-                    stack.run(verb, &call, &style, &context.info, &bytes).await
+                    stack.run(&store, verb, &call, &style, &info.info, &bytes).await
                 })
                 .await
             }
-            None => self.run(verb, &call, &style, info, &bytes).await,
+            None => self.run(&*self.store, verb, &call, &style, info, &bytes).await,
         }
-    }
-
-    /// Runs a write to its end, also if its deadline passes or its client leaves meanwhile. A write that is dropped after the
-    /// store has taken it would not be counted by quotas, nor checked against a namespace that is deleted at the same time,
-    /// and its IP addresses would be released.
-    async fn finish(
-        &self,
-        write: impl Future<Output = Result<Response<Body>, Status>> + Send + 'static,
-    ) -> Result<Response<Body>, Status> {
-        let (sender, receiver) = oneshot::channel();
-        let write = async {
-            let ended = tokio::time::timeout(WRITE_TIMEOUT, write).await;
-            // The client may have left.
-            let _ = sender.send(ended.unwrap_or_else(|_| Err(deadline::exceeded())));
-        };
-        self.writes.spawn(write.in_current_span());
-        receiver.await.unwrap_or_else(|_| Err(Status::internal("the write ended unexpectedly")))
     }
 
     /// Answers paths that are not resources: discovery, OpenAPI, keys, metrics.
@@ -256,13 +232,13 @@ impl Stack {
 
     async fn run(
         &self,
+        store: &dyn Store,
         verb: Verb,
         call: &Call,
         style: &Style,
         info: &RequestInfo,
         bytes: &Bytes,
     ) -> Result<Response<Body>, Status> {
-        let store = &*self.store;
         if let Some(answer) = endpoints::apart(store, verb, call, style, bytes).await {
             return answer;
         }

@@ -11,7 +11,7 @@ use tower::{Service, ServiceExt, service_fn};
 use tracing::Instrument;
 
 use super::Stack;
-use super::context::{AUDIT_ID, ApiRequest, AuthenticatedRequest, LimitedRequest};
+use super::context::{AUDIT_ID, ApiRequest, AuthenticatedRequest, LimitedRequest, RequestContext};
 use super::dispatch;
 use crate::audit::AuditEvent;
 use crate::authn::identity::Identity;
@@ -110,20 +110,7 @@ pub(super) fn audit<B: Incoming + Send + 'static>(
     service_fn(move |request: ApiRequest<B>| {
         let (stack, inner, context) = (stack.clone(), inner.clone(), request.context.clone());
         async move {
-            let mut end = RequestEnd::new(|code| {
-                let Some(audit) = &stack.audit else { return };
-                let facts = context.facts();
-                audit.note(&AuditEvent {
-                    id: context.id.to_str().unwrap_or_default(),
-                    info: &context.info,
-                    sender: facts.sender.as_deref().unwrap_or(&Identity::Anonymous),
-                    acting: facts.acting.as_ref(),
-                    cluster: facts.cluster.as_ref().map(|(id, path)| (*id, path.as_deref())),
-                    is_refused: facts.is_refused,
-                    code,
-                    took: context.elapsed(),
-                });
-            });
+            let mut end = RequestEnd::new(|code| stack.note(&context, code));
             let response = answer(inner, request).await;
             end.code = response.status();
             Ok(response)
@@ -269,5 +256,23 @@ fn deprecated(
     match info.resource().and_then(warnings::deprecated).or(defined) {
         Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
         _ => response,
+    }
+}
+
+impl Stack {
+    /// Writes a line into the audit log.
+    pub(super) fn note(&self, context: &RequestContext, code: StatusCode) {
+        let Some(audit) = &self.audit else { return };
+        let facts = context.facts();
+        audit.note(&AuditEvent {
+            id: context.id.to_str().unwrap_or_default(),
+            info: &context.info,
+            sender: facts.sender.as_deref().unwrap_or(&Identity::Anonymous),
+            acting: facts.acting.as_ref(),
+            cluster: facts.cluster.as_ref().map(|(id, path)| (*id, path.as_deref())),
+            is_refused: facts.is_refused,
+            code,
+            took: context.elapsed(),
+        });
     }
 }

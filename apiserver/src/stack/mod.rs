@@ -9,6 +9,7 @@
 //! way to the endpoint.
 
 mod context;
+mod detached;
 mod dispatch;
 mod layers;
 

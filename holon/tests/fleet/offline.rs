@@ -108,7 +108,7 @@ fn deleted_objects_do_not_come_back_from_the_state_directory() {
     let maps = "/api/v1/namespaces/shop/configmaps";
     let labels = json!({ "holon.dev/placed": "true" });
     let kept = |fleet: &EastFleet, name: &str| {
-        holding(&fleet.server.file("state/asked"), &format!("\"name\":\"{name}\""))
+        holding(&fleet.server.file("state/desired"), &format!("\"name\":\"{name}\""))
     };
     for name in ["going", "gone"] {
         fleet.put(maps, &json!({ "metadata": { "name": name, "labels": labels } }));

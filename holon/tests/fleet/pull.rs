@@ -225,7 +225,7 @@ fn one_that_leaves_takes_its_syncer_along() {
     let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-east";
     until("its Secret goes", || fleet.admin.get(secret).code == 404);
     assert!(!fleet.server.file("state/credential").exists());
-    assert_eq!(std::fs::read_dir(fleet.server.file("state/asked")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(fleet.server.file("state/desired")).unwrap().count(), 0);
 }
 
 /// Returns the number of files under a directory that contain this text.
@@ -255,12 +255,12 @@ fn the_state_directory_is_encrypted_with_the_key_of_the_manifest() {
     fleet.start_syncer_with("sealed", &sealed);
     until("there is a mailbox", || fleet.ready_condition("east")["status"] == "True");
     let password = put_secret(&fleet);
-    let asked = fleet.server.file("sealed/asked");
+    let desired = fleet.server.file("sealed/desired");
     until("it is kept", || {
-        let kept = std::fs::read_dir(&asked).into_iter().flatten().flatten();
+        let kept = std::fs::read_dir(&desired).into_iter().flatten().flatten();
         kept.map(|entry| std::fs::read_dir(entry.path()).map_or(0, Iterator::count)).sum::<usize>() >= 3
     });
-    assert_eq!(holding(&asked, &password), 0);
+    assert_eq!(holding(&desired, &password), 0);
     fleet.end_syncer();
 
     let other = fleet.server.file("other-key");

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 /// These fields differ between repetitions of one warning.
-const NOT_THE_SUBJECT: &[&str] = &["error", "detail", "revision", "id", "effect"];
+const NOT_THE_SUBJECT: &[&str] = &["error", "detail", "revision", "effect"];
 /// The span of a request, whose id is its own. Warnings within it name their subject.
 const REQUEST: &str = "request";
 
