@@ -20,7 +20,7 @@ mod deployment;
 mod general;
 pub mod health;
 mod job;
-mod kinds;
+pub(crate) mod kinds;
 pub mod policies;
 mod services_and_budgets;
 pub mod status_rule;

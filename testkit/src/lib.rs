@@ -10,8 +10,8 @@
 //! | [`process`] | processes that end with their value |
 //! | [`wait`] | waiting for a condition |
 //!
-//! Nothing in the product depends on this crate, and it depends on no other crate of the workspace. Whoever starts the
-//! holon binary passes its path: only the tests of the crate `holon` know it at compile time.
+//! Nothing in the product depends on this crate, and it depends on no other crate of the workspace. Tests that start the
+//! holon binary pass its path: only the tests of the crate `holon` know it at compile time.
 
 #[cfg(feature = "server")]
 pub mod client;

@@ -148,13 +148,9 @@ impl MailboxObject {
         Some(crate::division::number(status, &format!("/{field}"), 0))
     }
 
-    /// The available replicas. A kind without that counter reports the ready ones.
+    /// The available replicas.
     pub(crate) fn available(&self) -> u32 {
-        let said = |field: &str| {
-            let status = self.object.as_ref()?.get("status")?;
-            status.get(field).map(|_| self.reported(field).unwrap_or_default())
-        };
-        said("availableReplicas").or_else(|| said("readyReplicas")).unwrap_or_default()
+        self.object.as_ref().map_or(0, crate::status::kinds::available)
     }
 
     pub(crate) fn has_observed(&self) -> bool {

@@ -197,6 +197,18 @@ const KINDS: &[KindRules] = &[
     },
 ];
 
+/// Returns the available replicas of an object. Kubernetes omits a counter that is zero, so only a custom kind without
+/// that counter reports its ready ones instead.
+pub(crate) fn available(object: &Value) -> u32 {
+    let reported =
+        |name: &str| object["status"][name].as_u64().map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    match of(object).availability {
+        Some((name, _)) => reported(name),
+        None => reported("availableReplicas").or_else(|| reported("readyReplicas")),
+    }
+    .unwrap_or_default()
+}
+
 pub(super) fn of(object: &Value) -> &'static KindRules {
     let (group, kind) = group_kind(object);
     KINDS.iter().find(|row| row.group == group && row.kind == kind).unwrap_or(&PLAIN)

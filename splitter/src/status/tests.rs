@@ -597,3 +597,16 @@ fn targets_are_counted_by_how_they_do() {
     let there = health::target(&report("a", &none), &map, true);
     assert_eq!((there.health, there.updated), (api::fleet::Health::Available, true));
 }
+
+/// A move between real clusters took the replicas of the source away as soon as those of the target were ready: Kubernetes
+/// omits availableReplicas while it is zero, and the ready ones counted instead, whatever minReadySeconds says.
+#[test]
+fn ready_replicas_of_a_deployment_are_not_available_ones() {
+    let object = |api_version: &str, kind: &str, status: Value| json!({ "apiVersion": api_version, "kind": kind, "status": status });
+    let check = |object: Value, expected: u32| assert_eq!(kinds::available(&object), expected, "{object}");
+    check(object("apps/v1", "Deployment", json!({ "replicas": 6, "readyReplicas": 6 })), 0);
+    check(object("apps/v1", "Deployment", json!({ "readyReplicas": 6, "availableReplicas": 5 })), 5);
+    check(object("apps/v1", "StatefulSet", json!({ "readyReplicas": 2 })), 0);
+    check(object("example.com/v1", "Shop", json!({ "readyReplicas": 2 })), 2);
+    check(object("example.com/v1", "Shop", json!({})), 0);
+}
