@@ -122,7 +122,7 @@ impl fmt::Debug for Path {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
-/// No letters that are easily confused, and no vowels, which could form words.
+/// No letters that are easily confused, and no vowels, so that no words occur.
 const DIGITS: &[u8; 16] = b"bcdfghjkmnpqrstv";
 const ID_CHARS: usize = 16;
 /// The first character of an id. No path begins with it, because it is not a lower-case letter or digit.
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_words_of_their_own_and_sort_like_their_numbers() {
+    fn ids_are_not_paths_and_sort_like_their_numbers() {
         let numbers = [0, 1, 15, 16, 0xdead_beef, u64::MAX - 1, u64::MAX];
-        let words: Vec<String> = numbers.iter().map(|number| Id::new(*number).to_string()).collect();
-        assert!(words.is_sorted());
-        for (word, number) in words.iter().zip(numbers) {
-            assert_eq!(word.parse(), Ok(Id::new(number)));
-            assert!(word.parse::<Path>().is_err(), "{word} is also a path");
+        let ids: Vec<String> = numbers.iter().map(|number| Id::new(*number).to_string()).collect();
+        assert!(ids.is_sorted());
+        for (id, number) in ids.iter().zip(numbers) {
+            assert_eq!(id.parse(), Ok(Id::new(number)));
+            assert!(id.parse::<Path>().is_err(), "{id} is also a path");
         }
         for bad in
             ["", "~", "bcdfghjkmnpqrstv", "~bcdfghjkmnpqrst", "~bcdfghjkmnpqrstvb", "~aaaaaaaaaaaaaaaa"]

@@ -82,8 +82,8 @@ pub struct Condition {
 
 impl Condition {
     /// Returns a condition. It keeps its transition time if it had this status `before`; otherwise the time is `now`.
-    pub fn since(before: &[Condition], said: (&str, &str, &str, &str), now: &str) -> Condition {
-        let (kind, status, reason, message) = said;
+    pub fn since(before: &[Condition], reported: (&str, &str, &str, &str), now: &str) -> Condition {
+        let (kind, status, reason, message) = reported;
         let old = before.iter().find(|old| old.r#type == kind && old.status == status);
         let since = old.map_or(now, |old| &old.last_transition_time);
         let [r#type, status, reason, message, last_transition_time] =

@@ -54,8 +54,9 @@ impl FromStr for Span {
             let unit_end = unit_and_rest.find(|letter: char| letter.is_ascii_digit());
             let (unit, next) = unit_and_rest.split_at(unit_end.unwrap_or(unit_and_rest.len()));
             let (_, unit_ms) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(malformed)?;
-            let part_ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_ms));
-            length_ms = part_ms.and_then(|part| part.checked_add(length_ms)).ok_or_else(malformed)?;
+            let component_ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_ms));
+            length_ms =
+                component_ms.and_then(|component| component.checked_add(length_ms)).ok_or_else(malformed)?;
             rest = next;
         }
         match text.is_empty() {

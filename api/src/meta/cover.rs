@@ -1,15 +1,15 @@
-//! Whether an object has all wanted values.
+//! Whether an object has all desired values.
 //!
-//! A server adds defaults for omitted fields and drops empty ones. So an object covers the wanted one if it has every
-//! wanted value; additional values are no difference.
+//! A server adds defaults for omitted fields and drops empty ones. So an object covers the desired one if it has every
+//! desired value; additional values are no difference.
 //!
 //! ```text
-//!   wanted  { replicas: 3, args: [] }     found  { replicas: 3, paused: false }     covered
+//!   desired { replicas: 3, args: [] }     actual { replicas: 3, paused: false }     covered
 //! ```
 
 use serde_json::Value;
 
-/// Which lists may have more items than wanted.
+/// Which lists may have more items than desired.
 #[derive(Clone, Copy, Debug)]
 pub enum SharedLists<'a> {
     None,
@@ -24,38 +24,40 @@ impl SharedLists<'_> {
             SharedLists::None => false,
             SharedLists::Any => true,
             SharedLists::Keyed(fields) => {
-                let mut names = fields.iter().filter_map(|part| part.as_object()).flatten();
+                let mut names = fields.iter().filter_map(|field| field.as_object()).flatten();
                 names.any(|(name, _)| name.starts_with("k:") || name.starts_with("v:"))
             }
         }
     }
 }
 
-/// Reports whether every value of `wanted` is in `found`. A shared list may have additional items at any position.
-pub fn covers(found: &Value, wanted: &Value, lists: SharedLists) -> bool {
-    let inside = |found: &Value, wanted: &Value, is_part: &dyn Fn(&str) -> bool| match lists {
-        SharedLists::None | SharedLists::Any => covers(found, wanted, lists),
+/// Reports whether every value of `desired` is in `actual`. A shared list may have additional items at any position.
+pub fn covers(actual: &Value, desired: &Value, lists: SharedLists) -> bool {
+    let inside = |actual: &Value, desired: &Value, is_field: &dyn Fn(&str) -> bool| match lists {
+        SharedLists::None | SharedLists::Any => covers(actual, desired, lists),
         SharedLists::Keyed(fields) => {
-            let names = fields.iter().filter_map(|part| part.as_object()).flatten();
-            let parts: Vec<&Value> = names.filter(|(name, _)| is_part(name)).map(|(_, part)| part).collect();
-            covers(found, wanted, SharedLists::Keyed(&parts))
+            let names = fields.iter().filter_map(|field| field.as_object()).flatten();
+            let fields_below: Vec<&Value> =
+                names.filter(|(name, _)| is_field(name)).map(|(_, field)| field).collect();
+            covers(actual, desired, SharedLists::Keyed(&fields_below))
         }
     };
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, wanted)| match found.get(name) {
-                None | Some(Value::Null) => is_empty(wanted),
-                Some(found) => inside(found, wanted, &|part| part.strip_prefix("f:") == Some(name)),
+    match (actual, desired) {
+        (Value::Object(actual), Value::Object(desired)) => {
+            desired.iter().all(|(name, desired)| match actual.get(name) {
+                None | Some(Value::Null) => is_empty(desired),
+                Some(actual) => inside(actual, desired, &|field| field.strip_prefix("f:") == Some(name)),
             })
         }
-        (Value::Array(found), Value::Array(wanted)) => {
-            let fits = found.len() == wanted.len() || lists.may_have_more();
-            let mut rest = found.iter();
-            let mut is_there =
-                |wanted: &Value| rest.any(|found| inside(found, wanted, &|part| is_key_of(part, found)));
-            fits && wanted.iter().all(&mut is_there)
+        (Value::Array(actual), Value::Array(desired)) => {
+            let fits = actual.len() == desired.len() || lists.may_have_more();
+            let mut remaining = actual.iter();
+            let mut is_covered = |desired: &Value| {
+                remaining.any(|actual| inside(actual, desired, &|field| is_key_of(field, actual)))
+            };
+            fits && desired.iter().all(&mut is_covered)
         }
-        _ => found == wanted,
+        _ => actual == desired,
     }
 }
 
@@ -82,9 +84,9 @@ mod tests {
 
     #[test]
     fn an_object_covers_another_if_it_has_all_of_its_values() {
-        let check = |found: Value, wanted: Value, [none, any]: [bool; 2]| {
-            assert_eq!(covers(&found, &wanted, SharedLists::None), none, "{found} {wanted}");
-            assert_eq!(covers(&found, &wanted, SharedLists::Any), any, "{found} {wanted}");
+        let check = |actual: Value, desired: Value, [none, any]: [bool; 2]| {
+            assert_eq!(covers(&actual, &desired, SharedLists::None), none, "{actual} {desired}");
+            assert_eq!(covers(&actual, &desired, SharedLists::Any), any, "{actual} {desired}");
         };
         check(json!({ "a": 1, "b": 2 }), json!({ "a": 1 }), [true, true]);
         check(json!({ "a": 1 }), json!({ "a": 2 }), [false, false]);
@@ -100,11 +102,11 @@ mod tests {
 
     #[test]
     fn a_list_with_keyed_items_may_have_more() {
-        let found =
+        let actual =
             json!({ "ports": [{ "name": "x", "port": 1 }, { "name": "y", "port": 2 }], "args": ["a", "b"] });
         let fields = json!({ "f:ports": { "k:{\"name\":\"y\"}": { "f:port": {} } }, "f:args": {} });
-        let check = |wanted: Value, expected: bool| {
-            assert_eq!(covers(&found, &wanted, SharedLists::Keyed(&[&fields])), expected, "{wanted}");
+        let check = |desired: Value, expected: bool| {
+            assert_eq!(covers(&actual, &desired, SharedLists::Keyed(&[&fields])), expected, "{desired}");
         };
         check(json!({ "ports": [{ "name": "y", "port": 2 }] }), true);
         check(json!({ "ports": [{ "name": "y", "port": 3 }] }), false);

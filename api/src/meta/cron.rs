@@ -82,7 +82,7 @@ impl Schedule {
     }
 
     fn of_descriptor(text: &str) -> Result<Schedule, String> {
-        if let Some((_, fields)) = DESCRIPTORS.iter().find(|(word, _)| *word == text) {
+        if let Some((_, fields)) = DESCRIPTORS.iter().find(|(name, _)| *name == text) {
             return Fields::parse(fields).map(Schedule::Fields);
         }
         let every = text.strip_prefix("@every ").ok_or_else(|| format!("unrecognized descriptor: {text}"))?;
@@ -162,14 +162,14 @@ impl Fields {
 
 /// Reports whether a field allows all days. `*/2` does not.
 fn is_open(field: &str) -> bool {
-    field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"))
+    field.split(',').any(|item| matches!(item, "*" | "?" | "*/1" | "?/1"))
 }
 
 /// Parses `*`, `5`, `1-5`, `*/15`, `10-40/10`, `mon-fri`, and several of them with commas.
 fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
     let mut bits = 0;
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (first, last, step) = range(part, bounds)?;
+    for item in text.split(',').filter(|item| !item.is_empty()) {
+        let (first, last, step) = range(item, bounds)?;
         (first..=last).step_by(step as usize).for_each(|place| bits |= 1 << place);
     }
     Ok(bits)
@@ -177,9 +177,9 @@ fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
 
 /// Parses one range. Returns its first and last value and its step, all within the bounds.
 fn range(range: &str, bounds: &Bounds) -> Result<(u32, u32, u32), String> {
-    let mut parts = range.split('/');
-    let span: Vec<_> = parts.next().unwrap_or_default().split('-').collect();
-    let steps: Vec<_> = parts.collect();
+    let mut range_and_step = range.split('/');
+    let span: Vec<_> = range_and_step.next().unwrap_or_default().split('-').collect();
+    let steps: Vec<_> = range_and_step.collect();
     let (first, mut last) = match span.as_slice() {
         ["*" | "?", ..] => (bounds.min, bounds.max),
         [one] => (number_or_name(one, bounds)?, number_or_name(one, bounds)?),
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_moment_is_found() {
+    fn the_next_scheduled_time_is_found() {
         let check = |schedule: &str, zone: &str, after: &str, expected: &str| {
             let zone = TimeZone::get(zone).unwrap();
             let next = Schedule::parse(schedule).unwrap().after(after.parse().unwrap(), &zone);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_schedules_are_refused_in_the_words_of_the_library() {
+    fn invalid_schedules_are_refused_with_the_text_of_the_library() {
         for good in
             ["* * * * *", "*/5 0-12/2 1,15 jan-MAR mon", "@daily", "@every 1h30m", "@every 1.5s", "0 0 ? * ?"]
         {

@@ -55,7 +55,7 @@ impl ErrorType {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             ErrorType::NotFound => "Not found",
             ErrorType::Required => "Required value",
@@ -72,7 +72,7 @@ impl ErrorType {
     }
 
     /// Reports whether the text repeats the value.
-    fn shows_value(self) -> bool {
+    fn includes_value(self) -> bool {
         !matches!(
             self,
             ErrorType::Required
@@ -157,8 +157,8 @@ impl FieldError {
 
     /// Returns the text without the field, as in a cause.
     pub fn body(&self) -> String {
-        let mut text = self.fault.words().to_owned();
-        if let Some(value) = self.value.as_ref().filter(|_| self.fault.shows_value()) {
+        let mut text = self.fault.text().to_owned();
+        if let Some(value) = self.value.as_ref().filter(|_| self.fault.includes_value()) {
             text.push_str(": ");
             text.push_str(&go::show(value));
         }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_reads_as_kubernetes_writes_it() {
+    fn each_error_has_the_text_of_kubernetes() {
         for (error, expected) in [
             (FieldError::required("spec.x", ""), "spec.x: Required value"),
             (FieldError::required("spec.x", "say which"), "spec.x: Required value: say which"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_says_each_thing_once() {
+    fn a_summary_contains_each_error_once() {
         let one = FieldError::required("a", "");
         let two = FieldError::required("b", "");
         assert_eq!(summary(&[one.clone(), one.clone()]), "a: Required value");

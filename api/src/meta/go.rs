@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_shown_the_way_field_errors_show_them() {
+    fn values_are_formatted_as_in_field_errors() {
         for (value, expected) in [
             (json!(7), "7"),
             (json!(true), "true"),

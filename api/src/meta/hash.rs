@@ -10,18 +10,18 @@ use xxhash_rust::xxh3::Xxh3;
 const LETTERS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
 /// Returns the hash of several texts. `ab`, `c` and `a`, `bc` have different hashes.
-pub fn hash(parts: &[&str]) -> u64 {
+pub fn hash(texts: &[&str]) -> u64 {
     let mut state = Xxh3::new();
-    for part in parts {
-        state.update(&(part.len() as u64).to_le_bytes());
-        state.update(part.as_bytes());
+    for text in texts {
+        state.update(&(text.len() as u64).to_le_bytes());
+        state.update(text.as_bytes());
     }
     state.digest()
 }
 
 /// Returns the first characters of a hash, which are allowed in any name.
-pub fn word(parts: &[&str], chars: usize) -> String {
-    let number = hash(parts);
+pub fn word(texts: &[&str], chars: usize) -> String {
+    let number = hash(texts);
     (0..chars.min(12)).map(|place| char::from(LETTERS[(number >> (59 - 5 * place)) as usize & 31])).collect()
 }
 
@@ -31,13 +31,13 @@ mod tests {
 
     #[test]
     fn hashes_equal_the_recorded_ones() {
-        // Recorded results. If a row changes, apps move and namespaces are abandoned.
+        // Recorded results. If one changes, apps move and namespaces are abandoned.
         assert_eq!(hash(&[]), 0x2d06_8005_38d3_94c2);
         assert_eq!(word(&["~gchtrspnbgkpnvqb", "shop"], 8), "m41cmv47");
     }
 
     #[test]
-    fn borders_between_texts_count() {
+    fn boundaries_between_texts_change_the_hash() {
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_ne!(hash(&["ab"]), hash(&["ab", ""]));
         assert_eq!(word(&["x"], 8).len(), 8);

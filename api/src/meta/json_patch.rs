@@ -176,9 +176,10 @@ fn parent<'o>(object: &'o mut Value, path: &str, height: usize) -> Result<(Paren
     if depth(path) + height > MAX_DEPTH {
         return Err(format!("{path} is too deep"));
     }
-    let (way, last) = tokens.rsplit_once('/').map_or((None, tokens), |(way, last)| (Some(way), last));
+    let (parent_path, last) =
+        tokens.rsplit_once('/').map_or((None, tokens), |(parent_path, last)| (Some(parent_path), last));
     let mut at = object;
-    for token in way.into_iter().flat_map(|way| way.split('/')) {
+    for token in parent_path.into_iter().flat_map(|parent_path| parent_path.split('/')) {
         let token = unescape(token);
         at = match at {
             Value::Object(fields) => {
@@ -236,7 +237,7 @@ mod tests {
 
     /// Copying a value into itself repeatedly doubles it each time.
     #[test]
-    fn copies_are_bounded_together() {
+    fn copies_share_one_budget() {
         let mut object = json!({ "a": { "b": "x".repeat(1000) } });
         let mut budget = PatchBudget::default();
         let mut copy = |n: usize| {

@@ -1,7 +1,7 @@
 //! Validation of names: objects, labels, annotations, finalizers.
 //!
-//! Each check returns the errors in Kubernetes' words; an empty list means a valid name. The texts quote the pattern,
-//! but the code does not use it: these checks run on every label of every write.
+//! Each check returns the errors with the text of Kubernetes; an empty list means a valid name. The texts quote the
+//! pattern, but the code does not use it: these checks run on every label of every write.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ pub const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 const MAX_LABEL: usize = 63;
 pub const MAX_SUBDOMAIN: usize = 253;
 
-/// Units in error texts. Kubernetes counts bytes in both cases; the word depends on which of its two libraries checks
-/// the name.
+/// Units in error texts. Kubernetes counts bytes in both cases; the unit in the text depends on which of its two
+/// libraries checks the name.
 pub const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 
@@ -127,8 +127,8 @@ pub fn path_segment(name: &str) -> Vec<String> {
 }
 
 fn path_segment_prefix(name: &str) -> Vec<String> {
-    let contained = ["/", "%"].into_iter().filter(|part| name.contains(part));
-    contained.map(|part| format!("may not contain '{part}'")).collect()
+    let contained = ["/", "%"].into_iter().filter(|text| name.contains(text));
+    contained.map(|text| format!("may not contain '{text}'")).collect()
 }
 
 /// Checks `name` or `prefix.example/name`: keys of labels and annotations, finalizers, conditions.
@@ -161,9 +161,9 @@ pub fn qualified_name(key: &str) -> Vec<String> {
 }
 
 fn key_rule() -> String {
-    let words = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                  alphanumeric character";
-    pattern(words, KEY_PATTERN, &["MyName", "my.name", "123-abc"])
+    pattern(rule, KEY_PATTERN, &["MyName", "my.name", "123-abc"])
 }
 
 /// Checks the value of a label, which may be empty.
@@ -221,7 +221,7 @@ fn is_key_part(name: &str) -> bool {
     delimited(name, alphanumeric) && name.bytes().all(|byte| alphanumeric(byte) || b"-_.".contains(&byte))
 }
 
-/// Reports whether the first and the last byte are both good.
+/// Reports whether the first and the last byte are both allowed.
 fn delimited(name: &str, good: impl Fn(u8) -> bool) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(|byte| good(*byte)) && bytes.last().is_some_and(|byte| good(*byte))
@@ -234,9 +234,9 @@ pub fn too_long(name: &str, max: usize, unit: &str) -> Vec<String> {
     }
 }
 
-pub fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
+pub fn pattern(rule: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
+    format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_text_once() {
+    fn an_error_quotes_the_pattern() {
         assert_eq!(
             dns1123_label("A"),
             [

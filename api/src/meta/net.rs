@@ -58,10 +58,10 @@ pub fn is_v6(text: &str) -> bool {
 /// Reports whether the range `inner` is part of `outer` and smaller.
 pub fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
     let (inner, outer) = (IpRange::parse(inner)?, IpRange::parse(outer)?);
-    let there = IpRange { address: inner.first(), bits: outer.bits };
+    let network = IpRange { address: inner.first(), bits: outer.bits };
     Some(
         inner.address.is_ipv4() == outer.address.is_ipv4()
-            && there.first() == outer.first()
+            && network.first() == outer.first()
             && outer.bits < inner.bits,
     )
 }
@@ -71,12 +71,12 @@ pub fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4));
     }
-    let parts: Vec<_> = text.split('.').collect();
-    let read = |part: &&str| {
-        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| part.parse::<u8>().ok()).flatten()
+    let octets: Vec<_> = text.split('.').collect();
+    let read = |octet: &&str| {
+        let digits = !octet.is_empty() && octet.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| octet.parse::<u8>().ok()).flatten()
     };
-    let octets: Vec<u8> = parts.iter().map(read).collect::<Option<_>>()?;
+    let octets: Vec<u8> = octets.iter().map(read).collect::<Option<_>>()?;
     let octets: [u8; 4] = octets.try_into().ok()?;
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }

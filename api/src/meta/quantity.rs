@@ -73,10 +73,10 @@ fn written(resource: &str, thousandths: i128, will_do: impl Fn(i128, i128) -> bo
 pub fn asked_by(pod_spec: &Value) -> Amounts {
     let requests = |container: &Value| amounts_of(&container["resources"]["requests"]);
     let containers = |field: &str| pod_spec[field].as_array().map_or(&[][..], Vec::as_slice);
-    let raise = |all: &mut Amounts, other: &Amounts| {
+    let raise_to = |all: &mut Amounts, other: &Amounts| {
         for (name, amount) in other {
-            let own = all.entry(name.clone()).or_default();
-            *own = (*own).max(*amount);
+            let total = all.entry(name.clone()).or_default();
+            *total = (*total).max(*amount);
         }
     };
     let (mut running, mut first, mut beside) = (Amounts::new(), Amounts::new(), Amounts::new());
@@ -84,13 +84,13 @@ pub fn asked_by(pod_spec: &Value) -> Amounts {
     for container in containers("initContainers") {
         let mut needs = beside.clone();
         add(&mut needs, &requests(container), 1);
-        raise(&mut first, &needs);
+        raise_to(&mut first, &needs);
         if container["restartPolicy"] == "Always" {
             beside = needs;
         }
     }
     add(&mut running, &beside, 1);
-    raise(&mut running, &first);
+    raise_to(&mut running, &first);
     add(&mut running, &amounts_of(&pod_spec["overhead"]), 1);
     add(&mut running, &Amounts::from([("pods".to_owned(), 1000)]), 1);
     running
@@ -103,25 +103,25 @@ pub fn quantities(amounts: &Amounts) -> Quantities {
 
 /// Returns `all` minus `taken`, at least zero. Resources that `taken` does not have stay as they are.
 pub fn minus(all: &Amounts, taken: &Amounts) -> Amounts {
-    let left = |(name, all): (&String, &i128)| {
+    let remaining = |(name, all): (&String, &i128)| {
         let taken = taken.get(name).copied().unwrap_or_default();
         (name.clone(), all.saturating_sub(taken).max(0))
     };
-    all.iter().map(left).collect()
+    all.iter().map(remaining).collect()
 }
 
 /// Adds `more` to `total`, `times` times. A result that is too large becomes the largest number.
 pub fn add(total: &mut Amounts, more: &Amounts, times: u32) {
     for (name, amount) in more {
-        let own = total.entry(name.clone()).or_default();
-        *own = own.saturating_add(amount.saturating_mul(i128::from(times)));
+        let sum = total.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(amount.saturating_mul(i128::from(times)));
     }
 }
 
 /// Returns how often `each` fits into `free`; none if `free` has none of the requested resources.
 pub fn fits(free: &Amounts, each: &Amounts) -> Option<u32> {
-    let asked = each.iter().filter(|(_, amount)| **amount > 0);
-    let times = asked.filter_map(|(name, amount)| Some(free.get(name)? / amount)).min()?;
+    let requested = each.iter().filter(|(_, amount)| **amount > 0);
+    let times = requested.filter_map(|(name, amount)| Some(free.get(name)? / amount)).min()?;
     Some(u32::try_from(times.max(0)).unwrap_or(u32::MAX))
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     /// A manifest may request any amount: one too large to add up must not stop the process.
     #[test]
-    fn amounts_beyond_counting_are_the_largest() {
+    fn amounts_that_overflow_become_the_largest() {
         let huge = amounts_of(&json!({ "cpu": "99999999999999999999e14" }));
         let mut all = huge.clone();
         add(&mut all, &huge, u32::MAX);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_written_as_people_do() {
+    fn amounts_are_formatted_for_people() {
         let check = |resource: &str, number: &str, expected: &str| {
             assert_eq!(text(resource, thousandths(number).unwrap()), expected, "{number} {resource}");
         };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_neither_nothing_nor_everything() {
+    fn an_unknown_resource_does_not_limit_what_fits() {
         let all = amounts_of(&json!({ "cpu": "10", "memory": "8Gi", "pods": 110 }));
         let free = minus(&all, &amounts_of(&json!({ "cpu": "4500m", "memory": "9Gi" })));
         assert_eq!(free, amounts_of(&json!({ "cpu": "5500m", "memory": 0, "pods": 110 })));

@@ -42,7 +42,7 @@ pub enum Family {
     Exponent,
 }
 
-/// Why a text is not a quantity, in Kubernetes' words.
+/// Why a text is not a quantity, with the text of Kubernetes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -143,9 +143,9 @@ impl FromStr for Quantity {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Quantity, QuantityError> {
-        let parts = Parts::split(text)?;
+        let parts = QuantityParts::split(text)?;
         let (base, exponent, family) = suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
-        let written = kept(text, &parts, exponent, family);
+        let written = unchanged_text(text, &parts, exponent, family);
         let (unsigned, places) = parts.number()?;
         let (mut mantissa, mut scale) = (unsigned, -places);
         match base {
@@ -246,7 +246,7 @@ fn suffix(text: &str) -> Option<(Base, i32, Family)> {
 }
 
 /// The parts of a quantity's text.
-struct Parts<'a> {
+struct QuantityParts<'a> {
     negative: bool,
     /// Digits before the point, without leading zeros.
     whole: &'a str,
@@ -255,8 +255,8 @@ struct Parts<'a> {
     suffix: &'a str,
 }
 
-impl Parts<'_> {
-    fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
+impl QuantityParts<'_> {
+    fn split(text: &str) -> Result<QuantityParts<'_>, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
         }
@@ -273,7 +273,7 @@ impl Parts<'_> {
         let (_, tail) = span(suffix, |c| "eEinumkKMGTP".contains(c));
         let tail = tail.strip_prefix(['-', '+']).unwrap_or(tail);
         match tail.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => Ok(Parts { negative, whole, fraction, suffix }),
+            true => Ok(QuantityParts { negative, whole, fraction, suffix }),
             false => Err(QuantityError::Format),
         }
     }
@@ -296,7 +296,7 @@ impl Parts<'_> {
 
 /// Returns the original text if Kubernetes shows it unchanged. Its test for "already canonical" accepts a plus sign,
 /// leading zeros and three decimals.
-fn kept(text: &str, parts: &Parts<'_>, exponent: i32, family: Family) -> Option<Box<str>> {
+fn unchanged_text(text: &str, parts: &QuantityParts<'_>, exponent: i32, family: Family) -> Option<Box<str>> {
     let length = |digits: &str| i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let whole = if parts.whole.is_empty() { "0" } else { parts.whole };
     let free = FAST_DIGITS.saturating_sub(length(whole)).saturating_sub(length(parts.fraction));

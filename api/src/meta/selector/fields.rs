@@ -11,7 +11,7 @@ pub struct FieldSelector {
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FieldTerm {
-    /// `status.phase`. The caller knows the selectable fields of the kind.
+    /// `status.phase`. The caller has the selectable fields of the kind.
     pub field: String,
     pub value: String,
     /// Whether the field must not have the value.
@@ -20,17 +20,17 @@ pub struct FieldTerm {
 
 impl FieldSelector {
     pub fn parse(text: &str) -> Result<FieldSelector, SelectorError> {
-        let mut parts = split_terms(text);
-        parts.sort_unstable();
-        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| {
-            let (field, negated, value) = split_term(part).ok_or_else(|| {
-                SelectorError(format!("invalid selector: '{text}'; can't understand '{part}'"))
+        let mut terms = split_terms(text);
+        terms.sort_unstable();
+        let terms = terms.into_iter().filter(|term| !term.is_empty()).map(|term| {
+            let (field, negated, value) = split_term(term).ok_or_else(|| {
+                SelectorError(format!("invalid selector: '{text}'; can't understand '{term}'"))
             })?;
             Ok(FieldTerm { field: field.to_owned(), value: unescape(value)?, negated })
         });
         // Like Kubernetes, drops terms in which both sides are empty, with either operator.
-        let says_something = |term: &FieldTerm| !(term.field.is_empty() && term.value.is_empty());
-        let terms = terms.filter(|term| term.as_ref().map_or(true, says_something));
+        let is_set = |term: &FieldTerm| !(term.field.is_empty() && term.value.is_empty());
+        let terms = terms.filter(|term| term.as_ref().map_or(true, is_set));
         Ok(FieldSelector { terms: terms.collect::<Result<_, _>>()? })
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_selectors() {
+    fn valid_selectors_are_parsed() {
         let rows: &[(&str, &[FieldTerm])] = &[
             ("", &[]),
             (",", &[]),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_not() {
+    fn invalid_selectors_are_refused() {
         for (text, expected) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
@@ -190,25 +190,25 @@ mod tests {
     #[test]
     fn unsupported_fields_are_refused() {
         let selector = FieldSelector::parse("spec.x=1").expect("a selector");
-        let told = |known: &[&str]| selector.check(known).expect_err("unknown").to_string();
+        let error_of = |known: &[&str]| selector.check(known).expect_err("unknown").to_string();
         assert_eq!(
-            told(&["metadata.name", "metadata.namespace"]),
+            error_of(&["metadata.name", "metadata.namespace"]),
             "\"spec.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         );
-        assert_eq!(told(&["metadata.name", "status.phase"]), "field label not supported: spec.x");
+        assert_eq!(error_of(&["metadata.name", "status.phase"]), "field label not supported: spec.x");
         assert_eq!(selector.check(&["spec.x"]), Ok(()));
     }
 
     proptest! {
         #[test]
-        fn any_value_can_be_asked_for(value in ".{0,20}") {
+        fn any_value_can_be_selected(value in ".{0,20}") {
             let escaped = value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
             let selector = FieldSelector::parse(&format!("f={escaped}")).expect("an escaped value");
             prop_assert_eq!(selector.exact("f"), Some(value.as_str()));
         }
 
         #[test]
-        fn no_text_is_too_odd(text in ".{0,30}") {
+        fn any_text_parses_or_fails_without_a_panic(text in ".{0,30}") {
             let _ = FieldSelector::parse(&text);
         }
     }

@@ -138,8 +138,8 @@ impl<'a> Parser<'a> {
             Token::Word("notin") => Ok(Operator::NotIn),
             Token::Symbol("=" | "==") => Ok(Operator::Equal),
             Token::Symbol("!=") => Ok(Operator::NotEqual),
-            Token::Symbol(">") => Ok(Operator::Above),
-            Token::Symbol("<") => Ok(Operator::Below),
+            Token::Symbol(">") => Ok(Operator::GreaterThan),
+            Token::Symbol("<") => Ok(Operator::LessThan),
             other => {
                 let known = "in, notin, =, ==, !=, gt, lt";
                 Err(format!("found '{}', expected: {known}", other.text()))

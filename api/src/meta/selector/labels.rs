@@ -19,7 +19,8 @@ pub struct LabelSelector {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// Sorted and without duplicates. One value for `Equal`, `NotEqual`, `Above` and `Below`; none for `Exists` and
+    /// Sorted and without duplicates. One value for `Equal`, `NotEqual`, `GreaterThan` and `LessThan`; none for
+    /// `Exists` and
     /// `Absent`.
     pub values: Vec<String>,
 }
@@ -34,8 +35,8 @@ pub enum Operator {
     Exists,
     Absent,
     /// `>`, for integers.
-    Above,
-    Below,
+    GreaterThan,
+    LessThan,
 }
 
 impl LabelSelector {
@@ -88,7 +89,7 @@ impl Requirement {
         if !faults.is_empty() {
             errors.push(FieldError::invalid("key", key.as_str(), faults.join("; ")));
         }
-        if matches!(operator, Operator::Above | Operator::Below) {
+        if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
             let not_numbers = values.iter().enumerate().filter(|(_, value)| value.parse::<i64>().is_err());
             errors.extend(not_numbers.map(|(index, value)| {
                 let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
@@ -114,7 +115,7 @@ impl Requirement {
     /// Converts an item of `matchExpressions` in a label selector.
     fn from_value(value: &Value) -> Option<Requirement> {
         let requirement = Requirement::from_node_selector(value)?;
-        let is_numeric = matches!(requirement.operator, Operator::Above | Operator::Below);
+        let is_numeric = matches!(requirement.operator, Operator::GreaterThan | Operator::LessThan);
         (!is_numeric).then_some(requirement)
     }
 
@@ -125,8 +126,8 @@ impl Requirement {
             "NotIn" => Operator::NotIn,
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::Absent,
-            "Gt" => Operator::Above,
-            "Lt" => Operator::Below,
+            "Gt" => Operator::GreaterThan,
+            "Lt" => Operator::LessThan,
             _ => return None,
         };
         let listed = match value.get("values") {
@@ -158,8 +159,8 @@ impl Operator {
             Operator::NotIn | Operator::NotEqual => !is_listed,
             Operator::Exists => label.is_some(),
             Operator::Absent => label.is_none(),
-            Operator::Above => compare() == Some(Ordering::Greater),
-            Operator::Below => compare() == Some(Ordering::Less),
+            Operator::GreaterThan => compare() == Some(Ordering::Greater),
+            Operator::LessThan => compare() == Some(Ordering::Less),
         }
     }
 }
@@ -184,8 +185,8 @@ impl fmt::Display for Requirement {
             Operator::NotEqual => write!(f, "{key}!={values}"),
             Operator::Exists => write!(f, "{key}"),
             Operator::Absent => write!(f, "!{key}"),
-            Operator::Above => write!(f, "{key}>{values}"),
-            Operator::Below => write!(f, "{key}<{values}"),
+            Operator::GreaterThan => write!(f, "{key}>{values}"),
+            Operator::LessThan => write!(f, "{key}<{values}"),
         }
     }
 }
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_are_selectors() {
+    fn valid_selectors_are_parsed() {
         for (text, expected) in [
             ("", ""),
             ("a=b", "a=b"),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_not() {
+    fn invalid_selectors_are_refused() {
         for (text, expected) in [
             (",", "found ',', expected: !, identifier, or 'end of string'"),
             ("a,", "found '', expected: identifier after ','"),
@@ -244,13 +245,13 @@ mod tests {
         ] {
             assert_eq!(LabelSelector::parse(text).expect_err(text).to_string(), expected, "{text}");
         }
-        let told = |text: &str| LabelSelector::parse(text).expect_err(text).to_string();
+        let error_of = |text: &str| LabelSelector::parse(text).expect_err(text).to_string();
         let start =
             "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key must consist";
-        assert!(told("a/b/c=d").starts_with(start), "{}", told("a/b/c=d"));
+        assert!(error_of("a/b/c=d").starts_with(start), "{}", error_of("a/b/c=d"));
         let start =
             "unable to parse requirement: values[0][a]: Invalid value: \"b@d\": a valid label must be";
-        assert!(told("a=b@d").starts_with(start), "{}", told("a=b@d"));
+        assert!(error_of("a=b@d").starts_with(start), "{}", error_of("a=b@d"));
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "[a-z!=<>(), \\x00/é]{0,24}") {
+        fn any_text_parses_or_fails_without_a_panic(text in "[a-z!=<>(), \\x00/é]{0,24}") {
             let _ = LabelSelector::parse(&text);
         }
     }
