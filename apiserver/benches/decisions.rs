@@ -1,9 +1,10 @@
-//! What a decision costs with many logical clusters.
+//! Measures authorization decisions with many logical clusters.
 //!
 //!     cargo bench -p apiserver --bench decisions
 //!
 //! A thousand logical clusters with two hundred bindings each, and beside them as many again that have only what every
-//! new logical cluster has. Each decision is about another logical cluster, so nothing is in a processor's cache by luck.
+//! new logical cluster has. Each decision is about another logical cluster, so nothing is in a processor's cache by
+//! luck.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use apiserver::clusters::bootstrap::BootstrapOptions;
 use apiserver::keys;
 use apiserver::keys::Collection;
 use apiserver::objects::stored;
-use apiserver::rbac::{Decision, Who};
+use apiserver::rbac::{Decision, UserInfo};
 use apiserver::request::attributes::{Attributes, ResourceAttributes};
 use serde_json::json;
 use storage::embedded::{Embedded, Options};
@@ -31,7 +32,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 async fn main() {
     let dir = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), Options::default()).expect("a store"));
-    fill(&store).await;
+    create_policies(&store).await;
     let surroundings =
         BootstrapOptions { authority: "a certificate", address: ([127, 0, 0, 1], 6443).into() };
     let index = Index::new(store.clone(), policy_index::shared(&bootstrap::objects(&surroundings)));
@@ -43,13 +44,13 @@ async fn main() {
         begun.elapsed()
     );
     let groups = ["dev", "ops", "staff", "leads", "system:authenticated"].map(str::to_owned);
-    for (told, name, namespace, own) in [
+    for (case, name, namespace, changed) in [
         ("allowed by a binding of a namespace", "user-7", "ns-7", true),
         ("denied", "stranger", "ns-7", true),
         ("denied where nothing was changed", "stranger", "ns-7", false),
     ] {
-        let who = Who { name, groups: &groups };
-        let wanted = Attributes::Resource(ResourceAttributes {
+        let user = UserInfo { name, groups: &groups };
+        let attributes = Attributes::Resource(ResourceAttributes {
             verb: "list".to_owned(),
             resource: "pods".to_owned(),
             namespace: namespace.to_owned(),
@@ -57,13 +58,13 @@ async fn main() {
         });
         let (mut allowed, begun) = (0, Instant::now());
         for turn in 0..DECISIONS {
-            let id = Id::new(1 + turn % CLUSTERS + if own { 0 } else { CLUSTERS });
-            // As a request does it: what is newest, then the decision.
+            let id = Id::new(1 + turn % CLUSTERS + if changed { 0 } else { CLUSTERS });
+            // Like a request: catch up with the store, then decide.
             index.reach(now(&store).await).await.expect("the store answers");
-            let Decision { allowed: yes, .. } = index.read(id, |layers| layers.decide(who, &wanted));
+            let Decision { allowed: yes, .. } = index.read(id, |layers| layers.decide(user, &attributes));
             allowed += usize::from(yes);
         }
-        each(told, begun.elapsed(), allowed);
+        each(case, begun.elapsed(), allowed);
     }
     let (begun, mut turns) = (Instant::now(), Duration::ZERO);
     for turn in 0..1000 {
@@ -82,9 +83,9 @@ async fn main() {
 }
 
 /// Every user is bound in one namespace, and some bindings are of groups.
-async fn fill(store: &Arc<dyn Store>) {
+async fn create_policies(store: &Arc<dyn Store>) {
     let bindings = Collection { group: GROUP, plural: "rolebindings" };
-    let fill_cluster = async |cluster| {
+    let create_cluster_policies = async |cluster| {
         for number in 0..BINDINGS {
             let (name, namespace) = (format!("binding-{number}"), format!("ns-{}", number % 20));
             let subject = match number % 5 {
@@ -100,14 +101,14 @@ async fn fill(store: &Arc<dyn Store>) {
             store.commit(key, Expect::Absent, change).await.expect("a write");
         }
     };
-    futures::future::join_all((1..=CLUSTERS).map(fill_cluster)).await;
+    futures::future::join_all((1..=CLUSTERS).map(create_cluster_policies)).await;
 }
 
 async fn now(store: &Arc<dyn Store>) -> storage::Revision {
     store.get(&keys::cluster_record(Id::ROOT)).await.expect("the store answers").revision
 }
 
-fn each(told: &str, took: Duration, allowed: usize) {
+fn each(case: &str, took: Duration, allowed: usize) {
     let each = took.as_nanos() as f64 / DECISIONS as f64 / 1000.0;
-    println!("{each:6.2} µs each: {told} ({allowed} of {DECISIONS} allowed)");
+    println!("{each:6.2} µs each: {case} ({allowed} of {DECISIONS} allowed)");
 }

@@ -1,11 +1,11 @@
-//! What it costs to serve what logical clusters define, where they define the same and where they do not.
+//! Measures serving the custom kinds of logical clusters, with equal and with different definitions.
 //!
 //! ```text
 //!   cargo bench -p apiserver --bench definitions [-- 1000 20]
 //! ```
 //!
-//! Writes so many definitions into so many logical clusters, and says how much memory the server takes for serving
-//! them, beside what the store takes for keeping them.
+//! Writes so many definitions into so many logical clusters, and prints the memory that the server uses to serve
+//! them, and the memory that the store uses to hold them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ async fn main() {
         arguments().nth(nth - 1).and_then(|text| text.parse().ok()).unwrap_or(otherwise)
     };
     let (clusters, definitions): (u64, u64) = (number(1, 1000), number(2, 20));
-    for (is_same, what) in [(true, "the same"), (false, "something else")] {
+    for (is_same, label) in [(true, "the same"), (false, "something else")] {
         let store = Arc::new(Memory::new());
         for cluster in 1..=clusters {
             for nth in 0..definitions {
@@ -44,7 +44,7 @@ async fn main() {
         registry.load().await.expect("read");
         let (took, more) = (begun.elapsed(), resident_bytes().saturating_sub(before));
         println!(
-            "{clusters} logical clusters with {definitions} definitions, each {what}: read in {took:.1?}, \
+            "{clusters} logical clusters with {definitions} definitions, each {label}: read in {took:.1?}, \
              {} KB more for serving them, {} bytes a logical cluster",
             more >> 10,
             more / clusters

@@ -1,10 +1,10 @@
-//! How much memory empty logical clusters take, and how many are born per second.
+//! Measures the memory of empty logical clusters, and how many are created per second.
 //!
 //! ```text
 //!   cargo bench -p apiserver --bench logical_clusters [-- 10000]
 //! ```
 //!
-//! Each has what a server writes for a new logical cluster: its record, and its object in its parent.
+//! For each, the benchmark writes what a server writes: a record, and a LogicalCluster object in the parent.
 
 use std::path::Path;
 use std::process::Command;
@@ -63,7 +63,7 @@ async fn main() {
         begun.elapsed()
     );
     drop((store, inner));
-    // In a process that has held nothing else: what a server has after a restart, an open store included.
+    // In a new process, so that the result is the memory of a restarted server with an open store.
     let program = std::env::current_exe().expect("this program");
     let opened = Command::new(program).args([&count.to_string()]).arg(dir.path()).status();
     assert!(opened.is_ok_and(|status| status.success()));
@@ -92,10 +92,10 @@ async fn create(store: &dyn Store, nth: u64) {
     store.commit(CLUSTERS.key(Id::ROOT, None, &name), Expect::Absent, value).await.expect("written");
 }
 
-/// What of this process is in memory, as Linux tells.
+/// Returns the resident memory of this process, from `/proc`.
 fn resident_bytes() -> u64 {
-    let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = told.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
     pages * 4096
 }
 

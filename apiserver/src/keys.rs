@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_says_where_its_object_is() {
+    fn a_key_identifies_its_object() {
         let (pods, nodes) =
             (Collection { group: "", plural: "pods" }, Collection { group: "g.io", plural: "nodes" });
         let id = Id::new(7);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_their_own_objects_and_no_others() {
+    fn ranges_contain_exactly_their_objects() {
         let pods = Collection { group: "", plural: "pods" };
         let (one, other) = (Id::new(1), Id::new(2));
         let key = pods.key(one, Some("shop"), "web-1");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_object_is_where_the_shared_authority_is() {
+    fn no_object_has_the_key_of_the_shared_authority() {
         let key = shared_authority();
         assert_eq!(ObjectKey::of(&key), None);
         // A definition can have any group and plural that are DNS names.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_beside_the_objects_and_in_the_order_of_ids() {
+    fn records_are_outside_all_object_ranges_and_ordered_by_id() {
         let (one, other) = (Id::new(1), Id::new(2));
         assert_eq!(cluster_record(one).as_bytes(), b"~births/~bbbbbbbbbbbbbbbc");
         assert_eq!(

@@ -52,7 +52,7 @@ async fn concurrent_histories_are_linearizable() {
 /// The ranges of these operations cover everything, so lists and watches are merged with the template; but there are no
 /// records of logical clusters.
 #[tokio::test]
-async fn agrees_with_the_model_when_nothing_is_born() {
+async fn agrees_with_the_model_without_logical_clusters() {
     for seed in history::seeds() {
         ops::agree(seed, 300, async || (Arc::new(Memory::new()) as Arc<dyn Store>, with_template())).await;
     }

@@ -50,8 +50,8 @@ fn name(resource: &str, object: &Value) -> String {
 fn a_new_logical_cluster_has_the_objects_of_a_fresh_cluster() {
     let cluster = Cluster::start(&[]);
     let list = |resource: &str| -> Vec<Value> {
-        let said = cluster.run(&["get", resource, "--all-namespaces", "-o", "json"], "");
-        serde_json::from_str::<Value>(&said).unwrap()["items"].as_array().unwrap().clone()
+        let output = cluster.run(&["get", resource, "--all-namespaces", "-o", "json"], "");
+        serde_json::from_str::<Value>(&output).unwrap()["items"].as_array().unwrap().clone()
     };
     let authority =
         std::fs::read_to_string(cluster.kubeconfig().with_file_name("pki").join("ca.crt")).unwrap();

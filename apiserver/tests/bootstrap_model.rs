@@ -176,7 +176,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A watch of the overlay, and how far it was read.
-struct Open {
+struct OpenWatch {
     range: Range,
     seen: Revision,
     watch: Watch,
@@ -185,7 +185,7 @@ struct Open {
 struct Pair {
     store: BootstrapStore,
     model: Model,
-    watches: Vec<Open>,
+    watches: Vec<OpenWatch>,
     written: u32,
 }
 
@@ -259,7 +259,7 @@ impl Pair {
 
     /// Creates a logical cluster, at most once per id, as in reality.
     async fn create_cluster(&mut self, id: Id) {
-        if self.model.was_born(id) {
+        if self.model.was_created(id) {
             return;
         }
         let record = records::LogicalClusterRecord::new(Id::ROOT, "one");
@@ -269,9 +269,9 @@ impl Pair {
     }
 
     async fn commit(&mut self, id: Id, key: Key, expect: Expect, change: Change) {
-        let on = format!("{change:?} of {key:?} expecting {expect:?}");
-        let told = self.store.commit(key.clone(), expect, change.clone()).await;
-        assert_eq!(told, self.model.commit(id, key, expect, change), "{on}");
+        let description = format!("{change:?} of {key:?} expecting {expect:?}");
+        let committed = self.store.commit(key.clone(), expect, change.clone()).await;
+        assert_eq!(committed, self.model.commit(id, key, expect, change), "{description}");
     }
 
     async fn pages(&self, range: Range, limit: usize, back: u8) {
@@ -297,7 +297,7 @@ impl Pair {
 
     async fn watch(&mut self, range: Range, after: Revision) {
         match self.store.watch(range.clone(), after).await {
-            Ok(watch) => self.watches.push(Open { range, seen: after, watch }),
+            Ok(watch) => self.watches.push(OpenWatch { range, seen: after, watch }),
             Err(error) => assert_eq!(self.model.check(after), Err(error)),
         }
         self.watches.drain(..self.watches.len().saturating_sub(4));
@@ -305,24 +305,30 @@ impl Pair {
 
     async fn read(&mut self, nth: usize, by_next: bool) {
         let (head, model) = (self.model.head(), &self.model);
-        let open = &mut self.watches[nth];
-        let wanted = model.events(&open.range, open.seen);
-        let said = open.watch.through();
-        assert!(wanted.iter().all(|event| event.revision > said), "{said:?} outruns {wanted:?}");
+        let open_watch = &mut self.watches[nth];
+        let expected = model.events(&open_watch.range, open_watch.seen);
+        let claimed = open_watch.watch.through();
+        assert!(expected.iter().all(|event| event.revision > claimed), "{claimed:?} outruns {expected:?}");
         let seen = match by_next {
-            true => by_count(&mut open.watch, wanted.len()).await,
-            false => until(&mut open.watch, head).await,
+            true => by_count(&mut open_watch.watch, expected.len()).await,
+            false => until(&mut open_watch.watch, head).await,
         };
         match seen {
-            Err(ReadError::Compacted { .. }) if model.check(open.seen).is_err() => {
+            Err(ReadError::Compacted { .. }) if model.check(open_watch.seen).is_err() => {
                 self.watches.remove(nth);
             }
             seen => {
-                assert_eq!(seen, Ok(wanted), "a watch of {:?} after {:?}", open.range, open.seen);
-                open.seen = open.watch.through();
-                assert!(open.seen <= head);
+                assert_eq!(
+                    seen,
+                    Ok(expected),
+                    "a watch of {:?} after {:?}",
+                    open_watch.range,
+                    open_watch.seen
+                );
+                open_watch.seen = open_watch.watch.through();
+                assert!(open_watch.seen <= head);
                 // The watch has delivered all events that it reported, and the others are outside of its range.
-                assert_eq!(model.events(&open.range, open.seen), []);
+                assert_eq!(model.events(&open_watch.range, open_watch.seen), []);
             }
         }
     }
@@ -354,14 +360,18 @@ fn block_on(run: impl Future<Output = ()>) {
 
 /// Returns this number of cases, or `PROPTEST_CASES` if that is set.
 fn few(cases: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(cases), failure_persistence: None, ..ProptestConfig::default() }
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig {
+        cases: requested.unwrap_or(cases),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
     #![proptest_config(few(400))]
     #[test]
-    fn over_memory_it_is_as_if_everything_were_stored(ops in proptest::collection::vec(op(), 1..120)) {
+    fn over_memory_it_behaves_as_if_every_object_were_stored(ops in proptest::collection::vec(op(), 1..120)) {
         block_on(Pair::new(Arc::new(Memory::new())).run(&ops));
     }
 }
@@ -370,7 +380,7 @@ proptest! {
     #![proptest_config(few(12))]
     /// With a tail so short that most of the past is read from disk.
     #[test]
-    fn over_the_embedded_store_it_is_as_if_everything_were_stored(ops in proptest::collection::vec(op(), 80..160)) {
+    fn over_the_embedded_store_it_behaves_as_if_every_object_were_stored(ops in proptest::collection::vec(op(), 80..160)) {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { tail_events: Some(4), ..Options::default() };
         let inner = Embedded::open(dir.path(), options).unwrap();

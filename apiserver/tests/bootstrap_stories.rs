@@ -37,7 +37,11 @@ async fn get(store: &dyn Store, key: &Key) -> Option<Entry> {
 }
 
 async fn next(watch: &mut Watch) -> Vec<Event> {
-    tokio::time::timeout(Duration::from_secs(30), watch.next()).await.expect("it comes").unwrap().events
+    tokio::time::timeout(Duration::from_secs(30), watch.next())
+        .await
+        .expect("an event within 30 s")
+        .unwrap()
+        .events
 }
 
 /// Returns the type of an event as in a watch.
@@ -50,14 +54,14 @@ fn kind(event: &Event) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_new_logical_cluster_has_everything_at_once_from_its_record_on() {
+async fn a_new_logical_cluster_has_every_bootstrap_object_once_its_record_exists() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
-    assert_eq!(list(&*store, Range::all()).await, [], "before a record there is nothing");
+    assert_eq!(list(&*store, Range::all()).await, [], "no object is visible before the record");
     let record = LogicalClusterRecord::new(Id::ROOT, "team-a");
     records::write(&*store, id, &record).await.unwrap();
     records::write(&*store, other, &LogicalClusterRecord::new(Id::ROOT, "team-b")).await.unwrap();
-    let born = get(&*store, &apiserver::keys::cluster_record(id)).await.unwrap().revision();
+    let created_at = get(&*store, &apiserver::keys::cluster_record(id)).await.unwrap().revision();
 
     let mut names = BTreeMap::<String, Vec<String>>::new();
     let mut uids = BTreeSet::new();
@@ -65,8 +69,12 @@ async fn a_new_logical_cluster_has_everything_at_once_from_its_record_on() {
         let Ok(tree) = stored::tree(&entry) else { continue };
         let Some(kind) = tree["kind"].as_str() else { continue };
         assert!(uids.insert(tree["metadata"]["uid"].to_string()), "{entry:?} has a uid of its own");
-        assert_eq!(get(&*store, entry.key()).await, Some(entry.clone()), "a get says what a list says");
-        if entry.revision() == born {
+        assert_eq!(
+            get(&*store, entry.key()).await,
+            Some(entry.clone()),
+            "get and list return the same entry"
+        );
+        if entry.revision() == created_at {
             assert_eq!(tree["metadata"]["creationTimestamp"], record.time);
             let metadata = &tree["metadata"];
             let name = match metadata["namespace"].as_str() {
@@ -88,11 +96,15 @@ async fn a_new_logical_cluster_has_everything_at_once_from_its_record_on() {
     assert_eq!(names["ServiceCIDR"], ["kubernetes"]);
     assert_eq!(names["PriorityClass"], ["system-cluster-critical", "system-node-critical"]);
     assert_eq!((names["FlowSchema"].len(), names["PriorityLevelConfiguration"].len()), (11, 8));
-    assert_eq!(names.values().map(Vec::len).sum::<usize>() * 2, uids.len(), "and so has the other");
+    assert_eq!(
+        names.values().map(Vec::len).sum::<usize>() * 2,
+        uids.len(),
+        "the other logical cluster has it too"
+    );
 }
 
 #[tokio::test]
-async fn an_edited_object_is_modified_not_added_and_its_neighbours_stay() {
+async fn an_edited_object_is_modified_not_added_and_others_are_unchanged() {
     let store = over(Arc::new(Memory::new()));
     let (id, other) = (Id::new(7), Id::new(8));
     for id in [id, other] {
@@ -110,14 +122,14 @@ async fn an_edited_object_is_modified_not_added_and_its_neighbours_stay() {
     let mut tree: Value = stored::tree(&bootstrapped).unwrap();
     tree["metadata"]["labels"] = json!({ "edited": "yes" });
     let edit = Change::Put(stored::encode(&tree));
-    let told = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), edit).await.unwrap();
-    assert_eq!((kind(&told), &told.previous), ("MODIFIED", &Some(bootstrapped)));
+    let event = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), edit).await.unwrap();
+    assert_eq!((kind(&event), &event.previous), ("MODIFIED", &Some(bootstrapped)));
     assert_eq!(
         next(&mut watch).await,
-        std::slice::from_ref(&told),
-        "a watcher sees what the writer was told"
+        std::slice::from_ref(&event),
+        "a watcher gets the event of the writer"
     );
-    assert_eq!(get(&*store, &key).await, told.current);
+    assert_eq!(get(&*store, &key).await, event.current);
     assert_eq!(list(&*store, ACCOUNTS.range(id, None)).await.len(), 4);
     let neighbour = get(&*store, &ACCOUNTS.key(other, Some("default"), "default")).await.unwrap();
     assert!(stored::tree(&neighbour).unwrap()["metadata"]["labels"].is_null());
@@ -138,18 +150,14 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
     assert_eq!((kind(&delete), &delete.previous), ("DELETED", &Some(bootstrapped.clone())));
     assert_eq!(get(&*store, &key).await, None);
     assert_eq!(list(&*store, MAPS.range(id, None)).await.len(), 3);
-    let again = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), Change::Delete).await;
-    assert!(matches!(again, Err(CommitError::Conflict { current }) if current.value.is_none()));
+    let repeated = store.commit(key.clone(), Expect::Revision(bootstrapped.revision()), Change::Delete).await;
+    assert!(matches!(repeated, Err(CommitError::Conflict { current }) if current.value.is_none()));
 
     let create = store.commit(key.clone(), Expect::Absent, Change::Put("{}".into())).await.unwrap();
     assert_eq!((kind(&create), &create.previous), ("ADDED", &None));
     let expect = Expect::Revision(create.revision);
     let last = store.commit(key.clone(), expect, Change::Delete).await.unwrap();
-    assert_eq!(
-        get(&*store, &key).await,
-        None,
-        "what was stored is gone, and the template does not shine through"
-    );
+    assert_eq!(get(&*store, &key).await, None, "neither the stored nor the template object is visible");
     let mut seen = next(&mut watch).await;
     while seen.len() < 3 {
         seen.extend(next(&mut watch).await);
@@ -157,7 +165,7 @@ async fn a_deleted_object_stays_deleted_until_it_is_created_again() {
     assert_eq!(seen, [delete, create, last]);
 
     records::end(&*store, id).await.unwrap();
-    assert_eq!(list(&*inner, Range::all()).await, [], "nothing is left of it, no tombstone either");
+    assert_eq!(list(&*inner, Range::all()).await, [], "no entry remains, not even a tombstone");
 }
 
 #[tokio::test]
@@ -183,7 +191,7 @@ async fn deleting_a_logical_cluster_deletes_its_unmodified_bootstrap_objects() {
     let kinds: Vec<_> = seen.iter().map(kind).collect();
     assert_eq!(kinds, [["ADDED"; 8].as_slice(), &["MODIFIED"], &["DELETED"; 3]].concat());
     assert!(
-        seen[9..].iter().all(|gone| gone.revision == Revision(edited.revision.0 + 1)),
+        seen[9..].iter().all(|deleted| deleted.revision == Revision(edited.revision.0 + 1)),
         "all at once: {seen:?}"
     );
     assert_eq!(everywhere.through(), seen[11].revision);
@@ -192,18 +200,25 @@ async fn deleting_a_logical_cluster_deletes_its_unmodified_bootstrap_objects() {
         narrow.extend(next(&mut inside).await);
     }
     assert_eq!(narrow, seen[8..]);
-    let left: Vec<_> =
+    let remaining: Vec<_> =
         list(&*store, MAPS.everywhere()).await.iter().map(|entry| entry.key().clone()).collect();
-    assert_eq!(left.len(), 1 + 4, "what was edited waits for whoever empties it: {left:?}");
+    assert_eq!(
+        remaining.len(),
+        1 + 4,
+        "edited objects remain until a controller deletes them: {remaining:?}"
+    );
 
-    let late =
+    let late_commit =
         store.commit(MAPS.key(id, Some("kube-system"), AUTHORITY), Expect::Absent, Change::Put("{}".into()));
-    assert!(matches!(late.await, Err(CommitError::ReadOnly { .. })), "nothing new comes after the end");
+    assert!(
+        matches!(late_commit.await, Err(CommitError::ReadOnly { .. })),
+        "no object can be created after the record is deleted"
+    );
     store.commit(key, Expect::Revision(edited.revision), Change::Delete).await.unwrap();
     assert_eq!(list(&*store, MAPS.range(id, None)).await, []);
 }
 
-/// Eight writers increment a counter in one object, starting from the template's: every count is there once.
+/// Eight writers increment a counter in one object, starting from the template's: every count occurs once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
     let store = over(Arc::new(Memory::new()));
@@ -243,9 +258,13 @@ async fn no_update_is_lost_between_writers_of_a_bootstrap_object() {
     while seen.len() < 8 * 25 {
         seen.extend(next(&mut watch).await);
     }
-    assert_eq!(seen[0].previous.as_ref().map(Entry::revision), Some(Revision(1)), "from the template's on");
+    assert_eq!(
+        seen[0].previous.as_ref().map(Entry::revision),
+        Some(Revision(1)),
+        "starting with the template's object"
+    );
     for pair in seen.windows(2) {
-        assert_eq!(pair[0].current, pair[1].previous, "each follows from the one before");
+        assert_eq!(pair[0].current, pair[1].previous, "each event has the previous state of the one before");
     }
     assert_eq!(seen[199].current, get(&*store, &key).await);
 }

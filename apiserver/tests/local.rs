@@ -30,7 +30,7 @@ use storage::{
 };
 use tokio::sync::Notify;
 
-/// Long enough for a machine that does ten other things.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct TestServer {
@@ -57,7 +57,7 @@ impl TestServer {
     }
 
     /// Creates a logical cluster in the root.
-    async fn found(&self, name: &str) -> Cluster {
+    async fn find_cluster(&self, name: &str) -> Cluster {
         let kind = GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster");
         let kind = ApiResource::from_gvk(&kind);
         let all: Api<DynamicObject> = Api::all_with(self.client(&Cluster::Bare), &kind);
@@ -91,16 +91,16 @@ fn code(error: kube::Error) -> u16 {
 }
 
 #[tokio::test]
-async fn a_client_reads_and_writes_as_from_another_machine() {
+async fn an_in_process_client_reads_and_writes_like_a_remote_one() {
     let test = TestServer::new().await;
     let maps = maps(test.client(&Cluster::Bare));
     let made = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
-    assert_eq!(made.managed_fields()[0].manager.as_deref(), Some("tester"), "by the name of who asks");
+    assert_eq!(made.managed_fields()[0].manager.as_deref(), Some("tester"), "the manager is the user agent");
     assert_eq!(maps.get("paint").await.unwrap(), made);
     assert_eq!(
         maps.list(&ListParams::default().match_any()).await.unwrap().items.len(),
         2,
-        "and the server's certificate"
+        "the server's certificate"
     );
     let blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
     let patched = maps.patch("paint", &PatchParams::default(), &blue).await.unwrap();
@@ -115,9 +115,9 @@ async fn a_client_reads_and_writes_as_from_another_machine() {
 }
 
 #[tokio::test]
-async fn a_client_is_of_its_logical_cluster_or_of_all() {
+async fn a_client_reaches_its_logical_cluster_or_all_of_them() {
     let test = TestServer::new().await;
-    let (a, b) = (test.found("a").await, test.found("b").await);
+    let (a, b) = (test.find_cluster("a").await, test.find_cluster("b").await);
     for (cluster, name) in [(&a, "red"), (&b, "blue")] {
         maps(test.client(cluster)).create(&PostParams::default(), &map("paint", name)).await.unwrap();
     }
@@ -143,7 +143,7 @@ async fn a_client_is_of_its_logical_cluster_or_of_all() {
 #[tokio::test]
 async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
     let test = TestServer::new().await;
-    let (a, b) = (test.found("a").await, test.found("b").await);
+    let (a, b) = (test.find_cluster("a").await, test.find_cluster("b").await);
     for cluster in [&a, &b] {
         maps(test.client(cluster)).create(&PostParams::default(), &map("paint", "red")).await.unwrap();
     }
@@ -154,8 +154,8 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
     let b = Cluster::Id(b["status"]["id"].as_str().unwrap().parse().unwrap());
     let table = "everywhere\n  list - configmaps\nlabelled box\n  * * *\n  but rbac.authorization.k8s.io\n";
     let controller_role = Some(Arc::new(ControllerRole::read(table).unwrap()));
-    let who = Identity::known(User { name: "painter".to_owned(), controller_role, ..User::default() });
-    let painter = |cluster: &Cluster| local::client(test.stack.clone(), who.clone(), cluster);
+    let identity = Identity::known(User { name: "painter".to_owned(), controller_role, ..User::default() });
+    let painter = |cluster: &Cluster| local::client(test.stack.clone(), identity.clone(), cluster);
 
     let all: Api<ConfigMap> = Api::all(painter(&Cluster::All));
     let paint = ListParams::default().fields("metadata.name=paint");
@@ -166,14 +166,14 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
     // It may write only in the logical cluster with the label.
     let made = PostParams::default();
     maps(painter(&b)).create(&made, &map("more", "red")).await.unwrap();
-    let told = maps(painter(&a)).create(&made, &map("more", "red")).await.unwrap_err();
-    let kube::Error::Api(told) = told else { panic!("{told}") };
+    let error = maps(painter(&a)).create(&made, &map("more", "red")).await.unwrap_err();
+    let kube::Error::Api(error) = error else { panic!("{error}") };
     assert_eq!(
-        told.message,
+        error.message,
         "configmaps is forbidden: User \"painter\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"default\""
     );
     // Even there it may not write RBAC objects, impersonate users, or read endpoints of the server itself.
-    let ask = async |cluster: &Cluster, request: http::request::Builder, body: Value| {
+    let send = async |cluster: &Cluster, request: http::request::Builder, body: Value| {
         let request = request.header("content-type", "application/json").body(body.to_string().into_bytes());
         painter(cluster).request::<Value>(request.unwrap()).await.map_err(code)
     };
@@ -183,12 +183,12 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
     });
     for cluster in [&a, &b] {
-        assert_eq!(ask(cluster, Request::post(bindings), binding.clone()).await, Err(403));
+        assert_eq!(send(cluster, Request::post(bindings), binding.clone()).await, Err(403));
     }
-    assert_eq!(ask(&a, Request::delete("/api/v1/namespaces/default"), json!({})).await, Err(403));
-    assert_eq!(ask(&Cluster::Bare, Request::get("/metrics"), Value::Null).await, Err(403));
+    assert_eq!(send(&a, Request::delete("/api/v1/namespaces/default"), json!({})).await, Err(403));
+    assert_eq!(send(&Cluster::Bare, Request::get("/metrics"), Value::Null).await, Err(403));
     let as_admin = Request::get("/api/v1/secrets").header("impersonate-user", "ann");
-    assert!(matches!(ask(&a, as_admin, Value::Null).await, Err(403 | 404)));
+    assert!(matches!(send(&a, as_admin, Value::Null).await, Err(403 | 404)));
     // Without the label it is like any other logical cluster.
     let bare = test.client(&Cluster::Bare);
     let off = json!({ "metadata": { "labels": { "box": null } } }).to_string().into_bytes();
@@ -204,14 +204,14 @@ async fn a_client_with_a_controller_role_has_its_rules_in_their_scope() {
 async fn a_client_has_only_the_rights_of_its_identity() {
     let test = TestServer::new().await;
     let as_bob = |cluster| local::client(test.stack.clone(), identity("bob", &["dev"]), cluster);
-    // Without any rights, the logical cluster looks as if it did not exist.
+    // Without rights, the response is the same as for a logical cluster that does not exist.
     assert_eq!(code(maps(as_bob(&Cluster::Bare)).list(&ListParams::default()).await.unwrap_err()), 404);
     assert_eq!(
         code(Api::<ConfigMap>::all(as_bob(&Cluster::All)).list(&ListParams::default()).await.unwrap_err()),
         404
     );
-    let nobody = local::client(test.stack.clone(), Identity::Anonymous, &Cluster::Bare);
-    assert_eq!(code(maps(nobody).get("paint").await.unwrap_err()), 401);
+    let anonymous = local::client(test.stack.clone(), Identity::Anonymous, &Cluster::Bare);
+    assert_eq!(code(maps(anonymous).get("paint").await.unwrap_err()), 401);
     let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"] });
     let access = json!({ "nonResourceURLs": ["/"], "verbs": ["access"] });
     let role = json!({ "metadata": { "name": "painter" }, "rules": [rule, access] });
@@ -234,8 +234,8 @@ async fn a_client_has_only_the_rights_of_its_identity() {
 /// Returns how many watches are open, from the server's metrics.
 async fn open_watches(client: &Client) -> Option<String> {
     let figures = client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
-    let found = figures.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));
-    found.and_then(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
+    let line = figures.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));
+    line.and_then(|line| Some(line.rsplit_once(' ')?.1.to_owned()))
 }
 
 #[tokio::test]
@@ -246,10 +246,10 @@ async fn a_watch_streams_until_it_is_dropped() {
     let begun = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = Box::pin(maps.watch(&WatchParams::default(), &begun).await.unwrap());
     assert_eq!(open_watches(&client).await.as_deref(), Some("1"));
-    for wanted in ["red", "blue"] {
-        maps.create(&PostParams::default(), &map(wanted, wanted)).await.unwrap();
-        let event = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("says nothing").unwrap();
-        assert!(matches!(&event, Some(WatchEvent::Added(map)) if color(map) == wanted), "{event:?}");
+    for expected in ["red", "blue"] {
+        maps.create(&PostParams::default(), &map(expected, expected)).await.unwrap();
+        let event = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("an event").unwrap();
+        assert!(matches!(&event, Some(WatchEvent::Added(map)) if color(map) == expected), "{event:?}");
     }
     drop(events);
     assert_eq!(open_watches(&client).await.as_deref(), Some("0"));
@@ -262,9 +262,10 @@ async fn a_watch_ends_with_the_server() {
     let maps = maps(test.client(&Cluster::Bare));
     let events = maps.watch(&WatchParams::default(), "0").await.unwrap();
     let stopped = test.tasks.run_until(std::future::ready(()), PATIENCE);
-    let (ended, rest) = tokio::join!(stopped, tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>()));
-    ended.unwrap();
-    assert!(rest.expect("the watch goes on").iter().all(Result::is_ok));
+    let (stopped_result, rest) =
+        tokio::join!(stopped, tokio::time::timeout(PATIENCE, events.collect::<Vec<_>>()));
+    stopped_result.unwrap();
+    assert!(rest.expect("the watch continues").iter().all(Result::is_ok));
 }
 
 #[tokio::test]
@@ -272,29 +273,29 @@ async fn in_process_clients_get_the_errors_of_the_server() {
     let test = TestServer::new().await;
     let maps = maps(test.client(&Cluster::Bare));
     maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap();
-    let again = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap_err();
-    assert!(again.to_string().contains("configmaps \"paint\" already exists"), "{again}");
+    let repeated = maps.create(&PostParams::default(), &map("paint", "red")).await.unwrap_err();
+    assert!(repeated.to_string().contains("configmaps \"paint\" already exists"), "{repeated}");
     let odd: Result<Value, _> =
         test.client(&Cluster::All).request(Request::get("/nowhere").body(Vec::new()).unwrap()).await;
     assert_eq!(code(odd.unwrap_err()), 404);
 }
 
-/// A store whose commits, or reads, wait while it is held.
+/// A store whose commits or reads wait while it is blocked.
 #[derive(Debug, Default)]
-struct HeldStore {
+struct BlockingStore {
     inner: Memory,
-    is_held: AtomicBool,
-    reads_are_held: AtomicBool,
+    is_blocked: AtomicBool,
+    reads_are_blocked: AtomicBool,
     /// A commit or a read waits.
     waits: Notify,
     released: Notify,
 }
 
-impl Store for HeldStore {
+impl Store for BlockingStore {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
         Box::pin(async move {
             // The namespace is read in the write itself, after the request was authorized.
-            if self.reads_are_held.load(Ordering::Relaxed) && format!("{key:?}").contains("/namespaces/") {
+            if self.reads_are_blocked.load(Ordering::Relaxed) && format!("{key:?}").contains("/namespaces/") {
                 self.waits.notify_one();
                 self.released.notified().await;
             }
@@ -308,7 +309,7 @@ impl Store for HeldStore {
 
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
         Box::pin(async move {
-            if self.is_held.load(Ordering::Relaxed) {
+            if self.is_blocked.load(Ordering::Relaxed) {
                 self.waits.notify_one();
                 self.released.notified().await;
             }
@@ -325,17 +326,17 @@ impl Store for HeldStore {
     }
 }
 
-/// A client that left while the store committed its write, or gave it a short timeout, made a write without a line in the
-/// audit log, that its quota did not count while it was in progress, and that was not checked against a namespace which was
-/// deleted at the same time.
+/// A client that left while the store committed its write, or gave it a short timeout, made a write without a line in
+/// the audit log, that its quota did not count while it was in progress, and that was not checked against a namespace
+/// which was deleted at the same time.
 #[tokio::test]
-async fn a_write_whose_client_leaves_is_finished_and_audited() {
+async fn a_write_whose_client_disconnects_is_finished_and_audited() {
     let dir = tempfile::tempdir().unwrap();
-    let (file, store) = (dir.path().join("audit.log"), Arc::new(HeldStore::default()));
+    let (file, store) = (dir.path().join("audit.log"), Arc::new(BlockingStore::default()));
     let audit = Audit::open(&file).unwrap();
     let server = TestServer::on(store.clone(), |stack| stack.with_audit(audit)).await;
     let maps = maps(server.client(&Cluster::Bare));
-    store.is_held.store(true, Ordering::Relaxed);
+    store.is_blocked.store(true, Ordering::Relaxed);
 
     let (theirs, made) = (maps.clone(), map("left", "red"));
     let client = tokio::spawn(async move { theirs.create(&PostParams::default(), &made).await });
@@ -343,40 +344,40 @@ async fn a_write_whose_client_leaves_is_finished_and_audited() {
     client.abort();
     assert!(client.await.unwrap_err().is_cancelled());
     let log = || std::fs::read_to_string(&file).unwrap();
-    eventually("it is in the audit log", async || log().contains("\"code\":499")).await;
+    eventually("the request is in the audit log", async || log().contains("\"code\":499")).await;
     store.released.notify_one();
-    eventually("it is written", async || maps.get("left").await.is_ok()).await;
-    eventually("its result is in the audit log", async || log().contains("\"code\":201")).await;
+    eventually("the object is stored", async || maps.get("left").await.is_ok()).await;
+    eventually("the result is in the audit log", async || log().contains("\"code\":201")).await;
 
     let body = json!({ "metadata": { "name": "left" }, "data": { "color": "blue" } }).to_string();
-    let late = Request::put("/api/v1/namespaces/default/configmaps/left?timeout=50ms")
+    let late_request = Request::put("/api/v1/namespaces/default/configmaps/left?timeout=50ms")
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)));
-    let response = server.stack.respond(identity("tester", &["system:masters"]), late.unwrap()).await;
+    let response = server.stack.respond(identity("tester", &["system:masters"]), late_request.unwrap()).await;
     assert_eq!(response.status(), 504);
     store.waits.notified().await;
-    eventually("it is in the audit log", async || log().contains("\"code\":504")).await;
+    eventually("the request is in the audit log", async || log().contains("\"code\":504")).await;
     store.released.notify_one();
-    eventually("it is written", async || color(&maps.get("left").await.unwrap()) == "blue").await;
+    eventually("the object is stored", async || color(&maps.get("left").await.unwrap()) == "blue").await;
 
     // A write of which the store has nothing ends with its client: controllers that have lost a lease rely on that.
     let (theirs, made) = (maps.clone(), map("late", "red"));
-    store.reads_are_held.store(true, Ordering::Relaxed);
+    store.reads_are_blocked.store(true, Ordering::Relaxed);
     let client = tokio::spawn(async move { theirs.create(&PostParams::default(), &made).await });
     store.waits.notified().await;
     client.abort();
     assert!(client.await.unwrap_err().is_cancelled());
-    store.reads_are_held.store(false, Ordering::Relaxed);
-    store.is_held.store(false, Ordering::Relaxed);
+    store.reads_are_blocked.store(false, Ordering::Relaxed);
+    store.is_blocked.store(false, Ordering::Relaxed);
     store.released.notify_one();
-    eventually("its end is in the audit log", async || log().contains("\"code\":503")).await;
+    eventually("the end of the request is in the audit log", async || log().contains("\"code\":503")).await;
     assert_eq!(code(maps.get("late").await.unwrap_err()), 404);
 }
 
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+async fn eventually(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = tokio::time::Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(begun.elapsed() < PATIENCE, "never: {condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -37,19 +37,19 @@ const BYTES_MAX: usize = 64 << 10;
 const WAITING_BYTES_MIN: usize = 4 << 10;
 
 /// A request.
-struct Ask {
-    what: &'static str,
+struct TestRequest {
+    description: &'static str,
     path: &'static str,
     accept: &'static str,
     gzip: bool,
 }
 
-const fn ask(what: &'static str, path: &'static str, accept: &'static str) -> Ask {
-    Ask { what, path, accept, gzip: false }
+const fn request(description: &'static str, path: &'static str, accept: &'static str) -> TestRequest {
+    TestRequest { description, path, accept, gzip: false }
 }
 
-const fn compressed(ask: Ask) -> Ask {
-    Ask { gzip: true, ..ask }
+const fn compressed(request: TestRequest) -> TestRequest {
+    TestRequest { gzip: true, ..request }
 }
 
 const MAPS: &str = "/api/v1/configmaps";
@@ -60,26 +60,26 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
-const IDLE: Ask = ask("watch without events", "/api/v1/namespaces/none/configmaps?watch=1", JSON);
-const ASKS: &[Ask] = &[
-    ask("list, JSON", MAPS, JSON),
-    compressed(ask("list, JSON, gzip", MAPS, JSON)),
-    ask("list, JSON, limit=1500", "/api/v1/configmaps?limit=1500", JSON),
-    ask("list, JSON, pretty", "/api/v1/configmaps?pretty=true", JSON),
-    compressed(ask("list, JSON, pretty, gzip", "/api/v1/configmaps?pretty=true", JSON)),
-    ask("list, Table", MAPS, TABLE),
-    ask("list, metadata", MAPS, METADATA),
-    ask("list, protobuf", MAPS, PROTOBUF),
-    compressed(ask("list, protobuf, gzip", MAPS, PROTOBUF)),
-    ask("list, YAML", MAPS, YAML),
-    ask("watch, initial events, JSON", INITIAL, JSON),
-    ask("watch, initial events, protobuf", INITIAL, PROTOBUF),
-    ask("watch, initial events, Table", INITIAL, TABLE),
-    ask("watch, old events, JSON", "/api/v1/configmaps?watch=1&resourceVersion=1", JSON),
-    ask("watch, old events, protobuf", "/api/v1/configmaps?watch=1&resourceVersion=1", PROTOBUF),
+const IDLE: TestRequest = request("watch without events", "/api/v1/namespaces/none/configmaps?watch=1", JSON);
+const REQUESTS: &[TestRequest] = &[
+    request("list, JSON", MAPS, JSON),
+    compressed(request("list, JSON, gzip", MAPS, JSON)),
+    request("list, JSON, limit=1500", "/api/v1/configmaps?limit=1500", JSON),
+    request("list, JSON, pretty", "/api/v1/configmaps?pretty=true", JSON),
+    compressed(request("list, JSON, pretty, gzip", "/api/v1/configmaps?pretty=true", JSON)),
+    request("list, Table", MAPS, TABLE),
+    request("list, metadata", MAPS, METADATA),
+    request("list, protobuf", MAPS, PROTOBUF),
+    compressed(request("list, protobuf, gzip", MAPS, PROTOBUF)),
+    request("list, YAML", MAPS, YAML),
+    request("watch, initial events, JSON", INITIAL, JSON),
+    request("watch, initial events, protobuf", INITIAL, PROTOBUF),
+    request("watch, initial events, Table", INITIAL, TABLE),
+    request("watch, old events, JSON", "/api/v1/configmaps?watch=1&resourceVersion=1", JSON),
+    request("watch, old events, protobuf", "/api/v1/configmaps?watch=1&resourceVersion=1", PROTOBUF),
 ];
 
-impl Ask {
+impl TestRequest {
     fn http1(&self) -> Vec<u8> {
         self.with(if self.gzip { "Accept-Encoding: gzip\r\n" } else { "" })
     }
@@ -93,7 +93,7 @@ impl Ask {
     }
 
     fn with(&self, headers: &str) -> Vec<u8> {
-        let Ask { path, accept, .. } = self;
+        let TestRequest { path, accept, .. } = self;
         format!("GET {path} HTTP/1.1\r\nHost: holon\r\nAccept: {accept}\r\n{headers}\r\n").into_bytes()
     }
 
@@ -150,7 +150,7 @@ fn settled_bytes() -> usize {
 
 /// Returns how much the server holds for each of some clients that send this request and do not read. One client comes
 /// first and causes the allocations that all of them share.
-fn held_per_client(client: &Client, request: &[u8]) -> usize {
+fn held_bytes_per_client(client: &Client, request: &[u8]) -> usize {
     let _first = stall(client, request);
     let before = settled_bytes();
     let _stalled: Vec<TcpStream> = (0..CLIENTS).map(|_| stall(client, request)).collect();
@@ -167,43 +167,50 @@ fn a_client_that_does_not_read_holds_at_most_64_kilobytes() {
     // Causes the allocations that all clients share before anything is counted.
     (0..SESSIONS / 2).for_each(|_| drop(stall(&admin, &IDLE.http1())));
     let before = settled_bytes();
-    let large: Vec<TcpStream> = (0..LARGE_LISTS).map(|_| stall(&http2, &ASKS[0].http2())).collect();
-    let held = settled_bytes().saturating_sub(before) / large.len();
-    println!("{:35} {held:>19}", "list in large chunks");
-    assert!(held <= LARGE_LIST_BYTES_MAX, "a list in large chunks holds {held} bytes");
+    let large: Vec<TcpStream> = (0..LARGE_LISTS).map(|_| stall(&http2, &REQUESTS[0].http2())).collect();
+    let held_bytes = settled_bytes().saturating_sub(before) / large.len();
+    println!("{:35} {held_bytes:>19}", "list in large chunks");
+    assert!(held_bytes <= LARGE_LIST_BYTES_MAX, "a list in large chunks holds {held_bytes} bytes");
     let of = |client: &Client, request: &[u8], min: usize| {
-        let mut held = 0;
+        let mut held_bytes = 0;
         for _ in 0..TRIES {
-            held = held_per_client(client, request);
-            if (min..=BYTES_MAX).contains(&held) {
+            held_bytes = held_bytes_per_client(client, request);
+            if (min..=BYTES_MAX).contains(&held_bytes) {
                 break;
             }
         }
-        held
+        held_bytes
     };
-    let held_by = |ask: &Ask, min: [usize; 2]| {
-        let held = [of(&admin, &ask.http1(), min[0]), of(&http2, &ask.http2(), min[1])];
-        println!("{:35} {:>9} {:>9}", ask.what, held[0], held[1]);
-        held
+    let held_bytes_of = |request: &TestRequest, min: [usize; 2]| {
+        let held_bytes = [of(&admin, &request.http1(), min[0]), of(&http2, &request.http2(), min[1])];
+        println!("{:35} {:>9} {:>9}", request.description, held_bytes[0], held_bytes[1]);
+        held_bytes
     };
     println!("{:35} {:>9} {:>9}", "bytes per client", "HTTP/1.1", "HTTP/2");
-    let min = held_by(&IDLE, [1; 2]).map(|idle| idle + WAITING_BYTES_MIN);
+    let min = held_bytes_of(&IDLE, [1; 2]).map(|idle| idle + WAITING_BYTES_MIN);
     let mut wrong = String::new();
-    for ask in ASKS {
-        let held = held_by(ask, min);
-        for (version, (held, min)) in ["HTTP/1.1", "HTTP/2"].iter().zip(held.iter().zip(min)) {
-            if !(min..=BYTES_MAX).contains(held) {
-                let _ =
-                    writeln!(wrong, "{} over {version}: {held} bytes, not {min} to {BYTES_MAX}", ask.what);
+    for request in REQUESTS {
+        let held_bytes = held_bytes_of(request, min);
+        for (version, (held_bytes, min)) in ["HTTP/1.1", "HTTP/2"].iter().zip(held_bytes.iter().zip(min)) {
+            if !(min..=BYTES_MAX).contains(held_bytes) {
+                let _ = writeln!(
+                    wrong,
+                    "{} over {version}: {held_bytes} bytes, not {min} to {BYTES_MAX}",
+                    request.description
+                );
             }
         }
     }
     let idle = of(&admin, &IDLE.websocket(), 1);
-    for ask in ASKS.iter().filter(|ask| ask.what.starts_with("watch")) {
-        let (held, min) = (of(&admin, &ask.websocket(), idle + 1), idle + 1);
-        println!("{:35} {held:>9} over WebSocket, idle {idle}", ask.what);
-        if !(min..=BYTES_MAX).contains(&held) {
-            let _ = writeln!(wrong, "{} over WebSocket: {held} bytes, not {min} to {BYTES_MAX}", ask.what);
+    for request in REQUESTS.iter().filter(|request| request.description.starts_with("watch")) {
+        let (held_bytes, min) = (of(&admin, &request.websocket(), idle + 1), idle + 1);
+        println!("{:35} {held_bytes:>9} over WebSocket, idle {idle}", request.description);
+        if !(min..=BYTES_MAX).contains(&held_bytes) {
+            let _ = writeln!(
+                wrong,
+                "{} over WebSocket: {held_bytes} bytes, not {min} to {BYTES_MAX}",
+                request.description
+            );
         }
     }
     assert!(wrong.is_empty(), "a client holds too much, or nothing waits for it:\n{wrong}");

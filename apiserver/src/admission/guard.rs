@@ -116,9 +116,9 @@ mod tests {
 
     /// A guard that lets only one user write labelled objects.
     #[derive(Debug)]
-    struct Dog;
+    struct LabelGuard;
 
-    impl Guard for Dog {
+    impl Guard for LabelGuard {
         fn labels(&self) -> &[&str] {
             &["a.b/mine"]
         }
@@ -127,7 +127,7 @@ mod tests {
             Box::pin(async move {
                 match request.who.name() == "master" {
                     true => Ok(()),
-                    false => Err(Status::forbidden(request.grouped(), request.name, "the dog bites")),
+                    false => Err(Status::forbidden(request.grouped(), request.name, "the label is guarded")),
                 }
             })
         }
@@ -147,7 +147,7 @@ mod tests {
         }
 
         fn may<'a>(&'a self, request: AdmissionRequest<'a>) -> Boxed<'a, Result<(), Status>> {
-            Dog.may(request)
+            LabelGuard.may(request)
         }
     }
 
@@ -173,32 +173,32 @@ mod tests {
         let store = Arc::new(storage::memory::Memory::new());
         records::write(&*store, Id::ROOT, &LogicalClusterRecord::root()).await.unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
-        let stack = Arc::new(stack.with_guard(Arc::new(Dog)));
+        let stack = Arc::new(stack.with_guard(Arc::new(LabelGuard)));
         let all = ["system:masters"];
         let (master, other) = (Identity::user("master", &all), Identity::user("other", &all));
-        let ask = async |who: &Identity, method: &str, path: &str, body: Value| {
+        let send = async |identity: &Identity, method: &str, path: &str, body: Value| {
             let body = Full::<Bytes>::from(body.to_string());
             let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
             let path = format!("/api/v1/nodes{path}");
             let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body);
-            stack.respond(who.clone(), request.unwrap()).await.status().as_u16()
+            stack.respond(identity.clone(), request.unwrap()).await.status().as_u16()
         };
         let node = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
         let (mine, none) = (json!({ "a.b/mine": "x" }), json!({}));
         let labels = |labels: Value| json!({ "metadata": { "labels": labels } });
-        assert_eq!(ask(&other, "POST", "", node("a", mine.clone())).await, 403);
-        assert_eq!(ask(&master, "POST", "", node("a", mine.clone())).await, 201);
-        assert_eq!(ask(&other, "POST", "", node("b", none.clone())).await, 201);
-        assert_eq!(ask(&other, "PATCH", "/b", labels(mine)).await, 403);
-        assert_eq!(ask(&other, "PATCH", "/b", labels(json!({ "x": "y" }))).await, 200);
-        assert_eq!(ask(&other, "PATCH", "/a", labels(json!({ "a.b/mine": null }))).await, 403);
-        assert_eq!(ask(&other, "PUT", "/a", node("a", none)).await, 403);
+        assert_eq!(send(&other, "POST", "", node("a", mine.clone())).await, 403);
+        assert_eq!(send(&master, "POST", "", node("a", mine.clone())).await, 201);
+        assert_eq!(send(&other, "POST", "", node("b", none.clone())).await, 201);
+        assert_eq!(send(&other, "PATCH", "/b", labels(mine)).await, 403);
+        assert_eq!(send(&other, "PATCH", "/b", labels(json!({ "x": "y" }))).await, 200);
+        assert_eq!(send(&other, "PATCH", "/a", labels(json!({ "a.b/mine": null }))).await, 403);
+        assert_eq!(send(&other, "PUT", "/a", node("a", none)).await, 403);
         let status = json!({ "status": { "phase": "Running" } });
-        assert_eq!(ask(&other, "PATCH", "/a/status", status.clone()).await, 403);
-        assert_eq!(ask(&master, "PATCH", "/a/status", status).await, 200);
-        assert_eq!(ask(&other, "DELETE", "/a", json!({})).await, 403);
-        assert_eq!(ask(&other, "DELETE", "", json!({})).await, 403, "of all");
-        assert_eq!(ask(&other, "DELETE", "?labelSelector=!a.b/mine", json!({})).await, 200);
-        assert_eq!(ask(&master, "DELETE", "/a", json!({})).await, 200);
+        assert_eq!(send(&other, "PATCH", "/a/status", status.clone()).await, 403);
+        assert_eq!(send(&master, "PATCH", "/a/status", status).await, 200);
+        assert_eq!(send(&other, "DELETE", "/a", json!({})).await, 403);
+        assert_eq!(send(&other, "DELETE", "", json!({})).await, 403, "a deletion of the whole collection");
+        assert_eq!(send(&other, "DELETE", "?labelSelector=!a.b/mine", json!({})).await, 200);
+        assert_eq!(send(&master, "DELETE", "/a", json!({})).await, 200);
     }
 }

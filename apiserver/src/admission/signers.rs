@@ -52,7 +52,7 @@ fn check_right(
     let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
     let is_allowed = |name: &str| {
-        let wanted = Attributes::Resource(ResourceAttributes {
+        let attributes = Attributes::Resource(ResourceAttributes {
             verb: verb.to_owned(),
             group: GROUP.to_owned(),
             version: "*".to_owned(),
@@ -60,7 +60,7 @@ fn check_right(
             name: name.to_owned(),
             ..ResourceAttributes::default()
         });
-        authorization.may(request.who, &wanted).allowed
+        authorization.may(request.who, &attributes).allowed
     };
     match is_allowed(signer) || is_allowed(&domain) {
         true => Ok(()),

@@ -23,11 +23,11 @@ use serde_json::Value;
 /// Maximum size of the queue.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// The part of it that lines about unauthenticated clients may use.
-const STRANGERS_BYTES_MAX: usize = WAITING_BYTES_MAX / 4;
+const ANONYMOUS_BYTES_MAX: usize = WAITING_BYTES_MAX / 4;
 /// The burst and rate of lines about unauthenticated clients. At half a kilobyte each that is half a gigabyte a day,
 /// half of what is kept.
-const STRANGERS_BURST: f64 = 100.0;
-const STRANGERS_PER_SECOND: f64 = 10.0;
+const ANONYMOUS_BURST: f64 = 100.0;
+const ANONYMOUS_PER_SECOND: f64 = 10.0;
 /// A larger file is rotated. All files together have about a gigabyte.
 const FILE_BYTES_MAX: u64 = 100 << 20;
 const FILES_MAX: usize = 10;
@@ -38,7 +38,7 @@ pub(super) struct Log {
     lines: Option<Sender<String>>,
     waiting: Arc<AtomicUsize>,
     lost: AtomicU64,
-    strangers: Mutex<Allowance>,
+    anonymous: Mutex<Allowance>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -61,26 +61,26 @@ impl Log {
     }
 
     fn over(lines: Sender<String>, waiting: Arc<AtomicUsize>) -> Log {
-        let strangers = Mutex::new(Allowance { left: STRANGERS_BURST, at: Instant::now() });
-        Log { lines: Some(lines), waiting, lost: AtomicU64::new(0), strangers, writer: None }
+        let anonymous = Mutex::new(Allowance { tokens: ANONYMOUS_BURST, at: Instant::now() });
+        Log { lines: Some(lines), waiting, lost: AtomicU64::new(0), anonymous, writer: None }
     }
 
-    pub(super) fn send(&self, mut line: Value, is_stranger: bool) {
+    pub(super) fn send(&self, mut line: Value, is_anonymous: bool) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
             line["lost"] = lost.into();
         }
-        if !self.pushed(format!("{line}\n"), is_stranger) {
+        if !self.pushed(format!("{line}\n"), is_anonymous) {
             self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
     }
 
     /// Adds a line to the queue. Returns false if it has no room.
-    fn pushed(&self, line: String, is_stranger: bool) -> bool {
-        let max = if is_stranger { STRANGERS_BYTES_MAX } else { WAITING_BYTES_MAX };
+    fn pushed(&self, line: String, is_anonymous: bool) -> bool {
+        let max = if is_anonymous { ANONYMOUS_BYTES_MAX } else { WAITING_BYTES_MAX };
         let is_too_often =
-            || !self.strangers.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
-        if self.waiting.load(Ordering::Relaxed) + line.len() > max || is_stranger && is_too_often() {
+            || !self.anonymous.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        if self.waiting.load(Ordering::Relaxed) + line.len() > max || is_anonymous && is_too_often() {
             return false;
         }
         self.waiting.fetch_add(line.len(), Ordering::Relaxed);
@@ -101,17 +101,17 @@ impl Drop for Log {
 /// A token bucket: a burst, then a rate.
 #[derive(Debug)]
 struct Allowance {
-    left: f64,
+    tokens: f64,
     at: Instant,
 }
 
 impl Allowance {
     fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + passed * STRANGERS_PER_SECOND).min(STRANGERS_BURST);
+        self.tokens = (self.tokens + passed * ANONYMOUS_PER_SECOND).min(ANONYMOUS_BURST);
         self.at = now;
-        let has = self.left >= 1.0;
-        self.left -= f64::from(u8::from(has));
+        let has = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(has));
         has
     }
 }
@@ -204,25 +204,25 @@ mod tests {
 
     /// Without the limit any client could fill the disk, with a line of any length for each request.
     #[test]
-    fn strangers_get_few_lines_and_the_others_theirs() {
+    fn anonymous_clients_get_few_lines_and_others_are_not_limited() {
         let (sender, receiver) = channel();
         let log = Log::over(sender, Arc::default());
         for _ in 0..10_000 {
             log.send(json!({}), true);
         }
-        let kept = receiver.try_iter().count();
-        assert!((100..200).contains(&kept), "{kept}");
+        let written = receiver.try_iter().count();
+        assert!((100..200).contains(&written), "{written}");
         log.send(json!({}), false);
         assert!(receiver.recv().unwrap().starts_with("{\"lost\":9"));
-        log.waiting.store(STRANGERS_BYTES_MAX, Ordering::Relaxed);
-        log.strangers.lock().unwrap().at -= Duration::from_secs(60);
+        log.waiting.store(ANONYMOUS_BYTES_MAX, Ordering::Relaxed);
+        log.anonymous.lock().unwrap().at -= Duration::from_secs(60);
         log.send(json!({}), true);
         log.send(json!({}), false);
         assert_eq!(receiver.recv().unwrap(), "{\"lost\":1}\n");
     }
 
     #[test]
-    fn a_large_file_is_put_aside_and_the_oldest_goes() {
+    fn a_large_file_is_rotated_and_the_oldest_is_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         let log = Log::rotating(&file, 1000).unwrap();

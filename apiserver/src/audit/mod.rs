@@ -25,9 +25,9 @@ use crate::request::attributes::{Attributes, ResourceAttributes};
 use crate::request::info::RequestInfo;
 
 /// The groups of reviews, which change nothing.
-const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
+const REVIEW_GROUPS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
 /// Subresources that lead to running pods, logged for every method.
-const INTO_WHAT_RUNS: &[&str] = &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy"];
+const POD_ACCESS: &[&str] = &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy"];
 /// Maximum length of a text from the client.
 const TEXT_BYTES_MAX: usize = 1024;
 /// Maximum number of logged groups of a user.
@@ -57,9 +57,9 @@ impl Audit {
             "decision": if refused { "forbid" } else { "allow" },
             "duration_ms": took.as_secs_f64() * 1000.0,
         });
-        who(&mut line, sender, acting);
-        place(&mut line, info, cluster);
-        what(&mut line, info);
+        add_users(&mut line, sender, acting);
+        add_cluster(&mut line, info, cluster);
+        add_attributes(&mut line, info);
         self.0.send(line, *sender == Identity::Anonymous);
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) acting: Option<&'a Identity>,
     /// The logical cluster, and its path if the request does not name it.
     pub(crate) cluster: Option<(Id, Option<&'a str>)>,
-    /// Access was denied, whatever the response says.
+    /// Access was denied, whatever the status code.
     pub(crate) is_refused: bool,
     pub(crate) code: StatusCode,
     pub(crate) took: Duration,
@@ -84,22 +84,23 @@ pub(crate) struct AuditEvent<'a> {
 /// Reports whether a request is logged even if it was allowed.
 fn is_noted(info: &RequestInfo) -> bool {
     let reads = matches!(info.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let Some(named) = info.resource() else { return !reads };
-    let looks_in = named.subresource.as_deref().is_some_and(|part| INTO_WHAT_RUNS.contains(&part));
-    looks_in && named.group.is_empty() || !reads && !QUESTIONS.contains(&named.group.as_str())
+    let Some(resource) = info.resource() else { return !reads };
+    let enters_pod =
+        resource.subresource.as_deref().is_some_and(|subresource| POD_ACCESS.contains(&subresource));
+    enters_pod && resource.group.is_empty() || !reads && !REVIEW_GROUPS.contains(&resource.group.as_str())
 }
 
-fn who(line: &mut Value, sender: &Identity, acting: Option<&Identity>) {
-    let (name, groups) = told(sender);
+fn add_users(line: &mut Value, sender: &Identity, acting: Option<&Identity>) {
+    let (name, groups) = name_and_groups(sender);
     line["user"] = name;
     line["groups"] = groups;
     if let Some(acting) = acting.filter(|acting| *acting != sender) {
-        let (name, groups) = told(acting);
+        let (name, groups) = name_and_groups(acting);
         line["impersonated"] = json!({ "user": name, "groups": groups });
     }
 }
 
-fn told(identity: &Identity) -> (Value, Value) {
+fn name_and_groups(identity: &Identity) -> (Value, Value) {
     match identity {
         Identity::Anonymous => (ANONYMOUS.0.into(), json!([ANONYMOUS.1])),
         Identity::User(user) => {
@@ -111,7 +112,7 @@ fn told(identity: &Identity) -> (Value, Value) {
 
 /// Adds the logical cluster. Its id distinguishes successive logical clusters with the same path. If the request named
 /// it by id or by a token, its path is added.
-fn place(line: &mut Value, info: &RequestInfo, found: Option<(Id, Option<&str>)>) {
+fn add_cluster(line: &mut Value, info: &RequestInfo, found: Option<(Id, Option<&str>)>) {
     if let Ok((cluster, _)) = &info.address {
         line["cluster"] = short(&cluster.to_string()).into();
     }
@@ -132,14 +133,14 @@ fn short(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-fn what(line: &mut Value, info: &RequestInfo) {
+fn add_attributes(line: &mut Value, info: &RequestInfo) {
     let Attributes::Resource(ResourceAttributes {
         verb, group, resource, subresource, namespace, name, ..
     }) = Attributes::of(info)
     else {
         return;
     };
-    let said = [
+    let attribute_fields = [
         ("verb", verb),
         ("group", group),
         ("resource", resource),
@@ -147,7 +148,7 @@ fn what(line: &mut Value, info: &RequestInfo) {
         ("namespace", namespace),
         ("name", name),
     ];
-    for (field, text) in said.into_iter().filter(|(_, text)| !text.is_empty()) {
+    for (field, text) in attribute_fields.into_iter().filter(|(_, text)| !text.is_empty()) {
         line[field] = short(&text).into();
     }
 }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_and_refusals_are_noted_and_nothing_else() {
+    fn only_writes_and_refusals_are_recorded() {
         let count = |line: &str, refused: bool, code: u16| {
             noted(line, Ok(Identity::user("ann", &["dev"])), refused, code).len()
         };

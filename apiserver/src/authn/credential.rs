@@ -68,8 +68,8 @@ impl Credential {
         match self {
             Credential::Certificate | Credential::TokenFile(_) => Vec::new(),
             Credential::ServiceAccount(token) => {
-                let bonds = Accounts::bonds(token).into_iter().map(|(key, ..)| key);
-                bonds.chain([keys::signing(token.cluster)]).collect()
+                let bound = Accounts::bound_objects(token).into_iter().map(|(key, ..)| key);
+                bound.chain([keys::signing(token.cluster)]).collect()
             }
         }
     }

@@ -26,7 +26,7 @@ const EXTRA: &str = "impersonate-extra-";
 pub(crate) struct Impersonation {
     pub(crate) identity: Identity,
     /// All of these rights are required.
-    pub(crate) needed: Vec<Attributes>,
+    pub(crate) required: Vec<Attributes>,
 }
 
 impl Impersonation {
@@ -50,8 +50,8 @@ impl Impersonation {
                 false => Err(nameless(&uid, &groups)),
             };
         }
-        let needed = needed(&name, &groups, &uid, &extra);
-        Ok(Some(Impersonation { identity: acting(name, groups, uid, extra), needed }))
+        let required = required(&name, &groups, &uid, &extra);
+        Ok(Some(Impersonation { identity: acting(name, groups, uid, extra), required }))
     }
 
     /// Reports whether the impersonated user is an administrator.
@@ -61,38 +61,38 @@ impl Impersonation {
 
     /// Returns the attributes of impersonating the administrators' group.
     pub(crate) fn administrators() -> Attributes {
-        needs("", "groups", "", "", ADMINISTRATORS)
+        require("", "groups", "", "", ADMINISTRATORS)
     }
 }
 
-fn needed(
+fn required(
     name: &str,
     groups: &[String],
     uid: &str,
     extra: &BTreeMap<String, Vec<String>>,
 ) -> Vec<Attributes> {
     const AUTHENTICATION: &str = "authentication.k8s.io";
-    let mut needed = vec![match account(name) {
-        Some((namespace, name)) => needs("", "serviceaccounts", "", namespace, name),
-        None => needs("", "users", "", "", name),
+    let mut required = vec![match account(name) {
+        Some((namespace, name)) => require("", "serviceaccounts", "", namespace, name),
+        None => require("", "users", "", "", name),
     }];
-    needed.extend(groups.iter().map(|group| needs("", "groups", "", "", group)));
+    required.extend(groups.iter().map(|group| require("", "groups", "", "", group)));
     if !uid.is_empty() {
-        needed.push(needs(AUTHENTICATION, "uids", "", "", uid));
+        required.push(require(AUTHENTICATION, "uids", "", "", uid));
     }
     for (key, values) in extra {
-        needed.extend(values.iter().map(|value| needs(AUTHENTICATION, "userextras", key, "", value)));
+        required.extend(values.iter().map(|value| require(AUTHENTICATION, "userextras", key, "", value)));
     }
-    needed
+    required
 }
 
-fn needs(group: &str, resource: &str, part: &str, namespace: &str, name: &str) -> Attributes {
+fn require(group: &str, resource: &str, subresource: &str, namespace: &str, name: &str) -> Attributes {
     Attributes::Resource(ResourceAttributes {
         verb: "impersonate".to_owned(),
         group: group.to_owned(),
         version: "v1".to_owned(),
         resource: resource.to_owned(),
-        subresource: part.to_owned(),
+        subresource: subresource.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
@@ -111,10 +111,10 @@ fn acting(
         groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     }
     let unauthenticated = ANONYMOUS.1;
-    let is_said = |group: &str| groups.iter().any(|said| said == group);
+    let is_named = |group: &str| groups.iter().any(|named| named == group);
     match name == ANONYMOUS.0 {
-        true if !is_said(unauthenticated) => groups.push(unauthenticated.to_owned()),
-        false if !is_said(unauthenticated) && !is_said(AUTHENTICATED) => {
+        true if !is_named(unauthenticated) => groups.push(unauthenticated.to_owned()),
+        false if !is_named(unauthenticated) && !is_named(AUTHENTICATED) => {
             groups.push(AUTHENTICATED.to_owned())
         }
         _ => {}
@@ -180,15 +180,15 @@ mod tests {
     }
 
     /// Formats the required rights.
-    fn needed_by(lines: &[(&str, &str)]) -> Vec<String> {
-        let needed = parsed(lines).unwrap().unwrap().needed;
-        let told = needed.into_iter().map(|needs| match needs {
+    fn required_by(lines: &[(&str, &str)]) -> Vec<String> {
+        let required = parsed(lines).unwrap().unwrap().required;
+        let formatted = required.into_iter().map(|require| match require {
             Attributes::Resource(it) => {
                 [it.group, it.resource, it.subresource, it.namespace, it.name].join(",")
             }
             Attributes::Path { path, .. } => path,
         });
-        told.collect()
+        formatted.collect()
     }
 
     fn groups(lines: &[(&str, &str)]) -> Vec<String> {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_said_is_a_claim() {
+    fn every_impersonated_attribute_requires_a_right() {
         assert!(parsed(&[("accept", "x")]).unwrap().is_none());
         let all = [
             ("Impersonate-User", "bob"),
@@ -215,11 +215,11 @@ mod tests {
             "authentication.k8s.io,uids,,,7",
             "authentication.k8s.io,userextras,acme.com/scopes,,read",
         ];
-        assert_eq!(needed_by(&all), expected);
+        assert_eq!(required_by(&all), expected);
         let account = [("Impersonate-User", "system:serviceaccount:shop:bot")];
-        assert_eq!(needed_by(&account), [",serviceaccounts,,shop,bot"]);
+        assert_eq!(required_by(&account), [",serviceaccounts,,shop,bot"]);
         assert_eq!(
-            needed_by(&[("Impersonate-User", "system:serviceaccount:a:b:c")]),
+            required_by(&[("Impersonate-User", "system:serviceaccount:a:b:c")]),
             [",users,,,system:serviceaccount:a:b:c"]
         );
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_follow_need_not_be_said() {
+    fn implied_groups_are_added() {
         let user = |name| ("Impersonate-User", name);
         assert_eq!(groups(&[user("bob")]), ["system:authenticated"]);
         assert_eq!(groups(&[user("bob"), ("Impersonate-Group", "dev")]), ["dev", "system:authenticated"]);

@@ -37,17 +37,17 @@ pub enum TokenFileError {
 
 /// The tokens of the file.
 #[derive(Debug, Default)]
-pub struct Tokens(Option<Mutex<File>>);
+pub struct Tokens(Option<Mutex<TokenFile>>);
 
-struct File {
+struct TokenFile {
     path: PathBuf,
     /// When the file was last checked, and its state then.
-    looked: Instant,
+    checked_at: Instant,
     stamp: Stamp,
-    entries: Arc<[Entry]>,
+    entries: Arc<[TokenEntry]>,
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tokens of {}", self.entries.len(), self.path.display())
     }
@@ -60,7 +60,7 @@ struct Stamp {
     length: u64,
 }
 
-struct Entry {
+struct TokenEntry {
     digest: [u8; 32],
     identity: Identity,
 }
@@ -69,7 +69,7 @@ impl Tokens {
     /// Reads a file, and again whenever it changes.
     pub fn open(path: &Path) -> Result<Tokens, TokenFileError> {
         let (stamp, entries) = read(path)?;
-        let file = File { path: path.to_owned(), looked: Instant::now(), stamp, entries };
+        let file = TokenFile { path: path.to_owned(), checked_at: Instant::now(), stamp, entries };
         Ok(Tokens(Some(Mutex::new(file))))
     }
 
@@ -85,23 +85,23 @@ impl Tokens {
         Self::among(&entries, digest)
     }
 
-    fn among(entries: &[Entry], asked: &[u8; 32]) -> Option<Identity> {
+    fn among(entries: &[TokenEntry], digest: &[u8; 32]) -> Option<Identity> {
         // Constant time: the duration reveals neither whether nor where a token matched.
         let mut found = 0u64;
         for (number, entry) in (1u64..).zip(entries.iter()) {
-            let is_it: Choice = entry.digest.ct_eq(asked);
-            found.conditional_assign(&number, is_it);
+            let is_match: Choice = entry.digest.ct_eq(digest);
+            found.conditional_assign(&number, is_match);
         }
         let found = usize::try_from(found).ok()?.checked_sub(1)?;
         Some(entries[found].identity.clone())
     }
 }
 
-impl File {
+impl TokenFile {
     /// Returns the contents of the file, at most a second old.
-    fn current(&mut self) -> Arc<[Entry]> {
-        if self.looked.elapsed() >= POLL_EVERY {
-            self.looked = Instant::now();
+    fn current(&mut self) -> Arc<[TokenEntry]> {
+        if self.checked_at.elapsed() >= POLL_EVERY {
+            self.checked_at = Instant::now();
             // A check costs a microsecond; the file is read only if it has changed.
             match stamp(&self.path) {
                 Ok(stamp) if stamp != self.stamp => self.reread(),
@@ -136,7 +136,7 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
     Ok(Stamp { modified: metadata.modified().ok(), length: metadata.len() })
 }
 
-fn read(path: &Path) -> Result<(Stamp, Arc<[Entry]>), TokenFileError> {
+fn read(path: &Path) -> Result<(Stamp, Arc<[TokenEntry]>), TokenFileError> {
     let io = |source| TokenFileError::Read { path: path.to_owned(), source };
     // The stamp comes first: if the file changes meanwhile, it is read once too often rather than never.
     let stamp = stamp(path).map_err(io)?;
@@ -153,7 +153,7 @@ fn is_open_to_others(path: &Path) -> io::Result<bool> {
 }
 
 /// Parses the file. Errors contain line numbers, never contents.
-fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
+fn parse(text: &[u8]) -> Result<Vec<TokenEntry>, String> {
     let mut lines =
         csv::ReaderBuilder::new().has_headers(false).flexible(true).comment(Some(b'#')).from_reader(text);
     let mut entries = Vec::new();
@@ -179,7 +179,7 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
             credential: Credential::TokenFile(digest),
             ..User::default()
         };
-        entries.push(Entry { digest, identity: Identity::known(user) });
+        entries.push(TokenEntry { digest, identity: Identity::known(user) });
     }
     Ok(entries)
 }
@@ -195,7 +195,7 @@ mod tests {
     fn parsed(text: &str) -> Result<Tokens, String> {
         let entries = parse(text.as_bytes())?.into();
         let stamp = Stamp { modified: None, length: 0 };
-        let file = File { path: PathBuf::new(), looked: Instant::now(), stamp, entries };
+        let file = TokenFile { path: PathBuf::new(), checked_at: Instant::now(), stamp, entries };
         Ok(Tokens(Some(Mutex::new(file))))
     }
 
@@ -227,22 +227,22 @@ mod tests {
     #[test]
     fn error_messages_do_not_contain_tokens() {
         let check = |text: &str, expected: &str| {
-            let told = parsed(text).unwrap_err();
-            assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
         };
         check("s3cret,ann", "line 1 has 2 columns");
         check("a,b,c\ns3cret,,7", "line 2 has no token or no user");
     }
 
     #[test]
-    fn a_changed_file_counts_and_a_broken_one_does_not() {
+    fn a_changed_token_file_is_read_and_an_invalid_one_is_ignored() {
         let file = std::env::temp_dir().join(format!("holon-tokens-{}", uuid::Uuid::new_v4()));
         std::fs::write(&file, "one,ann,1\n").unwrap();
         let tokens = Tokens::open(&file).unwrap();
-        // As if the last check were long ago.
+        // Makes the next call check the file.
         let later = |tokens: &Tokens| {
             let mut file = tokens.0.as_ref().unwrap().lock().unwrap();
-            file.looked -= POLL_EVERY;
+            file.checked_at -= POLL_EVERY;
         };
         std::fs::write(&file, "one,ann,1\ntwo,bob,2\n").unwrap();
         later(&tokens);
@@ -262,7 +262,7 @@ mod tests {
         assert!(tokens.find("three").is_none());
         std::fs::write(&file, "three,eve,3\n").unwrap();
         later(&tokens);
-        assert!(tokens.find("three").is_some(), "and back again");
+        assert!(tokens.find("three").is_some(), "the earlier tokens are valid again");
         std::fs::remove_file(&file).unwrap();
         assert!(Tokens::open(&file).unwrap_err().to_string().contains("cannot read"));
     }

@@ -26,7 +26,7 @@ use crate::clusters::records::LogicalClusterRecord;
 use crate::keys;
 use crate::keys::Collection;
 use crate::quota::Quotas;
-use crate::rbac::{Decision, Policy, Who};
+use crate::rbac::{Decision, Policy, UserInfo};
 use crate::request::attributes::Attributes;
 
 /// The verb on a path that grants access.
@@ -66,8 +66,8 @@ struct Parent {
 pub(crate) type Lineage = Arc<[(Id, String)]>;
 
 impl Access {
-    pub fn new(seen: Arc<dyn Store>, index: Index, quotas: Arc<Quotas>) -> Access {
-        Access { store: seen, index, quotas, parents: Mutex::default() }
+    pub fn new(store: Arc<dyn Store>, index: Index, quotas: Arc<Quotas>) -> Access {
+        Access { store, index, quotas, parents: Mutex::default() }
     }
 
     /// Creates one for a store without bootstrap objects.
@@ -97,9 +97,9 @@ impl Access {
     }
 
     async fn followed_objects(&self, range: &Range) -> Result<std::convert::Infallible, ReadError> {
-        let kept = self.index.kept();
-        let now = kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
-        let mut watch = kept.watch(range.clone(), now).await?;
+        let inner_store = self.index.inner_store();
+        let now = inner_store.get(&keys::cluster_record(Id::ROOT)).await?.revision;
+        let mut watch = inner_store.watch(range.clone(), now).await?;
         // Changes before the watch began sent no notification.
         self.notifier().notify_all();
         loop {
@@ -169,8 +169,8 @@ impl Access {
     }
 
     async fn parent(&self, id: Id) -> Result<Option<Parent>, ReadError> {
-        let known = self.parents.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-        if let Some(parent) = known {
+        let cached = self.parents.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        if let Some(parent) = cached {
             return Ok(parent);
         }
         let found = self.store.get(&keys::cluster_record(id)).await?.value;
@@ -196,23 +196,23 @@ impl Access {
             return lineage.first().is_some_and(|(id, _)| *id == home);
         }
         let granted = |(id, path): &(Id, String)| {
-            let wanted = Attributes::Path { path: path.clone(), verb: ACCESS.to_owned() };
-            self.may(identity, *id, &wanted).allowed
+            let attributes = Attributes::Path { path: path.clone(), verb: ACCESS.to_owned() };
+            self.may(identity, *id, &attributes).allowed
         };
         lineage.iter().any(granted)
     }
 
     /// Decides whether an identity may send a request in a logical cluster that it reaches.
-    pub(crate) fn may(&self, identity: &Identity, cluster: Id, wanted: &Attributes) -> Decision {
+    pub(crate) fn may(&self, identity: &Identity, cluster: Id, attributes: &Attributes) -> Decision {
         if identity.is_administrator() {
             return Decision { allowed: true, reason: String::new() };
         }
         let anonymous = [ANONYMOUS.1.to_owned()];
-        let who = match identity {
-            Identity::Anonymous => Who { name: ANONYMOUS.0, groups: &anonymous },
-            Identity::User(user) => Who { name: &user.name, groups: &user.groups },
+        let user = match identity {
+            Identity::Anonymous => UserInfo { name: ANONYMOUS.0, groups: &anonymous },
+            Identity::User(user) => UserInfo { name: &user.name, groups: &user.groups },
         };
-        self.index.read(cluster, |layers| layers.decide(who, wanted))
+        self.index.read(cluster, |layers| layers.decide(user, attributes))
     }
 
     /// Returns the revision of the last change to a policy that matters for a logical cluster.

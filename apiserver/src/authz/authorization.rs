@@ -19,7 +19,7 @@ use crate::clusters::logical_cluster;
 use crate::objects::store_errors::unreadable;
 use crate::quota::{QuotaReservation, Size, WatchReservation};
 use crate::rbac::controller_role::Granted;
-use crate::rbac::{Decision, Layers, Rule, Who};
+use crate::rbac::{Decision, Layers, Rule, UserInfo};
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
 /// An authorized request: its identities, its logical cluster and its attributes. Cheap to clone.
@@ -36,8 +36,8 @@ pub(crate) struct Authorization {
     /// The identity that the request acts as: the sender, or the impersonated user.
     identity: Identity,
     /// The rights that the sender needs for the impersonation.
-    needed: Arc<[Attributes]>,
-    wanted: Arc<Attributes>,
+    required: Arc<[Attributes]>,
+    attributes: Arc<Attributes>,
     /// The revision of the policies that were used.
     decided: Revision,
 }
@@ -49,7 +49,7 @@ impl Authorization {
         cluster: Id,
         sender: &Identity,
         headers: &HeaderMap,
-        wanted: Attributes,
+        attributes: Attributes,
     ) -> Result<Authorization, Status> {
         let impersonation = Impersonation::of(headers);
         let lineage = match (sender.is_at_home_everywhere(), &impersonation) {
@@ -61,8 +61,8 @@ impl Authorization {
         };
         // A terminating logical cluster has no path, but a service account token still leads to it.
         if let (Some(_), Some(lineage)) = (sender.home(), &lineage) {
-            let is_there = revalidation::are_there(access, &revalidation::objects(lineage)).await;
-            if !is_there.map_err(unreadable)? {
+            let exists = revalidation::all_exist(access, &revalidation::objects(lineage)).await;
+            if !exists.map_err(unreadable)? {
                 return Err(Status::unknown_path());
             }
         }
@@ -72,14 +72,15 @@ impl Authorization {
         }
         let impersonation = impersonation?;
         let decided = lineage.as_ref().map_or(Revision::ZERO, |lineage| access.changed(lineage));
-        let (identity, needed) = match impersonation {
+        let (identity, required) = match impersonation {
             None => (sender.clone(), Arc::default()),
             Some(one) if one.is_of_administrators() && !sender.is_administrator() => {
                 return Err(refused(sender, &Impersonation::administrators(), ""));
             }
-            Some(Impersonation { identity, needed }) => (identity, needed.into()),
+            Some(Impersonation { identity, required }) => (identity, required.into()),
         };
-        let mut authorization = Authorization::new(access, cluster, lineage, sender, needed, wanted, decided);
+        let mut authorization =
+            Authorization::new(access, cluster, lineage, sender, required, attributes, decided);
         authorization.identity = identity;
         if let Some(controller_role) = sender.controller_role() {
             let labels = match controller_role.selects_labels() {
@@ -96,13 +97,23 @@ impl Authorization {
         cluster: Id,
         lineage: Option<Lineage>,
         sender: &Identity,
-        needed: Arc<[Attributes]>,
-        wanted: Attributes,
+        required: Arc<[Attributes]>,
+        attributes: Attributes,
         decided: Revision,
     ) -> Authorization {
-        let (access, wanted) = (access.clone(), Arc::new(wanted));
+        let (access, attributes) = (access.clone(), Arc::new(attributes));
         let (identity, sender) = (sender.clone(), sender.clone());
-        Authorization { access, cluster, lineage, granted: None, sender, identity, needed, wanted, decided }
+        Authorization {
+            access,
+            cluster,
+            lineage,
+            granted: None,
+            sender,
+            identity,
+            required,
+            attributes,
+            decided,
+        }
     }
 
     /// Decides again with the current policies.
@@ -110,11 +121,11 @@ impl Authorization {
         if self.lineage.as_ref().is_some_and(|lineage| !self.access.reaches(&self.sender, lineage)) {
             return Err(Status::unknown_path());
         }
-        let acts = self.needed.iter().map(|needs| (&self.sender, needs));
-        for (who, wanted) in acts.chain([(&self.identity, &*self.wanted)]) {
-            let Decision { allowed, reason } = self.may(who, wanted);
+        let checks = self.required.iter().map(|required| (&self.sender, required));
+        for (identity, attributes) in checks.chain([(&self.identity, &*self.attributes)]) {
+            let Decision { allowed, reason } = self.may(identity, attributes);
             if !allowed {
-                return Err(refused(who, wanted, &reason));
+                return Err(refused(identity, attributes, &reason));
             }
         }
         Ok(())
@@ -122,19 +133,19 @@ impl Authorization {
 
     /// Checks that a request that updates a missing object may also create it.
     pub(crate) fn authorize_create(&self) -> Result<(), Status> {
-        let mut wanted = (*self.wanted).clone();
-        if let Attributes::Resource(wanted) = &mut wanted {
-            wanted.verb = Verb::Create.as_str().to_owned();
+        let mut attributes = (*self.attributes).clone();
+        if let Attributes::Resource(attributes) = &mut attributes {
+            attributes.verb = Verb::Create.as_str().to_owned();
         }
-        let Decision { allowed, reason } = self.may(&self.identity, &wanted);
-        if allowed { Ok(()) } else { Err(refused(&self.identity, &wanted, &reason)) }
+        let Decision { allowed, reason } = self.may(&self.identity, &attributes);
+        if allowed { Ok(()) } else { Err(refused(&self.identity, &attributes, &reason)) }
     }
 
     /// Applies the rate limit of the logical cluster. Deletions are exempt, because a tenant over its quota must be
     /// able to delete; so are administrators and controllers.
     pub(crate) fn pace(&self) -> Result<(), Status> {
-        let deletes = match &*self.wanted {
-            Attributes::Resource(wanted) => matches!(&*wanted.verb, "delete" | "deletecollection"),
+        let deletes = match &*self.attributes {
+            Attributes::Resource(attributes) => matches!(&*attributes.verb, "delete" | "deletecollection"),
             Attributes::Path { .. } => false,
         };
         match deletes || self.sender.is_at_home_everywhere() {
@@ -144,12 +155,12 @@ impl Authorization {
     }
 
     /// Reserves quota for an object that grows by `growth`.
-    pub(crate) async fn room(
+    pub(crate) async fn reserve_quota(
         &self,
-        what: (GroupResource<'_>, &str),
+        object: (GroupResource<'_>, &str),
         growth: Size,
     ) -> Result<QuotaReservation, Status> {
-        self.access.quotas().room(self.cluster, what, growth).await
+        self.access.quotas().reserve(self.cluster, object, growth).await
     }
 
     /// Reserves quota for a watch.
@@ -168,10 +179,10 @@ impl Authorization {
     }
 
     /// Decides whether an identity may send a request in this logical cluster.
-    pub(crate) fn may(&self, who: &Identity, wanted: &Attributes) -> Decision {
-        match self.granted.as_ref().filter(|_| who.controller_role().is_some()) {
-            Some(granted) => Decision { allowed: granted.allows(wanted), reason: String::new() },
-            None => self.access.may(who, self.cluster, wanted),
+    pub(crate) fn may(&self, identity: &Identity, attributes: &Attributes) -> Decision {
+        match self.granted.as_ref().filter(|_| identity.controller_role().is_some()) {
+            Some(granted) => Decision { allowed: granted.allows(attributes), reason: String::new() },
+            None => self.access.may(identity, self.cluster, attributes),
         }
     }
 
@@ -183,9 +194,9 @@ impl Authorization {
     /// Returns the rules of the user in a namespace, and an error for each missing role.
     pub(crate) fn rules(&self, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let Identity::User(user) = &self.identity else { return Default::default() };
-        let who = Who { name: &user.name, groups: &user.groups };
+        let user_info = UserInfo { name: &user.name, groups: &user.groups };
         self.policy(|layers| {
-            let (rules, missing) = layers.rules(who, namespace);
+            let (rules, missing) = layers.rules(user_info, namespace);
             (rules.into_iter().cloned().collect(), missing)
         })
     }
@@ -212,29 +223,29 @@ impl Authorization {
 }
 
 /// Returns the identity that a request impersonates, whether this is allowed or not.
-pub(crate) fn wants_to_act_as(headers: &HeaderMap) -> Option<Identity> {
-    Impersonation::of(headers).ok().flatten().map(|wanted| wanted.identity)
+pub(crate) fn requested_impersonation(headers: &HeaderMap) -> Option<Identity> {
+    Impersonation::of(headers).ok().flatten().map(|impersonation| impersonation.identity)
 }
 
 /// Returns the 403 error.
-fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
-    let name = who.name();
+fn refused(identity: &Identity, attributes: &Attributes, reason: &str) -> Status {
+    let name = identity.name();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    match wanted {
+    match attributes {
         Attributes::Path { path, verb } => {
             let why = format!("User {name:?} cannot {verb} path {path:?}{reason}");
             Status::forbidden(GroupResource::new("", ""), "", &why)
         }
         Attributes::Resource(it) => {
             let ResourceAttributes { verb, group, resource, subresource, namespace, .. } = it;
-            let part = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+            let suffix = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
             let scope = match namespace.as_str() {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {namespace:?}"),
             };
-            let what = format!("{resource}{part}");
+            let full_resource = format!("{resource}{suffix}");
             let why = format!(
-                "User {name:?} cannot {verb} resource {what:?} in API group {group:?} {scope}{reason}"
+                "User {name:?} cannot {verb} resource {full_resource:?} in API group {group:?} {scope}{reason}"
             );
             Status::forbidden(GroupResource::new(group, resource), &it.name, &why)
         }
@@ -244,11 +255,11 @@ fn refused(who: &Identity, wanted: &Attributes, reason: &str) -> Status {
 #[cfg(test)]
 impl Authorization {
     /// Returns an authorization for tests of later steps.
-    pub(crate) fn open() -> Authorization {
+    pub(crate) fn allow_all() -> Authorization {
         let store = Arc::new(storage::memory::Memory::new());
         let admin = Identity::user("admin", &[crate::authn::identity::ADMINISTRATORS]);
-        let wanted = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
+        let attributes = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
         let access = Arc::new(Access::plain(store));
-        Authorization::new(&access, Id::ROOT, None, &admin, Arc::default(), wanted, Revision::ZERO)
+        Authorization::new(&access, Id::ROOT, None, &admin, Arc::default(), attributes, Revision::ZERO)
     }
 }

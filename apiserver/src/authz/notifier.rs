@@ -87,20 +87,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_is_heard_by_those_it_concerns() {
+    async fn a_change_notifies_only_its_subscribers() {
         let notifier = Arc::new(PolicyNotifier::default());
         let policy = |number| Topic::Policy(Id::new(number));
         let one = notifier.subscribe(vec![policy(1), Topic::Object(Key::from("a".to_owned()))]);
         let other = notifier.subscribe(vec![policy(2)]);
-        let heard = || [&one, &other].map(|subscription| subscription.notified().now_or_never().is_some());
-        assert_eq!(heard(), [false, false]);
+        let notified_subscriptions =
+            || [&one, &other].map(|subscription| subscription.notified().now_or_never().is_some());
+        assert_eq!(notified_subscriptions(), [false, false]);
         notifier.notify([policy(1), policy(3)]);
-        assert_eq!((heard(), heard()), ([true, false], [false, false]), "once");
+        assert_eq!(
+            (notified_subscriptions(), notified_subscriptions()),
+            ([true, false], [false, false]),
+            "once"
+        );
         notifier.notify([Topic::Object(Key::from("a".to_owned()))]);
-        assert_eq!(heard(), [true, false]);
+        assert_eq!(notified_subscriptions(), [true, false]);
         notifier.notify_all();
-        assert_eq!(heard(), [true, true]);
+        assert_eq!(notified_subscriptions(), [true, true]);
         drop((one, other));
-        assert!(notifier.by_topic.lock().unwrap().is_empty(), "nothing of them is left");
+        assert!(notifier.by_topic.lock().unwrap().is_empty(), "all subscriptions are removed");
     }
 }

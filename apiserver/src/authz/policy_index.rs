@@ -32,12 +32,12 @@ use crate::rbac::policy::{Layers, Policy, PolicyKey};
 pub struct Index {
     /// The policy of the bootstrap objects.
     shared: Policy,
-    own: Replica<Owned>,
+    replica: Replica<IndexState>,
 }
 
 /// The policies of logical clusters that changed or added roles or bindings.
 #[derive(Debug, Default)]
-struct Owned {
+struct IndexState {
     policies: RwLock<Policies>,
     /// Notifies the subscribers of a policy.
     notifier: Arc<PolicyNotifier>,
@@ -45,13 +45,13 @@ struct Owned {
 
 #[derive(Debug, Default)]
 struct Policies {
-    own: HashMap<Id, Own>,
+    by_cluster: HashMap<Id, ClusterPolicy>,
     /// The revision at which an entry was last removed.
-    gone: Revision,
+    removed_at: Revision,
 }
 
 #[derive(Debug, Default)]
-struct Own {
+struct ClusterPolicy {
     policy: Policy,
     changed: Revision,
 }
@@ -75,63 +75,67 @@ pub fn shared<'a>(objects: impl IntoIterator<Item = &'a BootstrapObject>) -> Pol
 }
 
 impl Index {
-    /// Creates an index of the store `kept`, which has no bootstrap layer, and the shared policy.
-    pub fn new(kept: Arc<dyn Store>, shared: Policy) -> Index {
+    /// Creates an index of `inner_store`, which has no bootstrap layer, and the shared policy.
+    pub fn new(inner_store: Arc<dyn Store>, shared: Policy) -> Index {
         // All objects of the group, in all logical clusters.
         let range = Range::prefix(format!("{GROUP}/"));
-        Index { shared, own: Replica::new(kept, range, Owned::default()) }
+        Index { shared, replica: Replica::new(inner_store, range, IndexState::default()) }
     }
 
     /// Brings the index up to a revision, which must exist.
     pub async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
-        self.own.reach(revision).await
+        self.replica.reach(revision).await
     }
 
     /// Reads the effective policy of a logical cluster, as far as the index has got.
     pub fn read<T>(&self, cluster: Id, read: impl FnOnce(Layers<'_>) -> T) -> T {
         let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
-        let own = policies.own.get(&cluster).map(|own| &own.policy);
+        let own = policies.by_cluster.get(&cluster).map(|cluster| &cluster.policy);
         read(Layers { own, shared: &self.shared })
     }
 
     /// Returns the revision at which the policy of a logical cluster last changed, or a later one.
     pub(crate) fn changed(&self, cluster: Id) -> Revision {
         let policies = self.policies().read().unwrap_or_else(PoisonError::into_inner);
-        policies.own.get(&cluster).map_or(policies.gone, |own| own.changed.max(policies.gone))
+        policies
+            .by_cluster
+            .get(&cluster)
+            .map_or(policies.removed_at, |own| own.changed.max(policies.removed_at))
     }
 
     /// Returns the notifier of policy changes.
     pub(crate) fn notifier(&self) -> &Arc<PolicyNotifier> {
-        &self.own.state().notifier
+        &self.replica.state().notifier
     }
 
-    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
-        self.own.kept()
+    pub(crate) fn inner_store(&self) -> &Arc<dyn Store> {
+        self.replica.inner_store()
     }
 
     /// Follows the store, for subscribers of changes. Never returns.
     pub async fn follow(&self) -> std::convert::Infallible {
-        self.own.follow().await
+        self.replica.follow().await
     }
 
     fn policies(&self) -> &RwLock<Policies> {
-        &self.own.state().policies
+        &self.replica.state().policies
     }
 }
 
-impl replica::State for Owned {
-    type Draft = HashMap<Id, Own>;
+impl replica::State for IndexState {
+    type Draft = HashMap<Id, ClusterPolicy>;
 
-    fn add(draft: &mut HashMap<Id, Own>, entry: &Entry) {
+    fn add(draft: &mut HashMap<Id, ClusterPolicy>, entry: &Entry) {
         let Some(place) = keys::ObjectKey::of(entry.key()) else { return };
         if let Some(policy_entry) = PolicyEntry::of(&place, Some(entry)) {
             draft.entry(place.cluster).or_default().policy.put(policy_entry);
         }
     }
 
-    fn replace(&self, own: HashMap<Id, Own>, at: Revision) {
+    fn replace(&self, by_cluster: HashMap<Id, ClusterPolicy>, at: Revision) {
         // It is unknown what changed between the two states, so every policy counts as changed.
-        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Policies { own, gone: at };
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) =
+            Policies { by_cluster, removed_at: at };
         self.notifier.notify_all();
     }
 
@@ -145,12 +149,12 @@ impl replica::State for Owned {
         let clusters: Vec<Id> = entries.iter().map(|(cluster, ..)| *cluster).collect();
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         for (cluster, revision, entry) in entries {
-            let own = policies.own.entry(cluster).or_default();
+            let own = policies.by_cluster.entry(cluster).or_default();
             own.policy.put(entry);
             own.changed = revision;
             if own.policy.is_empty() {
-                policies.own.remove(&cluster);
-                policies.gone = revision;
+                policies.by_cluster.remove(&cluster);
+                policies.removed_at = revision;
             }
         }
         drop(policies);
@@ -201,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::keys::Collection;
-    use crate::rbac::Who;
+    use crate::rbac::UserInfo;
     use crate::request::attributes::Attributes;
 
     const BINDINGS: Collection<'static> = Collection { group: GROUP, plural: "clusterrolebindings" };
@@ -237,8 +241,9 @@ mod tests {
         async fn may(&self, cluster: u64, name: &str) -> bool {
             let now = self.store.get(&keys::cluster_record(Id::ROOT)).await.unwrap().revision;
             self.index.reach(now).await.unwrap();
-            let wanted = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
-            let decide = |layers: Layers<'_>| layers.decide(Who { name, groups: &[] }, &wanted).allowed;
+            let attributes = Attributes::Path { path: "/".to_owned(), verb: "get".to_owned() };
+            let decide =
+                |layers: Layers<'_>| layers.decide(UserInfo { name, groups: &[] }, &attributes).allowed;
             self.index.read(Id::new(cluster), decide)
         }
     }
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_binding_counts_from_the_moment_it_is_written_and_only_in_its_logical_cluster() {
+    async fn a_binding_applies_once_it_is_written_and_only_in_its_logical_cluster() {
         let test = TestIndex::new();
         assert!(test.may(1, "master").await && !test.may(1, "ann").await);
         test.write(1, "b", bound("ann")).await;
@@ -265,11 +270,14 @@ mod tests {
         assert!(!test.may(1, "ann").await && test.may(1, "bob").await);
         test.write(1, "b", Change::Delete).await;
         assert!(!test.may(1, "bob").await);
-        assert!(test.index.policies().read().unwrap().own.is_empty(), "nothing of it is left");
+        assert!(
+            test.index.policies().read().unwrap().by_cluster.is_empty(),
+            "the policy of an unchanged logical cluster is removed"
+        );
     }
 
     #[tokio::test]
-    async fn a_deletion_of_a_bootstrap_role_is_kept_as_an_empty_value() {
+    async fn a_deletion_of_a_bootstrap_role_is_stored_as_an_empty_value() {
         let test = TestIndex::new();
         test.write(1, "masters", Change::Put(bytes::Bytes::new())).await;
         assert!(!test.may(1, "master").await && test.may(2, "master").await);
@@ -305,6 +313,6 @@ mod tests {
         }
         assert!(test.index.changed(Id::new(1)) > one);
         assert_eq!(test.index.changed(Id::new(2)), other);
-        assert!(others.notified().now_or_never().is_none(), "it is woken for nothing");
+        assert!(others.notified().now_or_never().is_none(), "it is notified without a change");
     }
 }

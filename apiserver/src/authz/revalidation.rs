@@ -38,9 +38,9 @@ pub(crate) struct Revalidation {
     authenticators: Authenticators,
     subscription: PolicySubscription,
     /// The objects of the logical cluster and its ancestors, with their ids. Empty for a watch of all logical clusters.
-    line: Vec<(Key, Id)>,
+    lineage_objects: Vec<(Key, Id)>,
     /// The revision of the policies that were used.
-    seen: Revision,
+    checked_through: Revision,
     /// Whether the credential and the logical cluster must be checked again.
     is_in_doubt: bool,
     /// The time of the next check without a notification.
@@ -57,7 +57,7 @@ impl Revalidation {
         all: bool,
     ) -> Result<Revalidation, Status> {
         let (access, sender) = (authorization.access(), authorization.sender());
-        let line = match all {
+        let lineage_objects = match all {
             true => Vec::new(),
             false => {
                 let lineage = access.lineage(authorization.cluster()).await.map_err(unreadable)?;
@@ -70,7 +70,7 @@ impl Revalidation {
         };
         let policies = authorization.lineage().into_iter().flat_map(|lineage| lineage.iter());
         let topics = policies.map(|(id, _)| Topic::Policy(*id));
-        let keys = line.iter().map(|(key, _)| key.clone()).chain(bound);
+        let keys = lineage_objects.iter().map(|(key, _)| key.clone()).chain(bound);
         let subscription = access.notifier().subscribe(topics.chain(keys.map(Topic::Object)).collect());
         Ok(Revalidation {
             due: due(sender, false).map(|due| Box::pin(sleep_until(due))),
@@ -78,8 +78,8 @@ impl Revalidation {
             authorization: authorization.clone(),
             authenticators: authenticators.clone(),
             subscription,
-            line,
-            seen: authorization.decided(),
+            lineage_objects,
+            checked_through: authorization.decided(),
             // Changes before the subscription sent no notification.
             is_in_doubt: true,
         })
@@ -129,7 +129,7 @@ impl Revalidation {
         }
         if self.is_in_doubt {
             // A failed read counts as a lost authorization: the client watches again and is authorized anew.
-            if !self.is_there().await.unwrap_or(false) {
+            if !self.clusters_exist().await.unwrap_or(false) {
                 return false;
             }
             self.is_in_doubt = false;
@@ -140,33 +140,34 @@ impl Revalidation {
     fn is_let_in(&mut self) -> bool {
         let Some(lineage) = self.authorization.lineage() else { return true };
         let changed = self.authorization.access().changed(lineage);
-        if changed > self.seen {
+        if changed > self.checked_through {
             if self.authorization.check().is_err() {
                 return false;
             }
-            self.seen = changed;
+            self.checked_through = changed;
         }
         true
     }
 
     /// Reports whether the credential is still valid and the logical cluster still exists.
-    async fn is_there(&self) -> Result<bool, ReadError> {
+    async fn clusters_exist(&self) -> Result<bool, ReadError> {
         Ok(self.authenticators.is_valid(self.authorization.sender()).await?
-            && are_there(self.authorization.access(), &self.line).await?)
+            && all_exist(self.authorization.access(), &self.lineage_objects).await?)
     }
 }
 
 /// Returns the time of the next check without a notification.
 fn due(sender: &Identity, is_endless: bool) -> Option<Instant> {
     let Identity::User(user) = sender else { return None };
-    let left = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
-    match (&user.credential, left) {
+    let remaining_seconds = user.expires.map(|expires| expires.saturating_sub(Timestamp::now().as_second()));
+    match (&user.credential, remaining_seconds) {
         (Credential::TokenFile(_), _) => Some(Instant::now() + POLL_EVERY),
-        (_, Some(left)) if is_endless || left <= LASTS_SECONDS_MAX => {
-            let left = left.min(LASTS_SECONDS_MAX);
+        (_, Some(remaining_seconds)) if is_endless || remaining_seconds <= LASTS_SECONDS_MAX => {
+            let remaining_seconds = remaining_seconds.min(LASTS_SECONDS_MAX);
             // A minimum, in case two clocks differ by a fraction of a second.
-            let left = u64::try_from(left).map_or(Duration::ZERO, Duration::from_secs);
-            Some(Instant::now() + left.max(Duration::from_millis(50)))
+            let remaining_seconds =
+                u64::try_from(remaining_seconds).map_or(Duration::ZERO, Duration::from_secs);
+            Some(Instant::now() + remaining_seconds.max(Duration::from_millis(50)))
         }
         _ => None,
     }
@@ -184,8 +185,8 @@ pub(super) fn objects(lineage: &Lineage) -> Vec<(Key, Id)> {
 }
 
 /// Reports whether all of them exist and none is terminating.
-pub(super) async fn are_there(access: &Access, line: &[(Key, Id)]) -> Result<bool, ReadError> {
-    for (key, id) in line {
+pub(super) async fn all_exist(access: &Access, lineage_objects: &[(Key, Id)]) -> Result<bool, ReadError> {
+    for (key, id) in lineage_objects {
         if logical_cluster::at(access.store(), key).await? != Some(*id) {
             return Ok(false);
         }
@@ -243,7 +244,7 @@ mod tests {
         let key = Collection { group: GROUP, plural: "clusterrolebindings" }.key(Id::ROOT, None, "one");
         store.commit(key, Expect::Revision(bound), Change::Delete).await.unwrap();
         put("", "configmaps", Some("default"), json!({ "metadata": { "name": "late" } })).await;
-        let told = tokio::time::timeout(Duration::from_secs(20), response.into_body().collect()).await;
-        assert_eq!(told.expect("the watch has ended").unwrap().to_bytes(), Bytes::new());
+        let response = tokio::time::timeout(Duration::from_secs(20), response.into_body().collect()).await;
+        assert_eq!(response.expect("the watch has ended").unwrap().to_bytes(), Bytes::new());
     }
 }

@@ -35,8 +35,8 @@ const TYPE: &str = "dev.holon.v1alpha1.LogicalCluster";
 
 /// Returns the resource of LogicalCluster objects.
 pub fn resource() -> &'static Arc<ResourceInfo> {
-    static ROW: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_resource()));
-    &ROW
+    static RESOURCE: LazyLock<Arc<ResourceInfo>> = LazyLock::new(|| Arc::new(make_resource()));
+    &RESOURCE
 }
 
 fn make_resource() -> ResourceInfo {
@@ -218,12 +218,12 @@ pub fn assign_id(object: &mut Value) -> Id {
     id
 }
 
-/// Returns the uid of a namespace if objects can be created in it. Otherwise returns the error for the client.
-pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<String, Status> {
+/// Returns a namespace if objects can be created in it. Otherwise returns the error for the client.
+pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -> Result<Entry, Status> {
     let found = store.get(&NAMESPACES.key(id, None, namespace)).await.map_err(unreadable)?;
     let grouped = GroupResource::new("", "namespaces");
-    let found = found.value.and_then(|entry| Some((stored::uid(&entry)?.to_owned(), entry)));
-    let (uid, entry) = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
+    let found = found.value.filter(|entry| stored::uid(entry).is_some());
+    let entry = found.ok_or_else(|| Status::not_found(grouped, namespace))?;
     if stored::is_being_deleted(&entry) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -234,8 +234,9 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
         };
         return Err(Status::forbidden(grouped, namespace, &why).because(cause));
     }
-    Ok(uid)
+    Ok(entry)
 }
+
 /// Returns the label names of a logical cluster's object. The root has none.
 pub(crate) async fn labels(store: &dyn Store, id: Id) -> Result<Vec<String>, ReadError> {
     #[derive(Deserialize)]

@@ -33,7 +33,7 @@ pub struct LogicalClusterRecord {
 
 /// The stored form. Names are short because each of a million idle logical clusters has one.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredRecord {
     t: String,
     s: Uuid,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,20 +63,20 @@ impl LogicalClusterRecord {
     }
 
     pub(crate) fn encode(&self) -> bytes::Bytes {
-        let kept = Kept {
+        let stored = StoredRecord {
             t: self.time.clone(),
             s: self.seed,
             p: self.parent.map(|parent| parent.to_string()),
             n: self.name.clone(),
         };
-        serde_json::to_vec(&kept).expect("texts are JSON").into()
+        serde_json::to_vec(&stored).expect("texts are JSON").into()
     }
 
     /// Decodes a record. If that fails, the logical cluster has no bootstrap objects except those stored in it.
     pub(crate) fn decode(entry: &Entry) -> Option<LogicalClusterRecord> {
-        let kept: Kept = serde_json::from_slice(entry.value()).ok()?;
-        let parent = kept.p.map(|parent| parent.parse()).transpose().ok()?;
-        Some(LogicalClusterRecord { time: kept.t, seed: kept.s, parent, name: kept.n })
+        let stored: StoredRecord = serde_json::from_slice(entry.value()).ok()?;
+        let parent = stored.p.map(|parent| parent.parse()).transpose().ok()?;
+        Some(LogicalClusterRecord { time: stored.t, seed: stored.s, parent, name: stored.n })
     }
 }
 
@@ -128,13 +128,13 @@ mod tests {
     use storage::memory::Memory;
 
     #[tokio::test]
-    async fn a_record_is_found_by_id_until_it_ends() {
+    async fn a_record_is_found_by_id_until_it_is_deleted() {
         let store = Memory::new();
         let (id, record) = (Id::new(7), LogicalClusterRecord::new(Id::ROOT, "team-a"));
         assert_eq!(find(&store, id).await, Ok(None));
         write(&store, id, &record).await.unwrap();
         write(&store, id, &LogicalClusterRecord::new(Id::ROOT, "team-a")).await.unwrap();
-        assert_eq!(find(&store, id).await, Ok(Some(record)), "the first record stands");
+        assert_eq!(find(&store, id).await, Ok(Some(record)), "the first record is kept");
         let stolen = write(&store, id, &LogicalClusterRecord::new(Id::ROOT, "evil")).await;
         assert!(matches!(stolen, Err(CommitError::Conflict { .. })), "{stolen:?}");
         end(&store, id).await.unwrap();

@@ -11,11 +11,11 @@ use std::time::Duration;
 use controller::queue::Outcome;
 use storage::{Change, Expect, Key, Revision};
 
-use crate::controllers::Controllers;
 use crate::controllers::write::ReconcileError;
+use crate::controllers::{Controllers, record_revision};
 use crate::keys::ObjectKey;
 use crate::objects::stored;
-use crate::registry::allocation::{Allocation, SERVICES, held, holder};
+use crate::registry::allocation::{Allocation, SERVICES, allocations_of, service_of};
 
 /// After a start, another server may still be about to write the Service of an existing allocation.
 pub(super) const SETTLES: Duration = Duration::from_secs(90);
@@ -25,17 +25,18 @@ pub(super) async fn reconcile(
     controllers: &Controllers,
     (key, since): (Key, Revision),
 ) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let Some((place, entry)) = ObjectKey::of(&key).zip(store.get(&key).await?.value) else {
         return Ok(Outcome::Done);
     };
+    record_revision(entry.revision());
     let (Some(allocation), Ok(tree)) = (Allocation::at(&place), stored::tree(&entry)) else {
         return Ok(Outcome::Done);
     };
-    let Some((namespace, name)) = holder(&tree) else { return Ok(Outcome::Done) };
+    let Some((namespace, name)) = service_of(&tree) else { return Ok(Outcome::Done) };
     let service = store.get(&SERVICES.key(place.cluster, Some(namespace), name)).await?.value;
     let service = service.and_then(|service| stored::tree(&service).ok()).unwrap_or_default();
-    if entry.revision() <= since && !held(&service).contains(&allocation) {
+    if entry.revision() <= since && !allocations_of(&service).contains(&allocation) {
         store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await?;
     }
     Ok(Outcome::Done)

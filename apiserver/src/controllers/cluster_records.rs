@@ -13,8 +13,8 @@ use storage::{Page, Store};
 use crate::clusters::logical_cluster;
 use crate::clusters::records;
 use crate::clusters::records::LogicalClusterRecord;
-use crate::controllers::Controllers;
 use crate::controllers::write::ReconcileError;
+use crate::controllers::{Controllers, record_revision};
 use crate::keys;
 use crate::objects::stored;
 
@@ -24,8 +24,10 @@ pub(super) const SETTLES: Duration = Duration::from_secs(90);
 const PAGE_ENTRIES: usize = 1000;
 
 pub(super) async fn reconcile(controllers: &Controllers, id: Id) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
-    if let Some(record) = records::find(store, id).await?
+    let store = &*controllers.store;
+    let read = store.get(&keys::cluster_record(id)).await?;
+    record_revision(read.revision);
+    if let Some(record) = read.value.as_ref().and_then(LogicalClusterRecord::decode)
         && is_orphaned(store, id, &record).await?
     {
         records::end(store, id).await?;
@@ -38,12 +40,12 @@ pub(super) async fn reconcile_all(controllers: &Controllers) -> Result<(), Recon
     tokio::time::sleep(SETTLES).await;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     loop {
-        let read = controllers.kept.list(keys::cluster_records(), page.clone()).await?.value;
+        let read = controllers.inner_store.list(keys::cluster_records(), page.clone()).await?.value;
         page.after = read.entries.last().map(|entry| entry.key().clone());
         for entry in &read.entries {
             if let (Some(id), Some(record)) =
                 (keys::cluster_record_id(entry.key()), LogicalClusterRecord::decode(entry))
-                && is_orphaned(&*controllers.seen, id, &record).await?
+                && is_orphaned(&*controllers.store, id, &record).await?
             {
                 controllers.records.add(id);
             }

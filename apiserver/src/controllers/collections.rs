@@ -12,13 +12,13 @@ use crate::kinds::Kinds;
 
 /// A collection, and its resource if it is served.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredCollection {
     group: String,
     plural: String,
     pub(super) resource: Option<Arc<ResourceInfo>>,
 }
 
-impl Kept {
+impl StoredCollection {
     pub(super) fn collection(&self) -> Collection<'_> {
         Collection { group: &self.group, plural: &self.plural }
     }
@@ -30,18 +30,22 @@ impl Kept {
 
 /// Returns every collection that a logical cluster serves, and every other one with objects in the store: objects of a
 /// kind that is no longer served must be deleted too.
-pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, ReadError> {
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+pub(super) async fn all(inner_store: &dyn Store, kinds: &Kinds) -> Result<Vec<StoredCollection>, ReadError> {
+    let (mut collections, mut seen) = (Vec::new(), HashSet::new());
     let mut add = |group: &str, plural: &str| {
         if seen.insert((group.to_owned(), plural.to_owned())) {
             let resource = kinds.find_collection(Collection { group, plural }).cloned();
-            found.push(Kept { group: group.to_owned(), plural: plural.to_owned(), resource });
+            collections.push(StoredCollection {
+                group: group.to_owned(),
+                plural: plural.to_owned(),
+                resource,
+            });
         }
     };
     kinds.resources().iter().for_each(|resource| add(&resource.group, &resource.plural));
     // Jumps from one collection to the next with one read each, however many objects they contain.
     let mut page = Page { limit: Some(1), ..Page::default() };
-    while let Some(entry) = kept.list(Range::all(), page.clone()).await?.value.entries.pop() {
+    while let Some(entry) = inner_store.list(Range::all(), page.clone()).await?.value.entries.pop() {
         page.after = Some(match ObjectKey::of(entry.key()) {
             Some(place) => {
                 add(place.collection.group, place.collection.plural);
@@ -52,5 +56,5 @@ pub(super) async fn all(kept: &dyn Store, kinds: &Kinds) -> Result<Vec<Kept>, Re
             None => entry.key().clone(),
         });
     }
-    Ok(found)
+    Ok(collections)
 }

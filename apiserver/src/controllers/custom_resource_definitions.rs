@@ -22,7 +22,7 @@ use crate::controllers::definition_names;
 use crate::controllers::definition_names::Taken;
 use crate::controllers::object_head::ObjectHead;
 use crate::controllers::write::{ReconcileError, amend};
-use crate::controllers::{Controllers, delete_collection};
+use crate::controllers::{Controllers, delete_collection, record_revision};
 use crate::keys::{Collection, ObjectKey};
 use crate::kinds;
 use crate::kinds::{DEFINITIONS, ESTABLISHED, Status};
@@ -35,7 +35,7 @@ use crate::registry::strategy::{CLEANUP, TERMINATING};
 pub(super) type Group = (Id, Arc<str>);
 
 /// Requeued after this long if clients keep changing the objects to delete.
-const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
+const CONFLICT_REQUEUE_AFTER: Duration = Duration::from_millis(500);
 
 /// The fields of a definition that show whether it needs reconciling. Most of a definition is schema, which is skipped.
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ impl<'a> Outline<'a> {
         serde_json::from_slice(stored::json(entry)?).ok()
     }
 
-    /// Reports whether the definition has all its names, and its status says so.
+    /// Reports whether the definition has all its names, and is established.
     fn is_settled(&self) -> bool {
         let accepted = self.status.accepted_names.is_some_and(|names| names.get() == self.spec.names.get());
         accepted && self.status.holds(ESTABLISHED) && self.status.holds(definition_names::ACCEPTED)
@@ -80,7 +80,8 @@ pub(super) async fn reconcile(
     controllers: &Controllers,
     (cluster, group): Group,
 ) -> Result<Outcome, ReconcileError> {
-    let listed = controllers.seen.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
+    let listed = controllers.store.list(DEFINITIONS.range(cluster, None), Page::default()).await?;
+    record_revision(listed.revision);
     let ours =
         |entry: &Entry| ObjectKey::of(entry.key()).is_some_and(|place| kinds::group(place.name) == &*group);
     let entries: Vec<Entry> = listed.value.entries.into_iter().filter(ours).collect();
@@ -100,13 +101,13 @@ pub(super) async fn reconcile(
         let Ok(mut definition) = stored::tree(entry) else { continue };
         if is_being_deleted {
             if empty(controllers, cluster, entry, &definition).await? > 0 {
-                outcome = Outcome::RequeueAfter(CONFLICT_AGAIN);
+                outcome = Outcome::RequeueAfter(CONFLICT_REQUEUE_AFTER);
             }
             continue;
         }
         definition_names::settle(&mut definition, &taken);
         taken.add(&definition["status"]["acceptedNames"]);
-        amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| *object = definition)
+        amend(&*controllers.store, kinds::definitions_resource(), entry, |object| *object = definition)
             .await?;
     }
     Ok(outcome)
@@ -120,14 +121,15 @@ async fn empty(
     entry: &Entry,
     definition: &Value,
 ) -> Result<usize, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let finalizers = definition["metadata"]["finalizers"].as_array();
     if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|name| name == CLEANUP)) {
         return Ok(0);
     }
     if !conditions::holds(definition, ESTABLISHED) {
-        let said = Condition::new(TERMINATING, false, "NeverEstablished", "resource was never established");
-        return release(controllers, entry, &said).await.map(|()| 0);
+        let condition =
+            Condition::new(TERMINATING, false, "NeverEstablished", "resource was never established");
+        return release(controllers, entry, &condition).await.map(|()| 0);
     }
     let (group, plural) = (&definition["spec"]["group"], &definition["spec"]["names"]["plural"]);
     let collection =
@@ -139,25 +141,30 @@ async fn empty(
         // A kind without a served version has no controllers that could remove finalizers, so its objects are removed
         // at once.
         None => {
-            delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?;
+            delete_collection::remove_all(&*controllers.inner_store, range.clone(), usize::MAX).await?;
             0
         }
     };
-    let left = store.list(range, Page { limit: Some(1), ..Page::default() }).await?.value.entries;
-    if left.is_empty() {
-        let said = Condition::new(TERMINATING, false, "InstanceDeletionCompleted", "removed all instances");
-        return release(controllers, entry, &said).await.map(|()| 0);
+    let remaining = store.list(range, Page { limit: Some(1), ..Page::default() }).await?.value.entries;
+    if remaining.is_empty() {
+        let condition =
+            Condition::new(TERMINATING, false, "InstanceDeletionCompleted", "removed all instances");
+        return release(controllers, entry, &condition).await.map(|()| 0);
     }
     let message = "CustomResource deletion is in progress";
-    let said = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
-    amend(store, kinds::definitions_resource(), entry, |object| conditions::set(object, &said)).await?;
+    let condition = Condition::new(TERMINATING, true, "InstanceDeletionInProgress", message);
+    amend(store, kinds::definitions_resource(), entry, |object| conditions::set(object, &condition)).await?;
     Ok(conflicts)
 }
 
 /// Removes the finalizer of a definition without objects. It is deleted with that, unless it has another finalizer.
-async fn release(controllers: &Controllers, entry: &Entry, said: &Condition) -> Result<(), ReconcileError> {
-    amend(&*controllers.seen, kinds::definitions_resource(), entry, |object| {
-        conditions::set(object, said);
+async fn release(
+    controllers: &Controllers,
+    entry: &Entry,
+    condition: &Condition,
+) -> Result<(), ReconcileError> {
+    amend(&*controllers.store, kinds::definitions_resource(), entry, |object| {
+        conditions::set(object, condition);
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|name| name != CLEANUP);
         }

@@ -44,10 +44,10 @@ impl Taken {
     pub(super) fn add(&mut self, names: &Value) {
         let named =
             |fields: &[&str]| -> Vec<String> { fields.iter().map(|field| text(names, field)).collect() };
-        let filled = |name: &String| !name.is_empty();
+        let is_set = |name: &String| !name.is_empty();
         self.resources
-            .extend(named(&["plural", "singular"]).into_iter().chain(short_names(names)).filter(filled));
-        self.kinds.extend(named(&["kind", "listKind"]).into_iter().filter(filled));
+            .extend(named(&["plural", "singular"]).into_iter().chain(short_names(names)).filter(is_set));
+        self.kinds.extend(named(&["kind", "listKind"]).into_iter().filter(is_set));
     }
 }
 
@@ -57,8 +57,9 @@ pub(super) fn settle(definition: &mut Value, taken: &Taken) {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     // A definition of a built-in kind gets no names, whatever its status contains.
     let is_reserved = kinds::is_reserved(name);
-    let had = if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
-    let (mut names, mut accepted) = accept(&definition["spec"]["names"], &had, taken);
+    let accepted_before =
+        if is_reserved { Value::Null } else { definition["status"]["acceptedNames"].clone() };
+    let (mut names, mut accepted) = accept(&definition["spec"]["names"], &accepted_before, taken);
     if is_reserved {
         names = json!({ "plural": "", "kind": "" });
         if accepted.holds {
@@ -88,59 +89,59 @@ pub(super) fn settle(definition: &mut Value, taken: &Taken) {
 }
 
 /// The requested names of a definition, its accepted names so far, and the result.
-struct Names<'a> {
-    wanted: &'a Value,
-    had: &'a Value,
-    has: Map<String, Value>,
+struct NameAcceptance<'a> {
+    requested: &'a Value,
+    accepted_before: &'a Value,
+    accepted: Map<String, Value>,
     /// The condition. If several names conflict, the last conflict counts.
-    told: Condition,
+    condition: Condition,
 }
 
 /// Returns the accepted names of a definition, and the condition.
-fn accept(wanted: &Value, had: &Value, taken: &Taken) -> (Value, Condition) {
-    let told = Condition::new(ACCEPTED, true, "NoConflicts", "no conflicts found");
-    let mut names = Names { wanted, had, has: Map::new(), told };
+fn accept(requested: &Value, accepted_before: &Value, taken: &Taken) -> (Value, Condition) {
+    let condition = Condition::new(ACCEPTED, true, "NoConflicts", "no conflicts found");
+    let mut names = NameAcceptance { requested, accepted_before, accepted: Map::new(), condition };
     names.one("plural", &taken.resources, "PluralConflict");
     names.one("singular", &taken.resources, "SingularConflict");
     names.short(&taken.resources);
     names.one("kind", &taken.kinds, "KindConflict");
     names.one("listKind", &taken.kinds, "ListKindConflict");
-    let categories = &wanted["categories"];
+    let categories = &requested["categories"];
     if categories.as_array().is_some_and(|all| !all.is_empty()) {
-        names.has.insert("categories".to_owned(), categories.clone());
+        names.accepted.insert("categories".to_owned(), categories.clone());
     }
-    (names.has.into(), names.told)
+    (names.accepted.into(), names.condition)
 }
 
-impl Names<'_> {
+impl NameAcceptance<'_> {
     fn one(&mut self, field: &str, used: &BTreeSet<String>, reason: &'static str) {
-        let (wanted, had) = (text(self.wanted, field), text(self.had, field));
-        let is_taken = wanted != had && used.contains(&wanted);
-        let name = if is_taken { had } else { wanted.clone() };
+        let (requested, accepted_before) = (text(self.requested, field), text(self.accepted_before, field));
+        let is_taken = requested != accepted_before && used.contains(&requested);
+        let name = if is_taken { accepted_before } else { requested.clone() };
         if is_taken {
-            self.told = Condition::new(ACCEPTED, false, reason, in_use(&wanted));
+            self.condition = Condition::new(ACCEPTED, false, reason, in_use(&requested));
         }
         // Kubernetes writes these two fields even if they are empty.
         if !name.is_empty() || matches!(field, "plural" | "kind") {
-            self.has.insert(field.to_owned(), name.into());
+            self.accepted.insert(field.to_owned(), name.into());
         }
     }
 
     /// Accepts either all requested short names or none of them.
     fn short(&mut self, used: &BTreeSet<String>) {
-        let (wanted, had) = (short_names(self.wanted), short_names(self.had));
-        let taken = wanted.iter().filter(|name| !had.contains(name) && used.contains(*name));
-        let complaints: Vec<String> = taken.map(|name| in_use(name)).collect();
-        let names = if complaints.is_empty() { wanted } else { had };
+        let (requested, accepted_before) = (short_names(self.requested), short_names(self.accepted_before));
+        let taken = requested.iter().filter(|name| !accepted_before.contains(name) && used.contains(*name));
+        let conflicts: Vec<String> = taken.map(|name| in_use(name)).collect();
+        let names = if conflicts.is_empty() { requested } else { accepted_before };
         if !names.is_empty() {
-            self.has.insert("shortNames".to_owned(), names.into());
+            self.accepted.insert("shortNames".to_owned(), names.into());
         }
-        let message = match &complaints[..] {
+        let message = match &conflicts[..] {
             [] => return,
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
-        self.told = Condition::new(ACCEPTED, false, "ShortNamesConflict", message);
+        self.condition = Condition::new(ACCEPTED, false, "ShortNamesConflict", message);
     }
 }
 
@@ -158,24 +159,26 @@ pub(super) fn is_protected(group: &str) -> bool {
 /// already refused on create.
 fn approval(definition: &Value) -> Option<Condition> {
     let group = text(&definition["spec"], "group");
-    let said = |holds, reason, message| {
+    let approval_condition = |holds, reason, message| {
         Some(Condition::new("KubernetesAPIApprovalPolicyConformant", holds, reason, message))
     };
-    let word = definition["metadata"]["annotations"][APPROVED].as_str().unwrap_or_default();
+    let annotation = definition["metadata"]["annotations"][APPROVED].as_str().unwrap_or_default();
     let rule = |how: &str| {
         format!(
             "protected groups must have approval annotation {APPROVED:?}{how}, \
              see https://github.com/kubernetes/enhancements/pull/1111"
         )
     };
-    match word {
+    match annotation {
         _ if !is_protected(&group) => None,
-        "" => said(false, "MissingAnnotation", rule("")),
-        word if word.starts_with("unapproved") => {
-            said(false, "UnapprovedAnnotation", format!("not approved: {word:?}"))
+        "" => approval_condition(false, "MissingAnnotation", rule("")),
+        annotation if annotation.starts_with("unapproved") => {
+            approval_condition(false, "UnapprovedAnnotation", format!("not approved: {annotation:?}"))
         }
-        word if is_address(word) => said(true, "ApprovedAnnotation", format!("approved in {word}")),
-        _ => said(
+        annotation if is_address(annotation) => {
+            approval_condition(true, "ApprovedAnnotation", format!("approved in {annotation}"))
+        }
+        _ => approval_condition(
             false,
             "InvalidAnnotation",
             rule(" with either a URL or a reason starting with \"unapproved\""),
@@ -183,8 +186,8 @@ fn approval(definition: &Value) -> Option<Condition> {
     }
 }
 
-fn is_address(word: &str) -> bool {
-    word.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty())
+fn is_address(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty())
 }
 
 fn text(object: &Value, field: &str) -> String {
@@ -216,13 +219,19 @@ mod tests {
 
     /// Expected values from a Kubernetes API server.
     #[test]
-    fn a_name_that_is_taken_is_refused_and_the_last_complaint_is_told() {
+    fn a_taken_name_is_refused_and_the_last_conflict_is_reported() {
         let check = |names: Value, reason: &str, message: &str, accepted: Value| {
             let mut definition = definition(names);
             settle(&mut definition, &taken());
-            let told = &definition["status"]["conditions"];
-            assert_eq!((&told[0]["reason"], &told[0]["message"]), (&json!(reason), &json!(message)));
-            assert_eq!((&told[1]["status"], &told[1]["reason"]), (&json!("False"), &json!("NotAccepted")));
+            let conditions = &definition["status"]["conditions"];
+            assert_eq!(
+                (&conditions[0]["reason"], &conditions[0]["message"]),
+                (&json!(reason), &json!(message))
+            );
+            assert_eq!(
+                (&conditions[1]["status"], &conditions[1]["reason"]),
+                (&json!("False"), &json!("NotAccepted"))
+            );
             assert_eq!(definition["status"]["acceptedNames"], accepted);
         };
         check(
@@ -263,23 +272,23 @@ mod tests {
         assert_eq!(definition["status"]["acceptedNames"].get("shortNames"), None);
         let before = definition.clone();
         settle(&mut definition, &taken());
-        assert_eq!(definition, before, "twice changes nothing");
+        assert_eq!(definition, before, "a second call changes nothing");
     }
 
     #[test]
     fn kinds_in_protected_groups_have_an_approval_condition() {
-        let check = |word: &str, status: &str, reason: &str, message: &str| {
+        let check = |annotation: &str, status: &str, reason: &str, message: &str| {
             let mut definition = definition(json!({ "plural": "as", "kind": "A" }));
             definition["spec"]["group"] = "x.k8s.io".into();
-            definition["metadata"]["annotations"] = json!({ APPROVED: word });
-            let told = approval(&definition).unwrap();
-            let state = if told.holds { "True" } else { "False" };
-            assert_eq!((state, told.reason, told.message.as_str()), (status, reason, message));
+            definition["metadata"]["annotations"] = json!({ APPROVED: annotation });
+            let condition = approval(&definition).unwrap();
+            let state = if condition.holds { "True" } else { "False" };
+            assert_eq!((state, condition.reason, condition.message.as_str()), (status, reason, message));
         };
         let address = "https://github.com/kubernetes/enhancements/pull/1";
         check(address, "True", "ApprovedAnnotation", &format!("approved in {address}"));
-        let word = "unapproved, experimental";
-        check(word, "False", "UnapprovedAnnotation", "not approved: \"unapproved, experimental\"");
+        let annotation = "unapproved, experimental";
+        check(annotation, "False", "UnapprovedAnnotation", "not approved: \"unapproved, experimental\"");
         assert_eq!(approval(&definition(json!({}))), None);
     }
 }

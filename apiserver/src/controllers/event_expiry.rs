@@ -52,7 +52,7 @@ pub(super) async fn run(controllers: &Controllers) -> std::convert::Infallible {
 }
 
 async fn reconcile(controllers: &Controllers, calendar: &mut Calendar) -> Result<(), ReconcileError> {
-    let store = &*controllers.kept;
+    let store = &*controllers.inner_store;
     let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
     let mut through = None;
     loop {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(calendar.before(at(30), LASTS), None);
         assert_eq!(calendar.before(at(90), LASTS), Some(Revision(130)));
         assert_eq!(calendar.before(at(90), LASTS), Some(Revision(130)));
-        assert_eq!(calendar.0.len(), 61, "no more is kept than is needed");
+        assert_eq!(calendar.0.len(), 61, "only the needed revisions are kept");
         assert_eq!(calendar.before(at(1000), LASTS), Some(Revision(190)));
     }
 }

@@ -21,7 +21,7 @@ use crate::keys::ObjectKey;
 use crate::kinds;
 use crate::kinds::DEFINITIONS;
 use crate::objects::stored;
-use crate::registry::allocation::{Allocation, SERVICES, held};
+use crate::registry::allocation::{Allocation, SERVICES, allocations_of};
 use crate::registry::deletion::{FOREGROUND, ORPHAN};
 
 /// Page size of the first list.
@@ -70,7 +70,7 @@ impl<'a> EventHandler<'a> {
 
     async fn follow(&mut self) -> Result<std::convert::Infallible, ReadError> {
         let begun = self.begin().await?;
-        let mut watch = self.controllers.kept.watch(Range::all(), begun).await?;
+        let mut watch = self.controllers.inner_store.watch(Range::all(), begun).await?;
         loop {
             for event in watch.next().await?.events {
                 self.event(&event);
@@ -86,14 +86,14 @@ impl<'a> EventHandler<'a> {
         self.definitions.clear();
         let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
         loop {
-            let read = self.controllers.kept.list(Range::all(), page.clone()).await?;
+            let read = self.controllers.inner_store.list(Range::all(), page.clone()).await?;
             for entry in &read.value.entries {
                 self.appeared(None, entry);
             }
             page.at = Some(read.revision);
             page.after = read.value.entries.last().map(|entry| entry.key().clone());
             if !read.value.more {
-                self.controllers.graph().is_whole = true;
+                self.controllers.graph().is_complete = true;
                 return Ok(read.revision);
             }
         }
@@ -111,7 +111,7 @@ impl<'a> EventHandler<'a> {
     fn appeared(&mut self, previous: Option<&Entry>, current: &Entry) {
         let Some(place) = ObjectKey::of(current.key()) else { return self.record_created(previous, current) };
         self.allocated(&place, current);
-        self.gathered(&place);
+        self.enqueue_aggregation(&place);
         let Some(head) = ObjectHead::of(current) else {
             // The entry is no object, for example the tombstone of a bootstrap object. Clients see this as a deletion.
             if namespace_defaults::is_one(&place) {
@@ -142,7 +142,7 @@ impl<'a> EventHandler<'a> {
                     self.definitions.entry(place.cluster).or_default().insert(place.name.to_owned());
                 }
                 // The first list skips definitions that need no reconciling.
-                let is_first = !self.controllers.graph().is_whole;
+                let is_first = !self.controllers.graph().is_complete;
                 if head.is_being_deleted()
                     || !is_first
                     || !custom_resource_definitions::is_settled(&place, current)
@@ -171,7 +171,7 @@ impl<'a> EventHandler<'a> {
         dependents.into_iter().for_each(|key| controllers.garbage.add(key));
         self.unblocked(&place, head.owners());
         self.released(&place, previous, None, now);
-        self.gathered(&place);
+        self.enqueue_aggregation(&place);
         if place.collection == service_account_tokens::ACCOUNTS {
             controllers.accounts.add(previous.key().clone());
         }
@@ -229,7 +229,7 @@ impl<'a> EventHandler<'a> {
     }
 
     /// Enqueues the aggregation of cluster roles: the changed role may be part of others.
-    fn gathered(&self, place: &ObjectKey<'_>) {
+    fn enqueue_aggregation(&self, place: &ObjectKey<'_>) {
         if place.collection == role_aggregation::COLLECTION {
             self.controllers.roles.add_after(place.cluster, BATCH_DELAY);
         }
@@ -246,7 +246,7 @@ impl<'a> EventHandler<'a> {
     /// Enqueues a new record for later. Records from before the start are checked together.
     fn record_created(&self, previous: Option<&Entry>, current: &Entry) {
         if let (Some(id), None, true) =
-            (keys::cluster_record_id(current.key()), previous, self.controllers.graph().is_whole)
+            (keys::cluster_record_id(current.key()), previous, self.controllers.graph().is_complete)
         {
             self.controllers.records.add_after(id, cluster_records::SETTLES);
         }
@@ -255,9 +255,9 @@ impl<'a> EventHandler<'a> {
     /// Enqueues the allocations that a Service no longer uses.
     fn released(&self, place: &ObjectKey<'_>, previous: &Entry, current: Option<&Entry>, now: Revision) {
         if place.collection == SERVICES {
-            let held = |entry: &Entry| held(&stored::tree(entry).unwrap_or_default());
-            let kept = current.map(held).unwrap_or_default();
-            for allocation in held(previous).difference(&kept) {
+            let allocations_of = |entry: &Entry| allocations_of(&stored::tree(entry).unwrap_or_default());
+            let current_allocations = current.map(allocations_of).unwrap_or_default();
+            for allocation in allocations_of(previous).difference(&current_allocations) {
                 self.controllers.addresses.add((allocation.key(place.cluster), now));
             }
         }

@@ -19,17 +19,17 @@ use openapi::catalog::resource_info::ResourceInfo;
 use serde_json::Value;
 use storage::{Entry, Key};
 
-use crate::controllers::Controllers;
 use crate::controllers::object_head::{ObjectHead, Owner};
 use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::controllers::{Controllers, record_revision};
 use crate::keys::{Collection, ObjectKey};
 use crate::kinds::Kinds;
 use crate::registry::deletion::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 
 /// Retry interval until the first list is complete.
 const BEGINNING: Duration = Duration::from_millis(100);
-/// Retry interval for an owner of an unknown kind: kinds come and go.
-const UNKNOWN_AGAIN: Duration = Duration::from_secs(300);
+/// Retry interval for an owner of an unknown kind: kinds are added and removed.
+const UNKNOWN_REQUEUE_AFTER: Duration = Duration::from_secs(300);
 /// Limit on the owners read to detect a cycle. Real ownership chains have three or four objects. A tenant can build a
 /// chain of a hundred thousand; without the limit its reads would grow with the square of that.
 const CIRCLE_OWNERS_MAX: usize = 1000;
@@ -38,7 +38,7 @@ const CIRCLE_OWNERS_MAX: usize = 1000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
     Solid,
-    Gone,
+    Absent,
     /// Terminating, and waiting for its dependents.
     Waiting,
     Unknown,
@@ -56,16 +56,17 @@ enum Verdict {
 
 pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
     // Until the first list is complete, the graph may lack dependents of this object.
-    if !controllers.graph().is_whole {
+    if !controllers.graph().is_complete {
         return Ok(Outcome::RequeueAfter(BEGINNING));
     }
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let Some(place) = ObjectKey::of(&key) else { return Ok(Outcome::Done) };
     let Some(resource) = resource(controllers, &place).await? else { return Ok(Outcome::Done) };
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
+    record_revision(entry.revision());
     let Some(head) = ObjectHead::of(&entry) else { return Ok(Outcome::Done) };
     if head.is_being_deleted() {
-        return leave(controllers, &resource, &place, &entry, &head).await;
+        return finalize(controllers, &resource, &place, &entry, &head).await;
     }
     let mut states = Vec::with_capacity(head.owners().len());
     for owner in head.owners() {
@@ -74,7 +75,7 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     let has_dependents = !dependents(controllers, &place, &head).is_empty();
     match decide(&head, &states, has_dependents) {
         Verdict::Keep => Ok(Outcome::Done),
-        Verdict::KeepForNow => Ok(Outcome::RequeueAfter(UNKNOWN_AGAIN)),
+        Verdict::KeepForNow => Ok(Outcome::RequeueAfter(UNKNOWN_REQUEUE_AFTER)),
         Verdict::Forget(uids) => {
             amend(store, &resource, &entry, |object| forget(object, &uids)).await?;
             Ok(Outcome::Done)
@@ -97,11 +98,11 @@ async fn resource(
 }
 
 fn decide(head: &ObjectHead, states: &[(&Owner, OwnerState)], has_dependents: bool) -> Verdict {
-    let any = |wanted: OwnerState| states.iter().any(|(_, state)| *state == wanted);
+    let any = |expected: OwnerState| states.iter().any(|(_, state)| *state == expected);
     if any(OwnerState::Unknown) {
         return Verdict::KeepForNow;
     }
-    if states.is_empty() || !(any(OwnerState::Gone) || any(OwnerState::Waiting)) {
+    if states.is_empty() || !(any(OwnerState::Absent) || any(OwnerState::Waiting)) {
         return Verdict::Keep;
     }
     if any(OwnerState::Solid) {
@@ -121,16 +122,16 @@ async fn owner_state(
     place: &ObjectKey<'_>,
     owner: &Owner,
 ) -> Result<OwnerState, ReconcileError> {
-    if controllers.graph().is_gone(&(place.cluster, owner.uid.as_str().into())) {
-        return Ok(OwnerState::Gone);
+    if controllers.graph().is_absent(&(place.cluster, owner.uid.as_str().into())) {
+        return Ok(OwnerState::Absent);
     }
     let find = |kinds: &Kinds| owner_key(kinds, place, owner);
     let Some(key) = controllers.kinds.find(place.cluster, find).await? else {
         return Ok(OwnerState::Unknown);
     };
-    let found = controllers.seen.get(&key).await?.value;
+    let found = controllers.store.get(&key).await?.value;
     Ok(match found.as_ref().and_then(ObjectHead::of).filter(|head| head.uid == owner.uid) {
-        None => OwnerState::Gone,
+        None => OwnerState::Absent,
         Some(head) if head.waits_for_dependents() => OwnerState::Waiting,
         Some(_) => OwnerState::Solid,
     })
@@ -154,7 +155,7 @@ fn dependents(controllers: &Controllers, place: &ObjectKey<'_>, head: &ObjectHea
 }
 
 /// Reconciles a terminating object: acts on its `orphan` or `foregroundDeletion` finalizer.
-async fn leave(
+async fn finalize(
     controllers: &Controllers,
     resource: &ResourceInfo,
     place: &ObjectKey<'_>,
@@ -175,7 +176,7 @@ async fn leave(
         },
         _ => return Ok(Outcome::Done),
     };
-    amend(&*controllers.seen, resource, entry, |object| {
+    amend(&*controllers.store, resource, entry, |object| {
         if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|name| name != finalizer);
         }
@@ -186,10 +187,10 @@ async fn leave(
 
 /// Removes a dependent's reference to its owner.
 async fn orphan(controllers: &Controllers, key: &Key, uid: &str) -> Result<(), ReconcileError> {
-    let Some(entry) = controllers.seen.get(key).await?.value else { return Ok(()) };
+    let Some(entry) = controllers.store.get(key).await?.value else { return Ok(()) };
     let Some(place) = ObjectKey::of(key) else { return Ok(()) };
     let Some(resource) = resource(controllers, &place).await? else { return Ok(()) };
-    amend(&*controllers.seen, &resource, &entry, |object| forget(object, &[uid.to_owned()])).await
+    amend(&*controllers.store, &resource, &entry, |object| forget(object, &[uid.to_owned()])).await
 }
 
 /// Reports whether blocking dependents still exist. Enqueues those that are not terminating yet, and removes the
@@ -201,7 +202,7 @@ async fn blocked(
 ) -> Result<bool, ReconcileError> {
     let mut blocking = Vec::new();
     for key in dependents(controllers, place, head) {
-        let Some(entry) = controllers.seen.get(&key).await?.value else { continue };
+        let Some(entry) = controllers.store.get(&key).await?.value else { continue };
         let Some(dependent) = ObjectHead::of(&entry) else { continue };
         if dependent.owners().iter().any(|owner| owner.uid == head.uid && owner.blocks()) {
             blocking.push((entry, dependent));
@@ -244,7 +245,7 @@ async fn waiting_for(
     let mut next = blocked_owners(controllers, place, head).await?;
     for _ in 0..CIRCLE_OWNERS_MAX {
         let Some((key, uid)) = next.pop() else { break };
-        let found = controllers.seen.get(&key).await?.value.as_ref().and_then(ObjectHead::of);
+        let found = controllers.store.get(&key).await?.value.as_ref().and_then(ObjectHead::of);
         let Some(owner) = found.filter(|owner| owner.uid == uid && owner.waits_for_dependents()) else {
             continue;
         };
@@ -269,9 +270,9 @@ async fn blocked_owners(
         let keyed = |owner: &&Owner| Some((owner_key(kinds, place, owner)?, owner.uid.clone()));
         blocked.iter().filter_map(keyed).collect()
     };
-    let known = find(&controllers.kinds.of(place.cluster));
-    if known.len() == blocked.len() {
-        return Ok(known);
+    let resources = find(&controllers.kinds.of(place.cluster));
+    if resources.len() == blocked.len() {
+        return Ok(resources);
     }
     Ok(find(&*controllers.kinds.fresh(place.cluster).await?))
 }
@@ -281,7 +282,7 @@ async fn unblock(controllers: &Controllers, entry: &Entry, uid: &str) -> Result<
     let Some(place) = ObjectKey::of(entry.key()) else { return Ok(()) };
     let Some(resource) = resource(controllers, &place).await? else { return Ok(()) };
     tracing::debug!(key = ?entry.key(), owner = uid, "breaking a cycle of owner references");
-    amend(&*controllers.seen, &resource, entry, |object| {
+    amend(&*controllers.store, &resource, entry, |object| {
         let owners = object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten();
         for owner in owners.filter(|owner| owner["uid"] == uid) {
             owner["blockOwnerDeletion"] = false.into();
@@ -304,8 +305,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_goes_only_when_every_owner_is_known_to_be_gone() {
-        use OwnerState::{Gone, Solid, Unknown, Waiting};
+    fn an_object_is_deleted_only_if_every_owner_is_known_to_be_absent() {
+        use OwnerState::{Absent, Solid, Unknown, Waiting};
         let check = |states: &[OwnerState], has_dependents, expected: Verdict| {
             let owners: Vec<Owner> = (0..states.len())
                 .map(|number| Owner { uid: number.to_string(), ..Owner::default() })
@@ -316,14 +317,14 @@ mod tests {
         let forget = |uids: &[&str]| Verdict::Forget(uids.iter().map(|uid| (*uid).to_owned()).collect());
         check(&[], false, Verdict::Keep);
         check(&[Solid], false, Verdict::Keep);
-        check(&[Gone], false, Verdict::Delete(Propagation::Background));
-        check(&[Gone, Gone], true, Verdict::Delete(Propagation::Background));
-        check(&[Gone, Solid], false, forget(&["0"]));
-        check(&[Solid, Waiting, Gone], false, forget(&["1", "2"]));
+        check(&[Absent], false, Verdict::Delete(Propagation::Background));
+        check(&[Absent, Absent], true, Verdict::Delete(Propagation::Background));
+        check(&[Absent, Solid], false, forget(&["0"]));
+        check(&[Solid, Waiting, Absent], false, forget(&["1", "2"]));
         check(&[Waiting], false, Verdict::Delete(Propagation::Background));
         check(&[Waiting], true, Verdict::Delete(Propagation::Foreground));
         check(&[Unknown], false, Verdict::KeepForNow);
-        check(&[Gone, Unknown], false, Verdict::KeepForNow);
+        check(&[Absent, Unknown], false, Verdict::KeepForNow);
         check(&[Solid, Unknown], false, Verdict::KeepForNow);
     }
 
@@ -333,13 +334,13 @@ mod tests {
         for (finalizer, propagation) in [(ORPHAN, Propagation::Orphan), (FOREGROUND, Propagation::Foreground)]
         {
             let head = ObjectHead { finalizers: Some(vec![finalizer.to_owned()]), ..ObjectHead::default() };
-            assert_eq!(decide(&head, &[(&owner, OwnerState::Gone)], false), Verdict::Delete(propagation));
+            assert_eq!(decide(&head, &[(&owner, OwnerState::Absent)], false), Verdict::Delete(propagation));
         }
     }
 
     /// Otherwise naming an owner that does not exist in that namespace would delete an object.
     #[test]
-    fn an_owner_is_looked_for_where_the_object_is() {
+    fn an_owner_is_looked_up_in_the_namespace_of_the_object() {
         let id = api::cluster::Id::new(5);
         let place = |namespace| ObjectKey {
             collection: Collection { group: "", plural: "configmaps" },

@@ -37,12 +37,12 @@ pub(super) struct LeaderElection<'a> {
     /// The identity of this server in the Lease.
     name: String,
     /// The revision of the Lease, and the time at which this server first saw it.
-    seen: Option<(Revision, Instant)>,
+    observed: Option<(Revision, Instant)>,
 }
 
 /// The next step in the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum LeaseStep {
     Take,
     Renew,
     Wait,
@@ -50,13 +50,13 @@ enum Turn {
 
 impl<'a> LeaderElection<'a> {
     pub(super) fn new(store: &'a dyn Store) -> LeaderElection<'a> {
-        LeaderElection { store, name: uuid::Uuid::new_v4().to_string(), seen: None }
+        LeaderElection { store, name: uuid::Uuid::new_v4().to_string(), observed: None }
     }
 
     /// Returns once this server leads.
-    pub(super) async fn won(&mut self) {
+    pub(super) async fn acquired(&mut self) {
         loop {
-            match self.turn().await {
+            match self.try_renew().await {
                 Ok(true) => return tracing::info!(holder = self.name, "acquired the controller lease"),
                 Ok(false) | Err(ReconcileError::Conflict) => {}
                 Err(error) => tracing::warn!(%error, "cannot read the lease of the controllers"),
@@ -70,7 +70,7 @@ impl<'a> LeaderElection<'a> {
         let mut renewed = Instant::now();
         while renewed.elapsed() < GIVES_UP_AFTER {
             tokio::time::sleep(EVERY).await;
-            match self.turn().await {
+            match self.try_renew().await {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => break,
                 Err(error) => tracing::warn!(%error, "cannot renew the lease of the controllers"),
@@ -80,7 +80,7 @@ impl<'a> LeaderElection<'a> {
     }
 
     /// Releases the Lease, so that another server can acquire it at once.
-    pub(super) async fn leave(&mut self) {
+    pub(super) async fn release(&mut self) {
         let Ok(Some(entry)) = self.store.get(&key()).await.map(|found| found.value) else { return };
         let lease = stored::tree(&entry).unwrap_or_default();
         if holder(&lease) == self.name {
@@ -89,18 +89,18 @@ impl<'a> LeaderElection<'a> {
     }
 
     /// Takes one step. Returns whether this server leads.
-    async fn turn(&mut self) -> Result<bool, ReconcileError> {
+    async fn try_renew(&mut self) -> Result<bool, ReconcileError> {
         let found = self.store.get(&key()).await?.value;
         let lease = found.as_ref().map(|entry| stored::tree(entry).unwrap_or_default());
         let revision = found.as_ref().map_or(Revision::ZERO, Entry::revision);
-        match self.seen {
-            Some((seen, _)) if seen == revision => {}
-            _ => self.seen = Some((revision, Instant::now())),
+        match self.observed {
+            Some((observed, _)) if observed == revision => {}
+            _ => self.observed = Some((revision, Instant::now())),
         }
-        let unchanged = self.seen.map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let unchanged = self.observed.map_or(Duration::ZERO, |(_, since)| since.elapsed());
         match decide(lease.as_ref(), &self.name, unchanged) {
-            Turn::Wait => Ok(false),
-            Turn::Take | Turn::Renew => {
+            LeaseStep::Wait => Ok(false),
+            LeaseStep::Take | LeaseStep::Renew => {
                 let lease = lease.unwrap_or_else(new_lease);
                 let name = self.name.clone();
                 self.write(found.as_ref(), lease, &name).await?;
@@ -133,12 +133,12 @@ fn holder(lease: &Value) -> &str {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default()
 }
 
-fn decide(lease: Option<&Value>, me: &str, unchanged: Duration) -> Turn {
+fn decide(lease: Option<&Value>, me: &str, unchanged: Duration) -> LeaseStep {
     match lease.map(holder) {
-        None | Some("") => Turn::Take,
-        Some(holder) if holder == me => Turn::Renew,
-        Some(_) if unchanged > LASTS => Turn::Take,
-        Some(_) => Turn::Wait,
+        None | Some("") => LeaseStep::Take,
+        Some(holder) if holder == me => LeaseStep::Renew,
+        Some(_) if unchanged > LASTS => LeaseStep::Take,
+        Some(_) => LeaseStep::Wait,
     }
 }
 
@@ -157,35 +157,35 @@ mod tests {
     fn a_free_or_expired_lease_is_taken() {
         let held = json!({ "spec": { "holderIdentity": "other" } });
         let free = json!({ "spec": { "holderIdentity": "" } });
-        let late = LASTS + Duration::from_secs(1);
-        assert_eq!(decide(None, "me", Duration::ZERO), Turn::Take);
-        assert_eq!(decide(Some(&free), "me", Duration::ZERO), Turn::Take);
-        assert_eq!(decide(Some(&held), "me", LASTS), Turn::Wait);
-        assert_eq!(decide(Some(&held), "me", late), Turn::Take);
-        assert_eq!(decide(Some(&held), "other", late), Turn::Renew);
+        let expired = LASTS + Duration::from_secs(1);
+        assert_eq!(decide(None, "me", Duration::ZERO), LeaseStep::Take);
+        assert_eq!(decide(Some(&free), "me", Duration::ZERO), LeaseStep::Take);
+        assert_eq!(decide(Some(&held), "me", LASTS), LeaseStep::Wait);
+        assert_eq!(decide(Some(&held), "me", expired), LeaseStep::Take);
+        assert_eq!(decide(Some(&held), "other", expired), LeaseStep::Renew);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_one_leads_when_the_first_stops_renewing_or_leaves() {
+    async fn another_server_leads_when_the_first_stops_renewing_or_releases_the_lease() {
         let store = Memory::new();
         let (mut first, mut second) = (LeaderElection::new(&store), LeaderElection::new(&store));
-        first.won().await;
+        first.acquired().await;
         let waited = async |election: &mut LeaderElection<'_>| {
             let begun = Instant::now();
-            election.won().await;
+            election.acquired().await;
             begun.elapsed()
         };
         // While the first renews, the second waits. After it stops, the second waits no longer than the Lease lasts.
         let while_renewed = tokio::select! {
             () = first.lost() => true,
-            () = second.won() => false,
+            () = second.acquired() => false,
             () = tokio::time::sleep(10 * LASTS) => true,
         };
-        assert!(while_renewed, "the second took over from a first that was well");
+        assert!(while_renewed, "the second acquired the lease of a healthy first");
         assert!(waited(&mut second).await <= LASTS + 2 * EVERY);
         // The first notices that it lost, and acquires the Lease at once when the second releases it.
         first.lost().await;
-        second.leave().await;
+        second.release().await;
         assert!(waited(&mut first).await <= EVERY);
     }
 }

@@ -14,10 +14,8 @@ use storage::{Change, Entry, Expect, Key, Page};
 
 use crate::clusters::logical_cluster as logical;
 use crate::clusters::records;
-use crate::controllers::Controllers;
-use crate::controllers::collections;
-use crate::controllers::delete_collection;
 use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::controllers::{Controllers, collections, delete_collection, record_revision};
 use crate::objects::{metadata, stored};
 use crate::registry::deletion::DeleteOptions;
 
@@ -25,34 +23,35 @@ use crate::registry::deletion::DeleteOptions;
 const BUDGET: usize = 10_000;
 
 /// The remaining objects of a logical cluster.
-struct Left {
+struct Remaining {
     objects: usize,
     clusters: usize,
 }
 
 pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
+    record_revision(entry.revision());
     let tree = stored::tree(&entry).unwrap_or_default();
     if !metadata::is_being_deleted(&tree) {
         return Ok(Outcome::Done);
     }
-    let left = match logical::id(&tree) {
+    let remaining = match logical::id(&tree) {
         Some(id) => empty(controllers, id).await?,
-        None => Left { objects: 0, clusters: 0 },
+        None => Remaining { objects: 0, clusters: 0 },
     };
-    match left {
-        Left { objects: 0, clusters: 0 } => finish(controllers, &entry, &tree).await,
-        left => {
-            amend(store, logical::resource(), &entry, |object| say(object, &left)).await?;
+    match remaining {
+        Remaining { objects: 0, clusters: 0 } => finish(controllers, &entry, &tree).await,
+        remaining => {
+            amend(store, logical::resource(), &entry, |object| set_condition(object, &remaining)).await?;
             // The deletion of the last logical cluster inside requeues this one.
-            Ok(if left.clusters > 0 { Outcome::Done } else { Outcome::RequeueAfter(Duration::ZERO) })
+            Ok(if remaining.clusters > 0 { Outcome::Done } else { Outcome::RequeueAfter(Duration::ZERO) })
         }
     }
 }
 
-async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, ReconcileError> {
-    let store = &*controllers.seen;
+async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Remaining, ReconcileError> {
+    let store = &*controllers.store;
     let inner = store.list(logical::COLLECTION.range(id, None), Page::default()).await?.value.entries;
     for entry in &inner {
         // No client can reach this logical cluster any more to remove its finalizers.
@@ -64,30 +63,30 @@ async fn empty(controllers: &Controllers, id: api::cluster::Id) -> Result<Left, 
             delete(store, logical::resource(), &entry, &DeleteOptions::default()).await?;
         }
     }
-    let mut left = Left { objects: 0, clusters: inner.len() };
-    if left.clusters > 0 {
-        return Ok(left);
+    let mut remaining = Remaining { objects: 0, clusters: inner.len() };
+    if remaining.clusters > 0 {
+        return Ok(remaining);
     }
     // This deletes the unchanged bootstrap objects too, because they exist only by the record.
     records::end(store, id).await?;
     let mut budget = BUDGET;
-    for kept in collections::all(&*controllers.kept, &controllers.kinds.of(id)).await? {
-        let range = kept.collection().range(id, None);
-        let removed = delete_collection::remove_all(&*controllers.kept, range.clone(), budget).await?;
+    for collection in collections::all(&*controllers.inner_store, &controllers.kinds.of(id)).await? {
+        let range = collection.collection().range(id, None);
+        let removed = delete_collection::remove_all(&*controllers.inner_store, range.clone(), budget).await?;
         budget -= removed;
         // Removed objects count as left, so that another pass follows: a request in flight may have written in the
         // meantime.
-        left.objects += removed;
+        remaining.objects += removed;
         let page = Page { limit: Some(0), count: true, ..Page::default() };
-        left.objects += controllers.kept.list(range, page).await?.value.remaining.unwrap_or(0);
+        remaining.objects += controllers.inner_store.list(range, page).await?.value.remaining.unwrap_or(0);
     }
-    Ok(left)
+    Ok(remaining)
 }
 
-fn say(object: &mut Value, left: &Left) {
-    let message = match left {
-        Left { clusters: 0, objects } => format!("{objects} objects remain"),
-        Left { clusters, .. } => format!("{clusters} child logical clusters remain"),
+fn set_condition(object: &mut Value, remaining: &Remaining) {
+    let message = match remaining {
+        Remaining { clusters: 0, objects } => format!("{objects} objects remain"),
+        Remaining { clusters, .. } => format!("{clusters} child logical clusters remain"),
     };
     let since = object["metadata"]["deletionTimestamp"].clone();
     object["status"]["conditions"] = json!([{
@@ -102,6 +101,6 @@ async fn finish(controllers: &Controllers, entry: &Entry, tree: &Value) -> Resul
         return Ok(Outcome::Done);
     }
     let expect = Expect::Revision(entry.revision());
-    controllers.seen.commit(entry.key().clone(), expect, Change::Delete).await?;
+    controllers.store.commit(entry.key().clone(), expect, Change::Delete).await?;
     Ok(Outcome::Done)
 }

@@ -49,7 +49,7 @@ use controller::queue::{Outcome, Queue};
 use controller::run::work;
 use controller::tasks::Stop;
 use storage::{Key, Revision, Store};
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Span, field};
 
 use crate::authn::service_accounts::Accounts;
 use crate::controllers::event_handler::EventHandler;
@@ -70,9 +70,9 @@ type Namespace = (Id, Arc<str>);
 #[derive(Debug)]
 pub struct Controllers {
     /// The store as clients see it.
-    seen: Arc<dyn Store>,
+    store: Arc<dyn Store>,
     /// The store without the bootstrap layer: unchanged bootstrap objects are not in it.
-    kept: Arc<dyn Store>,
+    inner_store: Arc<dyn Store>,
     /// The kinds of each logical cluster.
     kinds: Arc<Registry>,
     /// The certificate with which clients verify the server.
@@ -96,11 +96,11 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    pub fn new(seen: Arc<dyn Store>, kept: Arc<dyn Store>, authority_pem: String) -> Controllers {
+    pub fn new(store: Arc<dyn Store>, inner_store: Arc<dyn Store>, authority_pem: String) -> Controllers {
         Controllers {
-            kinds: Arc::new(Registry::new(kept.clone())),
-            seen,
-            kept,
+            kinds: Arc::new(Registry::new(inner_store.clone())),
+            store,
+            inner_store,
             authority_pem,
             garbage: Queue::new(),
             namespaces: Queue::new(),
@@ -139,10 +139,10 @@ impl Controllers {
 
     /// Runs the controllers while this server leads, for servers that share a store.
     pub async fn run_if_leading(self, mut stop: Stop) -> Result<(), std::convert::Infallible> {
-        let mut election = LeaderElection::new(&*self.kept);
+        let mut election = LeaderElection::new(&*self.inner_store);
         let leading = async {
             loop {
-                election.won().await;
+                election.acquired().await;
                 tokio::select! {
                     () = self.work() => {}
                     () = election.lost() => {}
@@ -153,7 +153,7 @@ impl Controllers {
             () = leading => {}
             () = stop.requested() => {}
         }
-        election.leave().await;
+        election.release().await;
         Ok(())
     }
 
@@ -165,49 +165,51 @@ impl Controllers {
         self.addresses.clear();
         [&self.records, &self.roles].into_iter().for_each(Queue::clear);
         self.accounts.clear();
-        let infinite = tokio::join!(
+        let never = tokio::join!(
             EventHandler::new(self).run(),
             work(&self.garbage, WORKERS, |key| self
-                .settled(span("garbage_collector", &key), garbage_collector::reconcile(self, key))),
+                .run_reconcile(span("garbage_collector", &key), garbage_collector::reconcile(self, key))),
             work(&self.namespaces, DELETION_WORKERS, |key| {
-                self.settled(span("namespaces", &key), namespaces::reconcile(self, key))
+                self.run_reconcile(span("namespaces", &key), namespaces::reconcile(self, key))
             }),
             work(&self.clusters, DELETION_WORKERS, |key| {
-                self.settled(span("logical_clusters", &key), logical_clusters::reconcile(self, key))
+                self.run_reconcile(span("logical_clusters", &key), logical_clusters::reconcile(self, key))
             }),
             work(&self.definitions, DELETION_WORKERS, |group| {
-                self.settled(
+                self.run_reconcile(
                     span("custom_resource_definitions", &group),
                     custom_resource_definitions::reconcile(self, group),
                 )
             }),
             work(&self.namespace_defaults, WORKERS, |key| self
-                .settled(span("namespace_defaults", &key), namespace_defaults::reconcile(self, key))),
+                .run_reconcile(span("namespace_defaults", &key), namespace_defaults::reconcile(self, key))),
             work(&self.addresses, WORKERS, |key| self
-                .settled(span("allocations", &key), allocations::reconcile(self, key))),
+                .run_reconcile(span("allocations", &key), allocations::reconcile(self, key))),
             work(&self.records, WORKERS, |id| self
-                .settled(span("cluster_records", &id), cluster_records::reconcile(self, id))),
+                .run_reconcile(span("cluster_records", &id), cluster_records::reconcile(self, id))),
             work(&self.roles, DELETION_WORKERS, |id| self
-                .settled(span("role_aggregation", &id), role_aggregation::reconcile(self, id))),
-            work(&self.accounts, WORKERS, |key| self
-                .settled(span("service_account_tokens", &key), service_account_tokens::reconcile(self, key))),
+                .run_reconcile(span("role_aggregation", &id), role_aggregation::reconcile(self, id))),
+            work(&self.accounts, WORKERS, |key| self.run_reconcile(
+                span("service_account_tokens", &key),
+                service_account_tokens::reconcile(self, key)
+            )),
             async {
                 if let Err(error) = cluster_records::reconcile_all(self).await {
-                    tracing::warn!(controller = "cluster_records", %error, "cannot check the records of logical clusters; checked again at the next start");
+                    tracing::warn!(controller = "cluster_records", %error, "cannot check the records of logical clusters; they are checked again at the next start");
                 }
             },
             event_expiry::run(self),
         );
-        match infinite.0 {}
+        match never.0 {}
     }
 
     /// Converts the result of a reconcile. Every error requeues the key; conflicts are normal and not logged.
-    async fn settled(
+    async fn run_reconcile(
         &self,
         span: Span,
         reconciled: impl Future<Output = Result<Outcome, ReconcileError>>,
     ) -> Outcome {
-        let settled = async {
+        let outcome = async {
             match reconciled.await {
                 Ok(outcome) => outcome,
                 Err(ReconcileError::Conflict) => Outcome::Failed,
@@ -217,7 +219,7 @@ impl Controllers {
                 }
             }
         };
-        settled.instrument(span).await
+        outcome.instrument(span).await
     }
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Graph> {
@@ -226,9 +228,14 @@ impl Controllers {
     }
 }
 
-/// Names a reconcile in the log. Of the highest level, so that it names the object of a warning whatever is logged.
+/// Returns the span of a reconcile. It has the highest level, so that warnings name the object at every log level.
 fn span(controller: &str, object: &impl fmt::Debug) -> Span {
-    tracing::error_span!("reconcile", controller, ?object)
+    tracing::error_span!("reconcile", controller, ?object, revision = field::Empty)
+}
+
+/// Records in the span of a reconcile which revision it has read.
+fn record_revision(revision: Revision) {
+    Span::current().record("revision", revision.0);
 }
 
 impl fmt::Display for ReconcileError {

@@ -11,7 +11,7 @@ use storage::{Change, Expect};
 use crate::clusters::bootstrap::ABOUT_THE_AUTHORITY;
 use crate::clusters::{logical_cluster, records};
 use crate::controllers::write::{ReconcileError, amend};
-use crate::controllers::{Controllers, Namespace};
+use crate::controllers::{Controllers, Namespace, record_revision};
 use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
 
@@ -29,12 +29,14 @@ pub(super) async fn reconcile(
     controllers: &Controllers,
     (cluster, namespace): Namespace,
 ) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     if records::find(store, cluster).await?.is_none() {
         return Ok(Outcome::Done);
     }
     let key = logical_cluster::NAMESPACES.key(cluster, None, &namespace);
-    let found = store.get(&key).await?.value.and_then(|entry| stored::tree(&entry).ok());
+    let read = store.get(&key).await?;
+    record_revision(read.revision);
+    let found = read.value.and_then(|entry| stored::tree(&entry).ok());
     if found.is_none_or(|namespace| metadata::is_being_deleted(&namespace)) {
         return Ok(Outcome::Done);
     }
@@ -44,17 +46,17 @@ pub(super) async fn reconcile(
         store.commit(account, Expect::Absent, Change::Put(stored::encode(&object))).await?;
     }
     let map = MAPS.key(cluster, Some(&namespace), AUTHORITY);
-    let wanted = json!({ "ca.crt": controllers.authority_pem });
+    let desired = json!({ "ca.crt": controllers.authority_pem });
     match store.get(&map).await?.value {
         None => {
             let mut object = metadata::made("v1", "ConfigMap", Some(&namespace), AUTHORITY);
             object["metadata"]["annotations"] = json!({ "kubernetes.io/description": ABOUT_THE_AUTHORITY });
-            object["data"] = wanted;
+            object["data"] = desired;
             store.commit(map, Expect::Absent, Change::Put(stored::encode(&object))).await?;
         }
         Some(entry) => {
             let resource = catalog::find("", "v1", "configmaps").expect("the catalogue has config maps");
-            amend(store, resource, &entry, |object| object["data"] = wanted).await?;
+            amend(store, resource, &entry, |object| object["data"] = desired).await?;
         }
     }
     Ok(Outcome::Done)

@@ -18,17 +18,17 @@ use storage::{Change, Entry, Expect, Page, Range, Store};
 
 use crate::clusters::logical_cluster;
 use crate::controllers::collections;
-use crate::controllers::collections::Kept;
+use crate::controllers::collections::StoredCollection;
 use crate::controllers::delete_collection;
 use crate::controllers::object_head::ObjectHead;
 use crate::controllers::write::{ReconcileError, amend};
-use crate::controllers::{Controllers, Namespace};
+use crate::controllers::{Controllers, Namespace, record_revision};
 use crate::objects::{metadata, stored};
 
 /// Page size of a list.
 const PAGE_ENTRIES: usize = 1000;
 /// Requeued after this long if clients keep changing the objects to delete.
-const CONFLICT_AGAIN: Duration = Duration::from_millis(500);
+const CONFLICT_REQUEUE_AFTER: Duration = Duration::from_millis(500);
 /// The finalizer in the spec of a namespace that is not empty.
 const KUBERNETES: &str = "kubernetes";
 
@@ -46,10 +46,11 @@ pub(super) async fn reconcile(
     controllers: &Controllers,
     namespace: Namespace,
 ) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let (cluster, name) = &namespace;
     let key = logical_cluster::NAMESPACES.key(*cluster, None, name);
     let Some(entry) = store.get(&key).await?.value else { return Ok(Outcome::Done) };
+    record_revision(entry.revision());
     let tree = stored::tree(&entry).unwrap_or_default();
     if !metadata::is_being_deleted(&tree) {
         return Ok(Outcome::Done);
@@ -58,11 +59,11 @@ pub(super) async fn reconcile(
     match remaining.objects.is_empty() {
         true => finish(store, &entry, &tree).await?,
         false => {
-            amend(store, resource(), &entry, |object| say(object, &remaining)).await?;
+            amend(store, resource(), &entry, |object| set_conditions(object, &remaining)).await?;
         }
     }
     // A deletion of one of the remaining objects requeues the namespace; a conflict does not.
-    Ok(if remaining.conflicts > 0 { Outcome::RequeueAfter(CONFLICT_AGAIN) } else { Outcome::Done })
+    Ok(if remaining.conflicts > 0 { Outcome::RequeueAfter(CONFLICT_REQUEUE_AFTER) } else { Outcome::Done })
 }
 
 fn resource() -> &'static ResourceInfo {
@@ -71,24 +72,26 @@ fn resource() -> &'static ResourceInfo {
 
 /// Deletes all objects that can be deleted now. Returns the remaining ones.
 async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result<Remaining, ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let mut collections =
-        collections::all(&*controllers.kept, &*controllers.kinds.fresh(*cluster).await?).await?;
-    collections.retain(|kept| kept.resource.as_ref().is_none_or(|resource| resource.namespaced));
-    collections.sort_by_key(|kept| !kept.is("", "pods"));
+        collections::all(&*controllers.inner_store, &*controllers.kinds.fresh(*cluster).await?).await?;
+    collections.retain(|collection| collection.resource.as_ref().is_none_or(|resource| resource.namespaced));
+    collections.sort_by_key(|collection| !collection.is("", "pods"));
     let mut remaining = Remaining::default();
-    for kept in &collections {
-        let range = kept.collection().range(*cluster, Some(name));
-        match &kept.resource {
+    for collection in &collections {
+        let range = collection.collection().range(*cluster, Some(name));
+        match &collection.resource {
             Some(resource) => {
                 remaining.conflicts += delete_collection::delete_all(store, resource, range.clone()).await?
             }
             // Controllers cannot remove the finalizers of a kind that is not served, so its objects are removed at
             // once.
-            None => drop(delete_collection::remove_all(&*controllers.kept, range.clone(), usize::MAX).await?),
+            None => drop(
+                delete_collection::remove_all(&*controllers.inner_store, range.clone(), usize::MAX).await?,
+            ),
         }
-        count(store, kept, range, &mut remaining).await?;
-        if kept.is("", "pods") && !remaining.objects.is_empty() {
+        count(store, collection, range, &mut remaining).await?;
+        if collection.is("", "pods") && !remaining.objects.is_empty() {
             break;
         }
     }
@@ -97,7 +100,7 @@ async fn empty(controllers: &Controllers, (cluster, name): &Namespace) -> Result
 
 async fn count(
     store: &dyn Store,
-    kept: &Kept,
+    collection: &StoredCollection,
     range: Range,
     remaining: &mut Remaining,
 ) -> Result<(), ReconcileError> {
@@ -105,7 +108,7 @@ async fn count(
     loop {
         let read = store.list(range.clone(), page.clone()).await?.value;
         for entry in &read.entries {
-            let collection = kept.collection();
+            let collection = collection.collection();
             *remaining.objects.entry(format!("{}.{}", collection.plural, collection.group)).or_default() += 1;
             for finalizer in ObjectHead::of(entry).and_then(|head| head.finalizers).into_iter().flatten() {
                 *remaining.finalizers.entry(finalizer).or_default() += 1;
@@ -124,21 +127,25 @@ async fn finish(store: &dyn Store, entry: &Entry, tree: &Value) -> Result<(), Re
         let all = finalizers.as_array().into_iter().flatten();
         all.filter(|name| *name != KUBERNETES).cloned().collect()
     };
-    let held = others(&tree["spec"]["finalizers"]);
-    if held.is_empty() && !metadata::has_finalizers(tree) {
+    let remaining_finalizers = others(&tree["spec"]["finalizers"]);
+    if remaining_finalizers.is_empty() && !metadata::has_finalizers(tree) {
         let expect = Expect::Revision(entry.revision());
         store.commit(entry.key().clone(), expect, Change::Delete).await?;
         return Ok(());
     }
     amend(store, resource(), entry, |object| {
-        object["spec"] = if held.is_empty() { json!({}) } else { json!({ "finalizers": held }) };
-        say(object, &Remaining::default());
+        object["spec"] = if remaining_finalizers.is_empty() {
+            json!({})
+        } else {
+            json!({ "finalizers": remaining_finalizers })
+        };
+        set_conditions(object, &Remaining::default());
     })
     .await
 }
 
 /// Reports the remaining objects in the status. A condition keeps its transition time while its status is the same.
-fn say(object: &mut Value, remaining: &Remaining) {
+fn set_conditions(object: &mut Value, remaining: &Remaining) {
     let before = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let conditions = conditions(remaining).map(|(kind, state, reason, message)| {
         let same = before.iter().find(|condition| condition["type"] == kind && condition["status"] == state);
@@ -153,22 +160,22 @@ fn say(object: &mut Value, remaining: &Remaining) {
 type Condition = (&'static str, &'static str, &'static str, String);
 
 fn conditions(remaining: &Remaining) -> [Condition; 5] {
-    let told = |counts: &BTreeMap<String, usize>, word: &str| {
+    let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {
         let each: Vec<String> =
-            counts.iter().map(|(what, count)| format!("{what} {word} {count} resource instances")).collect();
+            counts.iter().map(|(name, count)| format!("{name} {verb} {count} resource instances")).collect();
         each.join(", ")
     };
     let content = match remaining.objects.is_empty() {
         true => ("False", "ContentRemoved", "All content successfully removed".to_owned()),
         false => {
-            let objects = told(&remaining.objects, "has");
+            let objects = format_counts(&remaining.objects, "has");
             ("True", "SomeResourcesRemain", format!("Some resources are remaining: {objects}"))
         }
     };
     let finalizers = match remaining.finalizers.is_empty() {
         true => ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
         false => {
-            let finalizers = told(&remaining.finalizers, "in");
+            let finalizers = format_counts(&remaining.finalizers, "in");
             let message = format!("Some content in the namespace has finalizers remaining: {finalizers}");
             ("True", "SomeFinalizersRemain", message)
         }
@@ -210,7 +217,7 @@ mod tests {
             { "type": "NamespaceContentRemaining", "status": "True", "lastTransitionTime": "then" },
             { "type": "NamespaceFinalizersRemaining", "status": "False", "lastTransitionTime": "then" },
         ] } });
-        say(&mut object, &remaining);
+        set_conditions(&mut object, &remaining);
         let conditions = object["status"]["conditions"].as_array().unwrap();
         let (content, finalizers) = (&conditions[3], &conditions[4]);
         assert_eq!(
@@ -223,6 +230,6 @@ mod tests {
             "Some content in the namespace has finalizers remaining: a.b/c in 2 resource instances"
         );
         assert_eq!(content["lastTransitionTime"], "then");
-        assert_ne!(finalizers["lastTransitionTime"], "then", "its state is another now");
+        assert_ne!(finalizers["lastTransitionTime"], "then", "its status has changed");
     }
 }

@@ -15,11 +15,11 @@ pub(super) type OwnerId = (Id, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     /// Whether the first list is complete. Before that, dependents may be missing.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
     dependents: HashMap<OwnerId, HashSet<Key>>,
     owners: HashMap<Key, Vec<OwnerId>>,
     /// Owners that were deleted while they had dependents; kept until they have none.
-    gone: HashSet<OwnerId>,
+    absent: HashSet<OwnerId>,
 }
 
 impl Graph {
@@ -34,7 +34,7 @@ impl Graph {
                 dependents.remove(key);
                 if dependents.is_empty() {
                     self.dependents.remove(&owner);
-                    self.gone.remove(&owner);
+                    self.absent.remove(&owner);
                 }
             }
         }
@@ -51,15 +51,15 @@ impl Graph {
     pub(super) fn lose(&mut self, owner: &OwnerId) -> Vec<Key> {
         let dependents = self.dependents(owner);
         if !dependents.is_empty() {
-            self.gone.insert(owner.clone());
+            self.absent.insert(owner.clone());
         }
         dependents
     }
 
     /// Reports whether the deletion of an object was observed. Its kind may have been deleted with it, and then it
     /// cannot be looked up.
-    pub(super) fn is_gone(&self, owner: &OwnerId) -> bool {
-        self.gone.contains(owner)
+    pub(super) fn is_absent(&self, owner: &OwnerId) -> bool {
+        self.absent.contains(owner)
     }
 
     pub(super) fn clear(&mut self) {
@@ -89,10 +89,10 @@ mod tests {
         graph.set(&b, Vec::new());
         assert_eq!(dependents(&graph, owner(1, "x")), []);
         assert_eq!(dependents(&graph, owner(1, "y")), std::slice::from_ref(&a));
-        assert_eq!((graph.lose(&owner(1, "x")), graph.is_gone(&owner(1, "x"))), (Vec::new(), false));
-        assert_eq!((graph.lose(&owner(1, "y")), graph.is_gone(&owner(1, "y"))), (vec![a.clone()], true));
+        assert_eq!((graph.lose(&owner(1, "x")), graph.is_absent(&owner(1, "x"))), (Vec::new(), false));
+        assert_eq!((graph.lose(&owner(1, "y")), graph.is_absent(&owner(1, "y"))), (vec![a.clone()], true));
         graph.set(&a, Vec::new());
-        let is_empty = graph.owners.is_empty() && graph.dependents.is_empty() && graph.gone.is_empty();
-        assert!(is_empty, "what is forgotten takes no room");
+        let is_empty = graph.owners.is_empty() && graph.dependents.is_empty() && graph.absent.is_empty();
+        assert!(is_empty, "forgotten owners use no memory");
     }
 }

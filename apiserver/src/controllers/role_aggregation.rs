@@ -9,8 +9,8 @@ use openapi::catalog;
 use serde_json::Value;
 use storage::{Page, ReadError};
 
-use crate::controllers::Controllers;
 use crate::controllers::write::{ReconcileError, amend};
+use crate::controllers::{Controllers, record_revision};
 use crate::keys::Collection;
 use crate::objects::stored;
 use crate::rbac::{GROUP, aggregate};
@@ -18,20 +18,22 @@ use crate::rbac::{GROUP, aggregate};
 pub(super) const COLLECTION: Collection<'static> = Collection { group: GROUP, plural: "clusterroles" };
 
 pub(super) async fn reconcile(controllers: &Controllers, cluster: Id) -> Result<Outcome, ReconcileError> {
-    let store = &*controllers.seen;
-    let entries = store.list(COLLECTION.range(cluster, None), Page::default()).await?.value.entries;
+    let store = &*controllers.store;
+    let listed = store.list(COLLECTION.range(cluster, None), Page::default()).await?;
+    record_revision(listed.revision);
+    let entries = listed.value.entries;
     let roles: Vec<Value> = entries.iter().map(|entry| stored::tree(entry).unwrap_or_default()).collect();
     let resource = catalog::find(GROUP, "v1", COLLECTION.plural).expect("the catalogue has cluster roles");
     // Aggregation takes CPU time, so it runs on a blocking thread.
-    let (roles, gathered) = tokio::task::spawn_blocking(move || {
-        let gathered = aggregate::gathered(&roles);
-        (roles, gathered)
+    let (roles, aggregated) = tokio::task::spawn_blocking(move || {
+        let aggregated = aggregate::aggregated_rules(&roles);
+        (roles, aggregated)
     })
     .await
     .map_err(|error| ReadError::Unavailable { reason: error.to_string() })?;
-    for ((entry, role), rules) in entries.iter().zip(&roles).zip(gathered) {
-        let held = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if let Some(rules) = rules.filter(|rules| !aggregate::are_same(rules, held)) {
+    for ((entry, role), rules) in entries.iter().zip(&roles).zip(aggregated) {
+        let current_rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(rules) = rules.filter(|rules| !aggregate::are_same(rules, current_rules)) {
             amend(store, resource, entry, |role| role["rules"] = rules.into()).await?;
         }
     }

@@ -10,9 +10,9 @@ use openapi::catalog;
 use serde_json::{Value, json};
 use storage::{Entry, Key, Page};
 
-use crate::authn::service_accounts::{Accounts, named};
-use crate::controllers::Controllers;
+use crate::authn::service_accounts::{Accounts, object_ref};
 use crate::controllers::write::{ReconcileError, amend, delete};
+use crate::controllers::{Controllers, record_revision};
 use crate::keys::{Collection, ObjectKey};
 use crate::objects::{metadata, stored};
 use crate::registry::deletion::DeleteOptions;
@@ -33,16 +33,18 @@ pub(super) async fn reconcile(controllers: &Controllers, key: Key) -> Result<Out
     let (Some(place), Some(accounts)) = (ObjectKey::of(&key), &controllers.accounts_of) else {
         return Ok(Outcome::Done);
     };
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let namespace = place.namespace.unwrap_or_default();
     if place.collection == SECRETS {
         if let Some(entry) = store.get(&key).await?.value {
+            record_revision(entry.revision());
             settle(controllers, accounts, place.cluster, namespace, &entry).await?;
         }
         return Ok(Outcome::Done);
     }
-    let all = store.list(SECRETS.range(place.cluster, Some(namespace)), Page::default()).await?.value.entries;
-    for entry in all.iter().filter(|entry| may_be_one(entry)) {
+    let listed = store.list(SECRETS.range(place.cluster, Some(namespace)), Page::default()).await?;
+    record_revision(listed.revision);
+    for entry in listed.value.entries.iter().filter(|entry| may_be_one(entry)) {
         if account(&stored::tree(entry).unwrap_or_default()) == Some(place.name) {
             settle(controllers, accounts, place.cluster, namespace, entry).await?;
         }
@@ -63,21 +65,21 @@ async fn settle(
     namespace: &str,
     entry: &Entry,
 ) -> Result<(), ReconcileError> {
-    let store = &*controllers.seen;
+    let store = &*controllers.store;
     let resource = catalog::find("", "v1", SECRETS.plural).expect("the catalogue has secrets");
     let secret = stored::tree(entry).unwrap_or_default();
     let Some(name) = account(&secret).filter(|_| !metadata::is_being_deleted(&secret)) else { return Ok(()) };
     let found = store.get(&ACCOUNTS.key(cluster, Some(namespace), name)).await?.value;
-    let found = found.and_then(|entry| stored::tree(&entry).ok()).map(|account| named(&account));
-    let said = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();
-    let is_of = |uid: Option<&str>| said.is_empty() || uid == Some(said);
+    let found = found.and_then(|entry| stored::tree(&entry).ok()).map(|account| object_ref(&account));
+    let uid_annotation = secret["metadata"]["annotations"][UID].as_str().unwrap_or_default();
+    let is_of = |uid: Option<&str>| uid_annotation.is_empty() || uid == Some(uid_annotation);
     let Some(account) = found.filter(|account| is_of(account.uid.as_deref())) else {
         return delete(store, resource, entry, &DeleteOptions::default()).await.map(drop);
     };
     let uid = account.uid.clone().unwrap_or_default();
     let token = match secret["data"]["token"].as_str() {
         Some(token) => token.to_owned(),
-        None => STANDARD.encode(accounts.lasting(cluster, namespace, account, named(&secret)).await?),
+        None => STANDARD.encode(accounts.lasting(cluster, namespace, account, object_ref(&secret)).await?),
     };
     let authority = STANDARD.encode(&controllers.authority_pem);
     amend(store, resource, entry, |secret| {

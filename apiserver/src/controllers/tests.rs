@@ -144,7 +144,7 @@ impl TestCluster {
     }
 
     /// Waits until `holds`.
-    async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+    async fn until(&self, condition: &str, holds: impl AsyncFn() -> bool) {
         let waiting = async {
             while !holds().await {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -152,11 +152,11 @@ impl TestCluster {
         };
         if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
             let all = self.store.list(Range::all(), Page::default()).await.unwrap();
-            panic!("not within {PATIENCE:?}: {what}; there is {:#?}", all.value.entries);
+            panic!("not within {PATIENCE:?}: {condition}; there is {:#?}", all.value.entries);
         }
     }
 
-    async fn gone(&self, plural: &str, namespace: &str, name: &str) {
+    async fn wait_until_deleted(&self, plural: &str, namespace: &str, name: &str) {
         self.until(&format!("{plural} {name} is gone"), async || {
             self.get(plural, namespace, name).await.is_none()
         })
@@ -166,9 +166,9 @@ impl TestCluster {
     /// Waits until the controllers have handled all events so far.
     async fn settled(&self) {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
-        let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody" }]);
+        let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "absent" }]);
         self.put("configmaps", "shop", &marker, json!({ "ownerReferences": owner })).await;
-        self.gone("configmaps", "shop", &marker).await;
+        self.wait_until_deleted("configmaps", "shop", &marker).await;
         // A worker may still be reconciling an earlier key.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -204,33 +204,33 @@ async fn dependents_of_a_deployment_are_deleted_after_it() {
     test.settled().await;
     assert!(test.get("pods", "shop", "web-1-a").await.is_some());
     test.delete("deployments", "shop", "web", Propagation::Background).await;
-    test.gone("replicasets", "shop", "web-1").await;
-    test.gone("pods", "shop", "web-1-a").await;
+    test.wait_until_deleted("replicasets", "shop", "web-1").await;
+    test.wait_until_deleted("pods", "shop", "web-1-a").await;
     test.end().await;
 }
 
 #[tokio::test]
-async fn in_the_foreground_the_last_dependent_goes_before_the_owner() {
+async fn foreground_deletion_removes_the_last_dependent_before_the_owner() {
     let test = TestCluster::new().await;
     a_deployment(&test).await;
     let begun = test.store.get(&Key::from("-")).await.unwrap().revision;
     let mut watch = test.store.watch(Range::all(), begun).await.unwrap();
     test.delete("deployments", "shop", "web", Propagation::Foreground).await;
-    test.gone("deployments", "shop", "web").await;
-    let mut gone = Vec::new();
-    while gone.len() < 3 {
+    test.wait_until_deleted("deployments", "shop", "web").await;
+    let mut wait_until_deleted = Vec::new();
+    while wait_until_deleted.len() < 3 {
         let events = watch.next().await.unwrap().events.into_iter();
         let deleted = events.filter(|event| event.current.is_none());
-        gone.extend(deleted.map(|event| ObjectKey::of(&event.key).unwrap().name.to_owned()));
+        wait_until_deleted.extend(deleted.map(|event| ObjectKey::of(&event.key).unwrap().name.to_owned()));
     }
-    assert_eq!(gone, ["web-1-a", "web-1", "web"]);
+    assert_eq!(wait_until_deleted, ["web-1-a", "web-1", "web"]);
     test.end().await;
 }
 
 /// Regression: a client deleted the first object of a cycle in the foreground. The collector deleted the others in the
 /// foreground too, and each waited for the next. All stayed forever, and so did their namespace.
 #[tokio::test]
-async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
+async fn an_owner_cycle_deleted_in_the_foreground_is_removed() {
     for length in [1, 2, 3, 7] {
         let mut test = TestCluster::asleep().await;
         let names = circle(&test, length).await;
@@ -238,7 +238,7 @@ async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
         test.settled().await;
         test.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
         for name in &names {
-            test.gone("configmaps", "shop", name).await;
+            test.wait_until_deleted("configmaps", "shop", name).await;
         }
         test.end().await;
     }
@@ -246,7 +246,7 @@ async fn a_circle_of_owners_deleted_in_the_foreground_goes() {
 
 /// The same, if the client deleted every object of the cycle before any controller ran.
 #[tokio::test]
-async fn a_circle_of_owners_that_are_all_deleted_goes() {
+async fn an_owner_cycle_whose_members_are_all_deleted_is_removed() {
     for length in [1, 2, 3, 7] {
         let mut test = TestCluster::asleep().await;
         let names = circle(&test, length).await;
@@ -255,7 +255,7 @@ async fn a_circle_of_owners_that_are_all_deleted_goes() {
         }
         test.wake();
         for name in &names {
-            test.gone("configmaps", "shop", name).await;
+            test.wait_until_deleted("configmaps", "shop", name).await;
         }
         test.end().await;
     }
@@ -271,18 +271,18 @@ async fn dependents_of_an_owner_cycle_are_deleted_before_it() {
     test.wake();
     test.settled().await;
     test.delete("configmaps", "shop", &names[0], Propagation::Foreground).await;
-    test.until("what hangs on the circle is deleted", async || {
-        let held = test.get("secrets", "shop", "held").await.expect("a finalizer holds it");
+    test.until("dependents of the cycle are deleted", async || {
+        let held = test.get("secrets", "shop", "held").await.expect("a finalizer keeps it");
         held["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
     test.settled().await;
-    assert!(test.get("configmaps", "shop", &names[1]).await.is_some(), "it waits for what it owns");
+    assert!(test.get("configmaps", "shop", &names[1]).await.is_some(), "it waits for its dependents");
     let key = test.key("secrets", "shop", "held");
     let entry = test.store.get(&key).await.unwrap().value.unwrap();
     test.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
     for name in &names {
-        test.gone("configmaps", "shop", name).await;
+        test.wait_until_deleted("configmaps", "shop", name).await;
     }
     test.end().await;
 }
@@ -302,16 +302,16 @@ fn owner(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn orphans_stay_and_forget_their_owner() {
+async fn orphans_are_kept_without_their_owner_reference() {
     let test = TestCluster::new().await;
     a_deployment(&test).await;
     test.settled().await;
     test.delete("deployments", "shop", "web", Propagation::Orphan).await;
-    test.gone("deployments", "shop", "web").await;
+    test.wait_until_deleted("deployments", "shop", "web").await;
     test.settled().await;
-    let orphan = test.get("replicasets", "shop", "web-1").await.expect("it was not to go");
+    let orphan = test.get("replicasets", "shop", "web-1").await.expect("it is not deleted");
     assert_eq!(orphan["metadata"].get("ownerReferences"), None);
-    let pod = test.get("pods", "shop", "web-1-a").await.expect("its owner is still there");
+    let pod = test.get("pods", "shop", "web-1-a").await.expect("its owner still exists");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["name"], "web-1");
     test.end().await;
 }
@@ -319,7 +319,7 @@ async fn orphans_stay_and_forget_their_owner() {
 /// Regression: an owner seemed to have no dependents, because the first list had not reached them. It was deleted, and
 /// its dependents after it.
 #[tokio::test]
-async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
+async fn orphans_are_kept_when_the_controllers_start_during_the_deletion() {
     let mut test = TestCluster::asleep().await;
     test.put("configmaps", "shop", "owner", json!({})).await;
     for number in 0..1500 {
@@ -328,7 +328,7 @@ async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
     }
     test.delete("configmaps", "shop", "owner", Propagation::Orphan).await;
     test.wake();
-    test.gone("configmaps", "shop", "owner").await;
+    test.wait_until_deleted("configmaps", "shop", "owner").await;
     test.settled().await;
     let heirs = Collection { group: "", plural: "secrets" }.range(test.cluster, Some("shop"));
     let heirs = test.store.list(heirs, Page::default()).await.unwrap().value.entries;
@@ -337,7 +337,7 @@ async fn orphans_stay_when_the_controllers_begin_in_the_middle() {
 }
 
 #[tokio::test]
-async fn one_owner_of_two_is_enough_to_stay() {
+async fn an_object_with_one_remaining_owner_is_kept() {
     let test = TestCluster::new().await;
     for owner in ["one", "two"] {
         test.put("configmaps", "shop", owner, json!({})).await;
@@ -345,20 +345,20 @@ async fn one_owner_of_two_is_enough_to_stay() {
     let owners = [("v1", "ConfigMap", "one"), ("v1", "ConfigMap", "two")];
     test.put("secrets", "shop", "shared", owned_by(&owners)).await;
     test.delete("configmaps", "shop", "one", Propagation::Background).await;
-    test.until("the owner that is gone is forgotten", async || {
-        let shared = test.get("secrets", "shop", "shared").await.expect("it still has an owner");
+    test.until("the reference to the absent owner is removed", async || {
+        let shared = test.get("secrets", "shop", "shared").await.expect("the other owner reference is kept");
         shared["metadata"]["ownerReferences"].as_array().unwrap().len() == 1
     })
     .await;
     test.delete("configmaps", "shop", "two", Propagation::Background).await;
-    test.gone("secrets", "shop", "shared").await;
+    test.wait_until_deleted("secrets", "shop", "shared").await;
     test.end().await;
 }
 
 /// Kubernetes had both bugs: an owner was looked up in the wrong scope, and an owner of a kind that is not served
 /// counted as deleted. In both cases the object was deleted.
 #[tokio::test]
-async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
+async fn an_owner_of_an_unknown_kind_does_not_count_as_absent() {
     let test = TestCluster::new().await;
     test.put("configmaps", "shop", "map", json!({})).await;
     test.put("nodes", "-", "node", owned_by(&[("v1", "ConfigMap", "map")])).await;
@@ -366,7 +366,7 @@ async fn an_owner_that_cannot_be_looked_for_is_not_taken_for_gone() {
     // In another namespace the owner is known not to exist.
     test.put("namespaces", "-", "other", json!({})).await;
     test.put("secrets", "other", "stray", owned_by(&[("v1", "ConfigMap", "map")])).await;
-    test.gone("secrets", "other", "stray").await;
+    test.wait_until_deleted("secrets", "other", "stray").await;
     test.settled().await;
     assert!(test.get("nodes", "-", "node").await.is_some());
     assert!(test.get("secrets", "shop", "odd").await.is_some());
@@ -378,30 +378,33 @@ async fn an_owner_of_the_same_name_that_is_another_object_is_no_owner() {
     let test = TestCluster::new().await;
     test.put("configmaps", "shop", "map", json!({ "uid": "second-life" })).await;
     test.put("secrets", "shop", "heir", owned_by(&[("v1", "ConfigMap", "map")])).await;
-    test.gone("secrets", "shop", "heir").await;
+    test.wait_until_deleted("secrets", "shop", "heir").await;
     assert!(test.get("configmaps", "shop", "map").await.is_some());
     test.end().await;
 }
 
 #[tokio::test]
-async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
+async fn a_terminating_namespace_deletes_pods_first_and_waits_for_finalizers() {
     let test = TestCluster::new().await;
     test.put("pods", "shop", "held", json!({ "finalizers": ["a.b/c"] })).await;
     test.put("secrets", "shop", "used", json!({})).await;
     test.put("configmaps", "shop", "also-held", json!({ "finalizers": ["a.b/c"] })).await;
     test.delete("namespaces", "-", "shop", Propagation::Background).await;
     let condition = async |kind: &str| {
-        let namespace = test.get("namespaces", "-", "shop").await.expect("it has to wait");
+        let namespace = test.get("namespaces", "-", "shop").await.expect("the namespace waits");
         let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
     };
     let content = "NamespaceContentRemaining";
-    test.until("it says what it waits for", async || condition(content).await["status"] == "True").await;
+    test.until("the conditions name the remaining content", async || {
+        condition(content).await["status"] == "True"
+    })
+    .await;
     assert_eq!(
         condition(content).await["message"],
         "Some resources are remaining: pods. has 1 resource instances"
     );
-    assert!(test.get("secrets", "shop", "used").await.is_some(), "the pod may still need it");
+    assert!(test.get("secrets", "shop", "used").await.is_some(), "the pod may still use it");
 
     let release = async |plural: &str, name: &str| {
         let key = test.key(plural, "shop", name);
@@ -411,14 +414,14 @@ async fn a_namespace_empties_pods_first_waits_for_finalizers_and_goes() {
         test.store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await.unwrap();
     };
     release("pods", "held").await;
-    test.gone("secrets", "shop", "used").await;
-    test.until("it says what else", async || {
+    test.wait_until_deleted("secrets", "shop", "used").await;
+    test.until("the conditions name the remaining finalizers", async || {
         condition(content).await["message"]
             == "Some resources are remaining: configmaps. has 1 resource instances"
     })
     .await;
     release("configmaps", "also-held").await;
-    test.gone("namespaces", "-", "shop").await;
+    test.wait_until_deleted("namespaces", "-", "shop").await;
     test.end().await;
 }
 
@@ -430,20 +433,20 @@ async fn a_namespace_gets_its_defaults_back() {
         test.get("serviceaccounts", "shop", "default").await.is_some()
             && map["data"]["ca.crt"] == "the authority"
     };
-    test.until("it has both", has_defaults).await;
+    test.until("the defaults are created", has_defaults).await;
     test.delete("serviceaccounts", "shop", "default", Propagation::Background).await;
     let key = test.key("configmaps", "shop", "kube-root-ca.crt");
     let entry = test.store.get(&key).await.unwrap().value.unwrap();
     let mut map = stored::tree(&entry).unwrap();
-    map["data"] = json!({ "ca.crt": "somebody else" });
+    map["data"] = json!({ "ca.crt": "another certificate" });
     let change = Change::Put(stored::encode(&map));
     test.store.commit(key, Expect::Revision(entry.revision()), change).await.unwrap();
-    test.until("it has both again", has_defaults).await;
+    test.until("the defaults are restored", has_defaults).await;
     test.end().await;
 }
 
 #[tokio::test]
-async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
+async fn a_deleted_logical_cluster_leaves_no_entries() {
     let mut test = TestCluster::new().await;
     let outer = test.cluster;
     // web contains inner, and inner contains objects. A finalizer in it does not delay the deletion, because no
@@ -479,7 +482,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
     .await;
     test.cluster = outer;
     test.delete("logicalclusters", "-", "web", Propagation::Background).await;
-    test.gone("logicalclusters", "-", "web").await;
+    test.wait_until_deleted("logicalclusters", "-", "web").await;
     test.settled().await;
     let all = test.store.list(Range::all(), Page::default()).await.unwrap().value.entries;
     let left: Vec<_> = all
@@ -487,7 +490,7 @@ async fn a_logical_cluster_goes_with_everything_inside_and_leaves_nothing() {
         .filter(|entry| ObjectKey::of(entry.key()).is_some_and(|place| place.cluster != outer))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    assert!(test.get("namespaces", "-", "shop").await.is_some(), "its neighbours stay");
+    assert!(test.get("namespaces", "-", "shop").await.is_some(), "the other logical clusters are unchanged");
     test.end().await;
 }
 
@@ -506,7 +509,7 @@ async fn allocations_of_a_deleted_service_are_released() {
     allocations.done(&*test.store, Revision(u64::MAX)).await;
     let taken = async || {
         let mut taken = 0;
-        for allocation in allocation::held(&service) {
+        for allocation in allocation::allocations_of(&service) {
             taken +=
                 usize::from(test.store.get(&allocation.key(test.cluster)).await.unwrap().value.is_some());
         }
@@ -515,12 +518,12 @@ async fn allocations_of_a_deleted_service_are_released() {
     test.settled().await;
     assert_eq!(taken().await, 2);
     test.delete("services", "shop", "web", Propagation::Background).await;
-    test.until("both are free", async || taken().await == 0).await;
+    test.until("both allocations are released", async || taken().await == 0).await;
     test.end().await;
 }
 
 #[tokio::test]
-async fn a_row_of_every_kind_can_be_collected() {
+async fn objects_of_every_kind_can_be_collected() {
     // An object whose resource is not found would never be collected, so the kind of every resource must lead back to
     // it.
     for resource in Kinds::built_in().resources().iter().filter(|resource| resource.stored_as.is_none()) {

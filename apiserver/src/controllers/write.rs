@@ -64,8 +64,8 @@ pub(super) async fn delete(
     options: &DeleteOptions,
 ) -> Result<bool, ReconcileError> {
     match deletion::delete(store, resource, entry.key().clone(), entry, options).await {
-        Ok(Deleted::Gone(..)) | Err(NotDeleted::Changed(None)) => Ok(true),
-        Ok(Deleted::Going(_)) => Ok(false),
+        Ok(Deleted::Removed(..)) | Err(NotDeleted::Changed(None)) => Ok(true),
+        Ok(Deleted::Terminating(_)) => Ok(false),
         Err(NotDeleted::Changed(Some(_))) => Err(ReconcileError::Conflict),
         Err(NotDeleted::Refused(status)) => Err(ReconcileError::Refused(status)),
         Err(NotDeleted::Failed(error)) => Err(error.into()),

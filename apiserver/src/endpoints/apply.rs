@@ -34,18 +34,18 @@ pub(crate) async fn apply(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let (name, _) = call.named()?;
-    let (config, odd) = config(call, bytes)?;
+    let (name, _) = call.name_and_key()?;
+    let (config, config_warnings) = config(call, bytes)?;
     for _ in 0..ATTEMPTS {
-        let mut said = odd.clone();
+        let mut warnings = config_warnings.clone();
         let (code, written) = match get::find_current(store, call).await {
             Err(status) if status.code == 404 && call.subresource.is_none() => {
-                (StatusCode::CREATED, make(store, call, name, &config, &mut said).await?)
+                (StatusCode::CREATED, make(store, call, name, &config, &mut warnings).await?)
             }
-            found => (StatusCode::OK, change(store, call, name, &config, &found?, &mut said).await?),
+            found => (StatusCode::OK, change(store, call, name, &config, &found?, &mut warnings).await?),
         };
         if let Some(entry) = written {
-            return Ok(warned(style.answer(code, &entry)?, &said));
+            return Ok(warned(style.answer(code, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
@@ -56,7 +56,7 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
     let undecoded = |why: &str| Status::bad_request(format!("error decoding YAML: {why}"));
     let unread = |error: DecodeError| undecoded(&format!("error converting YAML to JSON: {error}"));
     let Decoded { value, strict_errors } = read(bytes).map_err(unread)?;
-    let found = match value {
+    let parsed = match value {
         Value::Object(_) => None,
         Value::Null => Some(json!({})),
         Value::Array(_) => return Err(undecoded(&mismatch("array"))),
@@ -64,7 +64,7 @@ pub(crate) fn config(call: &Call, bytes: &[u8]) -> Result<(Value, Vec<String>), 
         Value::Number(_) => return Err(undecoded(&mismatch("number"))),
         Value::Bool(_) => return Err(undecoded(&mismatch("bool"))),
     };
-    let mut config = found.unwrap_or(value);
+    let mut config = parsed.unwrap_or(value);
     managed_fields::remove_cluster_annotation(&mut config);
     of_kind(call, &config)?;
     let strict = |why: String| {
@@ -91,8 +91,8 @@ fn mismatch(found: &str) -> String {
 
 /// Checks that the body has the `apiVersion` and `kind` of the path.
 fn of_kind(call: &Call, config: &Value) -> Result<(), Status> {
-    let said = |field: &str| config[field].as_str().unwrap_or_default();
-    let (version, kind) = (said("apiVersion"), said("kind"));
+    let text = |field: &str| config[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
     if version == call.resource.api_version() && kind == &*call.resource.kind {
         return Ok(());
     }
@@ -106,12 +106,12 @@ async fn make(
     call: &Call,
     name: &str,
     config: &Value,
-    said: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     call.authorization.authorize_create()?;
     let blank = defaulting::empty_object(&call.resource);
     let (mut object, managed) = settled(call, &blank, config, &blank)?;
-    update::named(call, name, &object)?;
+    update::check_name(call, name, &object)?;
     let uid = metadata::text(&object, "uid");
     if !uid.is_empty() {
         let why = format!(
@@ -120,7 +120,7 @@ async fn make(
         return Err(Status::conflict(call.grouped(), name, &why));
     }
     metadata::of(&mut object)?.remove("resourceVersion");
-    said.extend(update::about(call, None, &object));
+    warnings.extend(update::about(call, None, &object));
     Ok(create::attempt(store, call, object, managed).await?.ok())
 }
 
@@ -131,14 +131,14 @@ async fn change(
     name: &str,
     config: &Value,
     current: &CurrentObject,
-    said: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<Entry>, Status> {
     let old = &current.object;
     let (new, managed) = settled(call, old, config, &defaulting::empty_object(&call.resource))?;
-    update::named(call, name, &new)?;
+    update::check_name(call, name, &new)?;
     same_uid(call, name, old, &new)?;
     update::expected(call, name, &new, current, Version::May)?;
-    said.extend(update::about(call, Some(old), &new));
+    warnings.extend(update::about(call, Some(old), &new));
     update::replace(store, call, current, new, managed).await
 }
 

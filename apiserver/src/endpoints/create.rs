@@ -19,7 +19,7 @@ use crate::registry::decode;
 use crate::registry::decode::Sent;
 use crate::registry::managed_fields::ManagedFields;
 use crate::registry::namespace_lifecycle;
-use crate::registry::namespace_lifecycle::ParentUids;
+use crate::registry::namespace_lifecycle::Parents;
 use crate::registry::prepare;
 use crate::registry::strategy::KindStrategy;
 use crate::registry::warnings;
@@ -34,9 +34,9 @@ pub(crate) async fn create(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let Sent { mut object, warnings: mut said } = decode::object(call, bytes)?;
+    let Sent { mut object, mut warnings } = decode::object(call, bytes)?;
     let managed = ManagedFields::take(&mut object);
-    said.extend(warnings::about(&call.resource, None, &object));
+    warnings.extend(warnings::about(&call.resource, None, &object));
     let made = match metadata::text(&object, "name").is_empty() {
         true => generated(store, call, &object, &managed).await?,
         false => match attempt(store, call, object, managed).await? {
@@ -44,7 +44,7 @@ pub(crate) async fn create(
             Err(taken) => return Err(exists(store, call, &taken).await),
         },
     };
-    Ok(warned(style.answer(StatusCode::CREATED, &made)?, &said))
+    Ok(warned(style.answer(StatusCode::CREATED, &made)?, &warnings))
 }
 
 /// Creates an object with a generated name. Tries again if a name is taken.
@@ -66,8 +66,10 @@ async fn generated(
 
 /// Returns the error for a name that is taken.
 async fn exists(store: &dyn Store, call: &Call, name: &str) -> Status {
-    let found = store.get(&call.key(name)).await.ok().and_then(|found| found.value);
-    match found.and_then(|entry| call.tree(&entry).ok()).is_some_and(|tree| metadata::is_being_deleted(&tree))
+    let existing = store.get(&call.key(name)).await.ok().and_then(|existing| existing.value);
+    match existing
+        .and_then(|entry| call.tree(&entry).ok())
+        .is_some_and(|tree| metadata::is_being_deleted(&tree))
     {
         true => Status::still_exists(call.grouped(), name),
         false => Status::already_exists(call.grouped(), name),
@@ -85,7 +87,7 @@ pub(crate) async fn attempt(
     let (name, allocations) = prepare::create(store, call, &mut object, managed).await?;
     let made = match namespace_lifecycle::definition(store, call, &name).await {
         Ok(definition) => {
-            let before = ParentUids { namespace, definition };
+            let before = Parents { namespace, definition };
             commit_among(store, call, &name, &object, &before).await
         }
         Err(status) => Err(status),
@@ -103,7 +105,7 @@ async fn commit_among(
     call: &Call,
     name: &str,
     object: &Value,
-    before: &ParentUids,
+    before: &Parents,
 ) -> Result<Option<Entry>, Status> {
     let Some(entry) = commit(store, call, name, object).await? else { return Ok(None) };
     if let Err(status) = namespace_lifecycle::recheck(store, call, name, before).await {
@@ -120,13 +122,13 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     let id = logical_cluster::id(object)
         .filter(|_| KindStrategy::of(&call.resource) == Some(KindStrategy::LogicalCluster));
     if call.query.dry_run() || id.is_some() {
-        let found = store.get(&key).await.map_err(unreadable)?;
-        if found.value.is_some() {
+        let existing = store.get(&key).await.map_err(unreadable)?;
+        if existing.value.is_some() {
             return Ok(None);
         }
     }
     let growth = Size::new(key.as_bytes().len(), value.len());
-    let room = call.authorization.room((call.grouped(), name), growth).await?;
+    let reservation = call.authorization.reserve_quota((call.grouped(), name), growth).await?;
     if call.query.dry_run() {
         return Ok(Some(Entry::new(key, Revision::ZERO, value)));
     }
@@ -141,7 +143,7 @@ async fn commit(store: &dyn Store, call: &Call, name: &str, object: &Value) -> R
     }
     match outcome {
         Ok(event) => {
-            room.keep(event.revision);
+            reservation.keep(event.revision);
             Ok(event.current)
         }
         Err(CommitError::Conflict { .. }) => Ok(None),
@@ -189,9 +191,9 @@ mod tests {
 
     /// A store whose reads return the state before any write, like a reader that is too slow.
     #[derive(Debug)]
-    struct Late(Memory);
+    struct LateCommits(Memory);
 
-    impl Store for Late {
+    impl Store for LateCommits {
         fn get<'a>(&'a self, _: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
             Box::pin(async { Ok(At { revision: Revision::ZERO, value: None }) })
         }
@@ -222,7 +224,7 @@ mod tests {
     /// lost left the record of its logical cluster behind.
     #[tokio::test]
     async fn a_client_that_loses_the_race_for_a_name_leaves_no_record() {
-        let store = Late(Memory::new());
+        let store = LateCommits(Memory::new());
         let call = Call {
             cluster: Id::ROOT,
             reach: crate::request::info::Reach::One,
@@ -233,7 +235,7 @@ mod tests {
             query: Query::parse(None),
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
-            authorization: Authorization::open(),
+            authorization: Authorization::allow_all(),
             admission: crate::admission::Admission::default(),
         };
         let mut ids = Vec::new();
@@ -244,7 +246,7 @@ mod tests {
             assert_eq!(commit(&store, &call, "a", &object).await.unwrap().is_some(), first);
         }
         let records = store.list(keys::cluster_records(), Page::default()).await.unwrap().value.entries;
-        let left: Vec<_> = records.iter().map(Entry::key).cloned().collect();
-        assert_eq!(left, [keys::cluster_record(ids[0])]);
+        let remaining: Vec<_> = records.iter().map(Entry::key).cloned().collect();
+        assert_eq!(remaining, [keys::cluster_record(ids[0])]);
     }
 }

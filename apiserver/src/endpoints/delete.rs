@@ -41,23 +41,23 @@ pub(crate) async fn delete(
     let body = body(call, bytes)?;
     let options = DeleteOptions::parse(&body)?;
     let entry = get::find(store, call).await?;
-    let (name, _) = call.named()?;
+    let (name, _) = call.name_and_key()?;
     let Some(deleted) = settle(store, call, name, entry, &options).await? else {
         return Err(call.not_found(name));
     };
     let response = match deleted {
-        Deleted::Gone(entry, _) if call.resource.delete_answers_object => {
+        Deleted::Removed(entry, _) if call.resource.delete_answers_object => {
             style.answer(StatusCode::OK, &entry)?
         }
-        Deleted::Gone(entry, _) => {
+        Deleted::Removed(entry, _) => {
             let tree = stored::tree(&entry).unwrap_or_default();
             style.status(&Status::deleted(call.grouped(), name, metadata::text(&tree, "uid")))
         }
         // A legacy way to request foreground deletion. Its clients expect 202 Accepted.
-        Deleted::Going(entry) if body["orphanDependents"] == json!(false) => {
+        Deleted::Terminating(entry) if body["orphanDependents"] == json!(false) => {
             style.answer(StatusCode::ACCEPTED, &entry)?
         }
-        Deleted::Going(entry) => style.answer(StatusCode::OK, &entry)?,
+        Deleted::Terminating(entry) => style.answer(StatusCode::OK, &entry)?,
     };
     Ok(warned(response, &warnings(call, &options)))
 }
@@ -122,7 +122,7 @@ async fn settle(
 /// Releases the allocations of a deleted Service at once, because its replacement may request the same ones. Also
 /// deletes its Endpoints, so that a new Service of the same name does not start with the addresses of the old one.
 async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &DeleteOptions) {
-    let Deleted::Gone(entry, at) = deleted else { return };
+    let Deleted::Removed(entry, at) = deleted else { return };
     if options.dry_run || !allocation::concern(&call.resource) {
         return;
     }
@@ -142,7 +142,7 @@ async fn release(store: &dyn Store, call: &Call, deleted: &Deleted, options: &De
 /// always counts: a dry run must never become a real deletion.
 fn body(call: &Call, bytes: &[u8]) -> Result<Value, Status> {
     let mut options = match (bytes.is_empty(), negotiation::body(&call.headers)) {
-        (true, _) => asked(call)?,
+        (true, _) => options_of_query(call)?,
         (false, Err(status)) => return Err(status),
         (false, Ok(Written::Protobuf)) => {
             protobuf::decode(bytes).map_err(|error| Status::bad_request(error.to_string()))?.value
@@ -170,7 +170,7 @@ fn unreadable(error: DecodeError) -> Status {
     })
 }
 
-fn asked(call: &Call) -> Result<Value, Status> {
+fn options_of_query(call: &Call) -> Result<Value, Status> {
     let mut options = json!({});
     let policy = call.query.text("propagationPolicy");
     if !policy.is_empty() {

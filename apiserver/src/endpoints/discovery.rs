@@ -38,16 +38,16 @@ pub(crate) fn answer(
     headers: &HeaderMap,
     address: &str,
 ) -> Result<Response<Body>, Status> {
-    let resources = || kinds.shown();
+    let resources = || kinds.discoverable();
     let unknown = Status::unknown_path;
-    let whole = |value: Value| Ok(render::value(StatusCode::OK, &value));
+    let respond = |value: Value| Ok(render::value(StatusCode::OK, &value));
     match target {
         Target::Groups { core } => groups(kinds, *core, headers, address),
-        Target::Group { group } => whole(discovery::group(&resources(), group).ok_or_else(unknown)?),
+        Target::Group { group } => respond(discovery::group(&resources(), group).ok_or_else(unknown)?),
         Target::Resources { group, version } => {
-            whole(discovery::resource_list(&resources(), group, version).ok_or_else(unknown)?)
+            respond(discovery::resource_list(&resources(), group, version).ok_or_else(unknown)?)
         }
-        Target::OpenApiV3 { group_version: None } => whole(documents::index(
+        Target::OpenApiV3 { group_version: None } => respond(documents::index(
             openapi_v3(kinds).iter().map(|(path, made)| (path.as_str(), made.hash.as_str())),
         )),
         Target::OpenApiV3 { group_version: Some(path) } => {
@@ -61,7 +61,7 @@ pub(crate) fn answer(
             Ok(response)
         }
         Target::OpenApiV2 => Ok(version_two(kinds, headers)),
-        Target::Index => whole(json!({ "paths": paths(kinds) })),
+        Target::Index => respond(json!({ "paths": paths(kinds) })),
         _ => Err(unknown()),
     }
 }
@@ -116,13 +116,13 @@ fn lasts(headers: &mut HeaderMap) {
     let year = jiff::SignedDuration::from_hours(365 * 24);
     let then = (jiff::Timestamp::now() + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-    headers.insert(EXPIRES, then.parse().expect("a date is made of letters and digits"));
+    headers.insert(EXPIRES, then.parse().expect("a date is a valid header value"));
 }
 
 fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Result<Response<Body>, Status> {
     let offered = |shape| matches!(shape, Shape::Whole | Shape::Aggregated);
     let form = negotiation::answer(headers, |form| form.encoding == Encoding::Json && offered(form.shape))?;
-    let resources = kinds.shown();
+    let resources = kinds.discoverable();
     if form.shape == Shape::Aggregated {
         let root = if core { ApiRoot::Core } else { ApiRoot::Groups };
         let (hash, body) = kinds.documents().aggregated[usize::from(!core)].get_or_init(|| {
@@ -141,9 +141,9 @@ fn groups(kinds: &Kinds, core: bool, headers: &HeaderMap, address: &str) -> Resu
 /// Sets the entity tag. Responds with 304 if the client has this version already.
 fn cached(headers: &HeaderMap, hash: &str, mut response: Response<Body>) -> Response<Body> {
     let tag = format!("\"{hash}\"");
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|held| held.as_bytes() == tag.as_bytes());
+    let is_unchanged = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     // A 304 keeps the headers, above all the media type: clients store them with the cached body.
-    if known {
+    if is_unchanged {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = render::nothing();
     }

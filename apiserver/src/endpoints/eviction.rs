@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_well_costs_nothing_while_the_others_are() {
+    fn evicting_an_unhealthy_pod_spends_no_budget_while_enough_others_are_healthy() {
         assert_eq!(spent(&budget(0, 1), &pod(false)).unwrap(), None);
         assert!(spent(&budget(0, 0), &pod(false)).is_err());
         let mut always = budget(0, 0);
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn budgets_cover_the_pods_they_select() {
         assert!(covers(&budget(1, 1), &pod(true)));
-        assert!(covers(&json!({ "spec": { "selector": {} } }), &pod(true)), "all of them");
-        assert!(!covers(&json!({ "spec": {} }), &pod(true)), "none of them");
+        assert!(covers(&json!({ "spec": { "selector": {} } }), &pod(true)), "all pods");
+        assert!(!covers(&json!({ "spec": {} }), &pod(true)), "no pods");
     }
 }

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 pub(crate) async fn get(store: &dyn Store, call: &Call, style: &Style) -> Result<Response<Body>, Status> {
-    let (name, key) = call.named()?;
+    let (name, key) = call.name_and_key()?;
     let version = call.query.version().map_err(|bad| bad.of_other())?;
     let found = not_older(store, &key, version).await?;
     style.answer(StatusCode::OK, &found.value.ok_or_else(|| call.not_found(name))?)
@@ -25,7 +25,7 @@ pub(crate) async fn get(store: &dyn Store, call: &Call, style: &Style) -> Result
 
 /// Returns the current object of the path.
 pub(crate) async fn find(store: &dyn Store, call: &Call) -> Result<Entry, Status> {
-    let (name, key) = call.named()?;
+    let (name, key) = call.name_and_key()?;
     let found = store.get(&key).await.map_err(unreadable)?;
     found.value.ok_or_else(|| call.not_found(name))
 }

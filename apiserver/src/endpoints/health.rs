@@ -88,14 +88,14 @@ async fn one(state: HealthState<'_>, check: Check) -> Response<Body> {
         Ok(()) => render::text(StatusCode::OK, "ok"),
         Err(reason) => {
             tracing::info!(check = check.name(), reason, "health check failed");
-            let told = format!("internal server error: {} failed: reason withheld\n", check.name());
-            render::text(StatusCode::INTERNAL_SERVER_ERROR, told)
+            let response = format!("internal server error: {} failed: reason withheld\n", check.name());
+            render::text(StatusCode::INTERNAL_SERVER_ERROR, response)
         }
     }
 }
 
 async fn everything(state: HealthState<'_>, endpoint: Health, query: &Query) -> Response<Body> {
-    let word = match endpoint {
+    let label = match endpoint {
         Health::Healthz => "healthz",
         Health::Livez => "livez",
         Health::Readyz => "readyz",
@@ -105,7 +105,7 @@ async fn everything(state: HealthState<'_>, endpoint: Health, query: &Query) -> 
     for check in Check::all(endpoint) {
         let name = check.name();
         let before = excluded.len();
-        excluded.retain(|wish| *wish != name);
+        excluded.retain(|excluded_name| *excluded_name != name);
         if excluded.len() < before {
             lines += &format!("[+]{name} excluded: ok\n");
             continue;
@@ -125,9 +125,9 @@ async fn everything(state: HealthState<'_>, endpoint: Health, query: &Query) -> 
             &format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(", "));
     }
     match failed {
-        true => render::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{word} check failed\n")),
+        true => render::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{label} check failed\n")),
         false if query.all("verbose").next().is_some() => {
-            render::text(StatusCode::OK, format!("{lines}{word} check passed\n"))
+            render::text(StatusCode::OK, format!("{lines}{label} check passed\n"))
         }
         false => render::text(StatusCode::OK, "ok"),
     }
@@ -141,7 +141,7 @@ mod tests {
     use http_body_util::BodyExt;
     use storage::memory::Memory;
 
-    async fn told(stopping: bool, path: &str) -> (u16, String) {
+    async fn response(stopping: bool, path: &str) -> (u16, String) {
         let info = RequestInfo::line(&format!("GET {path}"));
         let Some(Target::Health { endpoint, check }) = info.target() else { panic!("{path} is no probe") };
         let store = Memory::new();
@@ -153,9 +153,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn probes_are_answered_in_the_words_probes_expect() {
+    async fn probes_get_the_responses_of_kubernetes() {
         let check = async |stopping: bool, path: &str, code: u16, body: &str| {
-            assert_eq!(told(stopping, path).await, (code, body.to_owned()), "{path}");
+            assert_eq!(response(stopping, path).await, (code, body.to_owned()), "{path}");
         };
         check(false, "/healthz", 200, "ok").await;
         check(false, "/livez/ping", 200, "ok").await;

@@ -42,7 +42,7 @@ const PAGE_ENTRIES: usize = 1000;
 /// more gets a continue token.
 const LIMIT_MAX: usize = 4096;
 
-/// A continue token. It is opaque to clients and validated when it comes back.
+/// A continue token. It is opaque to clients and validated when a client sends it.
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
@@ -85,7 +85,7 @@ pub(crate) async fn list(
         .await;
         let reader = reader.map_err(|error| plan.failed(error))?;
         let listed = Listed { revision: reader.revision, entries: Vec::new(), next: None, remaining: None };
-        return send(style, shown_metadata(&listed, style), reader).await;
+        return send(style, list_metadata(&listed, style), reader).await;
     }
     let plan = ListPlan { limit: plan.limit.min(LIMIT_MAX), ..plan };
     let page = plan.page.clone();
@@ -99,13 +99,13 @@ pub(crate) async fn list(
         .await
         .map_err(unreadable)?;
     let reader = reader.limited(listed.entries.len());
-    send(style, shown_metadata(&listed, style), reader).await
+    send(style, list_metadata(&listed, style), reader).await
 }
 
 /// Responds with a list in the requested form.
 pub(crate) async fn list_of(listed: &Listed, style: &Style) -> Result<Response<Body>, Status> {
     style.several()?;
-    send(style, shown_metadata(listed, style), ListReader::of(listed.entries.clone())).await
+    send(style, list_metadata(listed, style), ListReader::of(listed.entries.clone())).await
 }
 
 async fn send(style: &Style, metadata: Value, reader: ListReader) -> Result<Response<Body>, Status> {
@@ -117,11 +117,11 @@ async fn send(style: &Style, metadata: Value, reader: ListReader) -> Result<Resp
     })
 }
 
-fn shown_metadata(listed: &Listed, style: &Style) -> Value {
+fn list_metadata(listed: &Listed, style: &Style) -> Value {
     let mut metadata = metadata(listed);
     // Kubernetes has no type for lists of custom kinds, so it does not omit an empty `continue`.
-    let is_whole = style.form.shape == Shape::Whole && style.resource.origin == Origin::Custom;
-    if is_whole && metadata.get("continue").is_none() {
+    let is_custom_object = style.form.shape == Shape::Whole && style.resource.origin == Origin::Custom;
+    if is_custom_object && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
     }
     metadata
@@ -210,8 +210,8 @@ async fn pages(
     let range = range(call, selection);
     let mut entries: Vec<Entry> = Vec::new();
     loop {
-        let wanted = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
-        page.limit = Some(wanted);
+        let page_size = if limit == 0 { PAGE_ENTRIES } else { (limit - entries.len()).min(PAGE_ENTRIES) };
+        page.limit = Some(page_size);
         // Remaining objects can be counted only without selectors, and only within one logical cluster.
         page.count = limit > 0 && selection.is_everything() && call.reach == Reach::One;
         let read = store.list(range.clone(), page.clone()).await?;
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_contradicts_itself_is_refused() {
+    fn contradictory_list_options_are_refused() {
         let allowed = |query: &str| check(&Query::parse(Some(query))).is_ok();
         for query in [
             "",
@@ -346,7 +346,7 @@ mod tests {
             query: Query::parse(Some(query)),
             headers: http::HeaderMap::new(),
             identity: crate::authn::identity::Identity::Anonymous,
-            authorization: crate::authz::authorization::Authorization::open(),
+            authorization: crate::authz::authorization::Authorization::allow_all(),
             admission: crate::admission::Admission::default(),
         }
     }
@@ -367,16 +367,16 @@ mod tests {
             read(&store, &call, &selection(&call).unwrap()).await
         };
         let token = metadata(&read("limit=1").await.unwrap())["continue"].as_str().unwrap().to_owned();
-        let gone = store.get(&call("").key("b")).await.unwrap().value.unwrap();
-        let expect = storage::Expect::Revision(gone.revision());
-        store.commit(gone.key().clone(), expect, storage::Change::Delete).await.unwrap();
+        let deleted = store.get(&call("").key("b")).await.unwrap().value.unwrap();
+        let expect = storage::Expect::Revision(deleted.revision());
+        store.commit(deleted.key().clone(), expect, storage::Change::Delete).await.unwrap();
         store.compact(Revision(u64::MAX)).await.unwrap();
 
         let expired = read(&format!("limit=1&continue={token}")).await.unwrap_err();
         assert_eq!((expired.code, expired.message.as_str()), (410, TOKEN_EXPIRED));
         let token = expired.metadata.continue_token.unwrap();
-        let rest = read(&format!("limit=5&continue={token}")).await.unwrap();
-        let names: Vec<_> = rest.entries.iter().map(|entry| entry.key().clone()).collect();
+        let second_page = read(&format!("limit=5&continue={token}")).await.unwrap();
+        let names: Vec<_> = second_page.entries.iter().map(|entry| entry.key().clone()).collect();
         assert_eq!(names, [call("").key("c")]);
         let old = read("resourceVersion=1&resourceVersionMatch=Exact").await.unwrap_err();
         assert_eq!((old.code, old.message.as_str()), (410, LIST_EXPIRED));

@@ -47,25 +47,27 @@ pub(crate) async fn patch(
     if Media::of(call)? == Media::Apply {
         return apply::apply(store, call, style, bytes).await;
     }
-    let (name, _) = call.named()?;
+    let (name, _) = call.name_and_key()?;
     for _ in 0..ATTEMPTS {
         let current = get::find_current(store, call).await?;
-        let (mut new, mut said) = patched(call, current.object.clone(), bytes)?;
-        update::named(call, name, &new)?;
+        let (mut new, mut warnings) = patched(call, &current.object, bytes)?;
+        update::check_name(call, name, &new)?;
         apply::same_uid(call, name, &current.object, &new)?;
         update::expected(call, name, &new, &current, Version::May)?;
-        said.extend(update::about(call, Some(&current.object), &new));
+        warnings.extend(update::about(call, Some(&current.object), &new));
         let managed = ManagedFields::take(&mut new);
         if let Some(entry) = update::replace(store, call, &current, new, managed).await? {
-            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &said));
+            return Ok(warned(style.answer(StatusCode::OK, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
 }
 
 /// Returns a patched object and the warnings about it.
-pub(crate) fn patched(call: &Call, old: Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
-    understood(call, apply(call, Media::of(call)?, old, bytes)?)
+pub(crate) fn patched(call: &Call, old: &Value, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    let media = Media::of(call)?;
+    let patched = apply(call, media, old.clone(), bytes)?;
+    decode_patched(call, patched, || invalid_text(call, media, old, bytes))
 }
 
 /// The type of a patch.
@@ -94,14 +96,13 @@ impl Media {
     }
 }
 
-/// The patched object, and the text that an error message shows.
+/// The patched object, before it is decoded.
 struct Patched {
     object: Value,
-    shown: String,
     /// Warnings about the patch itself.
     strict_errors: Vec<StrictDecodingError>,
-    /// The way of decoding whose errors match those of Kubernetes for this patch type.
-    read: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
+    /// The decoder whose errors match those of Kubernetes for this patch type.
+    decode_tree: fn(Value, &Schema) -> Result<Decoded, Mismatch>,
 }
 
 fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<Patched, Status> {
@@ -118,48 +119,64 @@ fn apply(call: &Call, media: Media, mut object: Value, bytes: &[u8]) -> Result<P
     match (media, call.resource.schema()) {
         (Media::Strategic, Some(schema)) => {
             let patch = StrategicPatch::parse(parsed).map_err(refused)?;
-            let shown = patch.shown();
             object = patch.apply(object, schema).map_err(refused)?;
             // A strategic merge patch cannot change the kind.
             object["apiVersion"] = call.resource.api_version().into();
             object["kind"] = call.resource.kind.to_string().into();
-            return Ok(Patched { object, shown, strict_errors, read: typed::convert_tree });
+            return Ok(Patched { object, strict_errors, decode_tree: typed::convert_tree });
         }
         (Media::Strategic, None) | (Media::Apply, _) => return Err(Status::unknown_patch_type()),
         (Media::Json, _) => {
             let patch = JsonPatch::parse(parsed).map_err(refused)?;
             strict_errors = strict_errors
                 .into_iter()
-                .map(|finding| StrictDecodingError::JsonPatch(Box::new(finding)))
+                .map(|error| StrictDecodingError::JsonPatch(Box::new(error)))
                 .collect();
             strict_errors.extend(patch.strict_errors.iter().cloned());
             object = patch.apply(object).map_err(refused)?;
         }
         (Media::Merge, _) => MergePatch::parse(parsed).map_err(refused)?.apply(&mut object),
     }
-    Ok(Patched { shown: object.to_string(), object, strict_errors, read: typed::decode_tree })
+    Ok(Patched { object, strict_errors, decode_tree: typed::decode_tree })
 }
 
-/// Checks that the result is still an object of its kind, and returns it with warnings.
-fn understood(call: &Call, patched: Patched) -> Result<(Value, Vec<String>), Status> {
-    let Patched { object, shown, mut strict_errors, read } = patched;
+/// Returns the text that Kubernetes puts into the error for an invalid result: the patch if it is a strategic merge
+/// patch, otherwise the patched object. Applies the patch once more, because serializing every patched object would
+/// cost each valid patch as much as a response.
+fn invalid_text(call: &Call, media: Media, old: &Value, bytes: &[u8]) -> String {
+    if media != Media::Strategic {
+        return apply(call, media, old.clone(), bytes)
+            .map_or_else(|_| String::new(), |patched| patched.object.to_string());
+    }
+    let parsed = codec::decode(bytes, Syntax::Json).ok().map(|decoded| decoded.value);
+    let patch = parsed.and_then(|parsed| StrategicPatch::parse(parsed).ok());
+    patch.map_or_else(String::new, |patch| patch.shown())
+}
+
+/// Checks that the result is still an object of its kind, and returns it with warnings. `invalid_text` is called only
+/// for an error.
+fn decode_patched(
+    call: &Call,
+    patched: Patched,
+    invalid_text: impl Fn() -> String,
+) -> Result<(Value, Vec<String>), Status> {
+    let invalid = |why: &str| patch::unreadable(&invalid_text(), why);
+    let Patched { object, mut strict_errors, decode_tree } = patched;
     if object.is_array() {
-        return Err(patch::unreadable(&shown, KIND_OF_A_LIST));
+        return Err(invalid(KIND_OF_A_LIST));
     }
     match call.resource.custom {
         Some(_) => decode::same_kind(call, &object)?,
-        None => {
-            decode::check_kind(call, &object).map_err(|why| patch::unreadable(&shown, &why.message))?;
-        }
+        None => decode::check_kind(call, &object).map_err(|why| invalid(&why.message))?,
     }
     let Some(schema) = call.resource.schema() else { return Ok((object, Vec::new())) };
     let has_version = object["apiVersion"].as_str().is_some_and(|version| !version.is_empty());
     if call.resource.origin == Origin::BuiltIn && !has_version {
         // Kubernetes decodes an object without a version as an internal type, whose metadata has another name.
-        return Err(update::nameless(call.named()?.0));
+        return Err(update::nameless(call.name_and_key()?.0));
     }
-    let walked = read(object, schema).map_err(|why| patch::unreadable(&shown, &why.to_string()))?;
-    strict_errors.extend(walked.strict_errors);
+    let decoded = decode_tree(object, schema).map_err(|why| invalid(&why.to_string()))?;
+    strict_errors.extend(decoded.strict_errors);
     let warnings = decode::validation(call).enforce(&strict_errors);
-    Ok((walked.value, warnings.map_err(|why| patch::unreadable(&shown, &why))?))
+    Ok((decoded.value, warnings.map_err(|why| invalid(&why))?))
 }

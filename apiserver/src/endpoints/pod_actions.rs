@@ -32,7 +32,7 @@ pub(crate) async fn bind(
 ) -> Result<Response<Body>, Status> {
     let binding = sent(call, "", "v1", "Binding", bytes)?;
     let name = metadata::text(&binding, "name");
-    if call.name.as_deref().is_some_and(|named| named != name) {
+    if call.name.as_deref().is_some_and(|path_name| path_name != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     bindable(&binding)?;
@@ -61,17 +61,17 @@ pub(crate) async fn evict(
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
     let eviction = sent(call, "policy", "v1", "Eviction", bytes)?;
-    let (name, _) = call.named()?;
+    let (name, _) = call.name_and_key()?;
     if metadata::text(&eviction, "name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut pod = pod(call, name)?;
     let entry = get::find(store, &pod).await?;
     let options = &eviction["deleteOptions"];
-    let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|words| !words.is_empty());
+    let dry = call.query.dry_run() || options["dryRun"].as_array().is_some_and(|values| !values.is_empty());
     let tree = pod.tree(&entry)?;
-    let asked = Call { subresource: call.subresource.clone(), ..pod.clone() };
-    asked.validate_admission(name, Some(&tree), None).await?;
+    let admission_call = Call { subresource: call.subresource.clone(), ..pod.clone() };
+    admission_call.validate_admission(name, Some(&tree), None).await?;
     eviction::spare(store, &pod, &tree, dry).await?;
     // The rest is an ordinary deletion.
     pod.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -173,15 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_leads_to_a_node_with_a_name() {
-        let told = |target: Value| bindable(&json!({ "target": target })).map_err(|status| status.message);
-        assert_eq!(told(json!({ "name": "n" })), Ok(()));
+    fn a_binding_must_name_a_node() {
+        let error_of =
+            |target: Value| bindable(&json!({ "target": target })).map_err(|status| status.message);
+        assert_eq!(error_of(json!({ "name": "n" })), Ok(()));
         let expected = "[target.kind: Unsupported value: \"Nod\": supported values: \"Node\", \"<empty>\", target.name: Required value]";
-        assert_eq!(told(json!({ "kind": "Nod" })), Err(expected.to_owned()));
+        assert_eq!(error_of(json!({ "kind": "Nod" })), Err(expected.to_owned()));
     }
 
     #[test]
-    fn the_kinds_that_are_only_sent_are_known() {
+    fn kinds_of_request_bodies_are_in_the_catalogue() {
         for (group, kind) in [("", "Binding"), ("policy", "Eviction")] {
             assert!(builtin::type_name(group, "v1", kind).is_some(), "{kind}");
         }

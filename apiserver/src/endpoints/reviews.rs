@@ -53,12 +53,12 @@ impl Review {
                 json!({ "userInfo": identity.info() })
             }
             Review::SelfAccess | Review::Access | Review::LocalAccess => {
-                let wanted = self.wanted(call, &mut object)?;
-                let who = match self {
+                let attributes = self.reviewed_attributes(call, &mut object)?;
+                let reviewed = match self {
                     Review::SelfAccess => identity.clone(),
                     _ => subject(&object["spec"]),
                 };
-                access(&call.authorization.may(&who, &wanted))
+                access(&call.authorization.may(&reviewed, &attributes))
             }
             Review::SelfRules => {
                 let namespace = text(&object["spec"], "namespace");
@@ -77,31 +77,31 @@ impl Review {
     }
 
     /// Returns the attributes that an access review asks about, or its validation errors.
-    fn wanted(self, call: &Call, object: &mut Value) -> Result<Attributes, Status> {
+    fn reviewed_attributes(self, call: &Call, object: &mut Value) -> Result<Attributes, Status> {
         let namespace = call.namespace.as_deref();
         if let Some(namespace) = namespace {
-            let said = metadata::text(object, "namespace");
-            if !said.is_empty() && said != namespace {
+            let sent_namespace = metadata::text(object, "namespace");
+            if !sent_namespace.is_empty() && sent_namespace != namespace {
                 return Err(Status::bad_request(
                     "the namespace of the provided object does not match the namespace sent on the request",
                 ));
             }
         }
         let mut errors = Vec::new();
-        let wanted = attributes(&object["spec"]);
-        if let Err(error) = &wanted {
+        let attributes = attributes(&object["spec"]);
+        if let Err(error) = &attributes {
             errors.push(error.clone());
         }
         if self != Review::SelfAccess {
             errors.extend(missing_subject(&object["spec"]));
         }
-        errors.extend(named(object));
-        if let (Some(namespace), Ok(wanted)) = (namespace, &wanted) {
-            errors.extend(elsewhere(namespace, wanted));
+        errors.extend(check_metadata(object));
+        if let (Some(namespace), Ok(attributes)) = (namespace, &attributes) {
+            errors.extend(check_namespace(namespace, attributes));
             object["metadata"]["namespace"] = namespace.into();
         }
-        match (wanted, errors.is_empty()) {
-            (Ok(wanted), true) => Ok(wanted),
+        match (attributes, errors.is_empty()) {
+            (Ok(attributes), true) => Ok(attributes),
             _ => Err(Status::invalid(GroupResource::new(AUTHORIZATION, ""), "", &errors)),
         }
     }
@@ -127,14 +127,14 @@ fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
         })),
         (_, path) => Err(FieldError::invalid(
             "spec.nonResourceAttributes",
-            shown(&text(path, "path"), &text(path, "verb")),
+            non_resource_attributes(&text(path, "path"), &text(path, "verb")),
             "cannot be specified in combination with resourceAttributes",
         )),
     }
 }
 
 /// Formats a path and a verb as Kubernetes prints them in errors.
-fn shown(path: &str, verb: &str) -> Value {
+fn non_resource_attributes(path: &str, verb: &str) -> Value {
     json!({ "Path": path, "Verb": verb })
 }
 
@@ -146,7 +146,7 @@ fn missing_subject(spec: &Value) -> Option<FieldError> {
 }
 
 /// Refuses metadata: reviews are not stored.
-fn named(object: &Value) -> Option<FieldError> {
+fn check_metadata(object: &Value) -> Option<FieldError> {
     let mut metadata = object["metadata"].as_object().cloned().unwrap_or_default();
     metadata.remove("namespace");
     metadata.remove("managedFields");
@@ -155,16 +155,20 @@ fn named(object: &Value) -> Option<FieldError> {
 }
 
 /// Refuses a LocalSubjectAccessReview for another namespace or for a path.
-fn elsewhere(namespace: &str, wanted: &Attributes) -> Option<FieldError> {
-    match wanted {
+fn check_namespace(namespace: &str, attributes: &Attributes) -> Option<FieldError> {
+    match attributes {
         Attributes::Path { path, verb } => Some(FieldError::invalid(
             "spec.nonResourceAttributes",
-            shown(path, verb),
+            non_resource_attributes(path, verb),
             "disallowed on this kind of request",
         )),
         Attributes::Resource(resource) => (resource.namespace != namespace).then(|| {
-            let said = resource.namespace.as_str();
-            FieldError::invalid("spec.resourceAttributes.namespace", said, "must match metadata.namespace")
+            let sent_namespace = resource.namespace.as_str();
+            FieldError::invalid(
+                "spec.resourceAttributes.namespace",
+                sent_namespace,
+                "must match metadata.namespace",
+            )
         }),
     }
 }
@@ -212,7 +216,7 @@ fn rules(authorization: &Authorization, namespace: &str) -> Value {
         }
     }
     if !missing.is_empty() {
-        status["evaluationError"] = policy::told(&missing).into();
+        status["evaluationError"] = policy::format_errors(&missing).into();
     }
     status
 }

@@ -27,23 +27,23 @@ pub(crate) async fn scale(
     style: &Style,
     bytes: &Bytes,
 ) -> Result<Response<Body>, Status> {
-    let (name, _) = call.named()?;
-    // `view` is the request for the Scale, `whole` for the stored object that the Scale is a view of.
-    let whole = &Call { subresource: None, ..call.clone() };
+    let (name, _) = call.name_and_key()?;
+    // `view` is the request for the Scale, `object_call` for the stored object that the Scale is a view of.
+    let object_call = &Call { subresource: None, ..call.clone() };
     let view = &Call { resource: scale::resource(&call.resource), ..call.clone() };
     if verb == Verb::Get {
-        return shown(whole, style, &get::find(store, whole).await?);
+        return scale_response(object_call, style, &get::find(store, object_call).await?);
     }
     for _ in 0..ATTEMPTS {
-        let current = get::find_current(store, whole).await?;
-        let (sent, warnings, managed) = self::sent(verb, whole, view, &current.object, bytes)?;
-        update::named(view, name, &sent)?;
+        let current = get::find_current(store, object_call).await?;
+        let (sent, warnings, managed) = self::sent(verb, object_call, view, &current.object, bytes)?;
+        update::check_name(view, name, &sent)?;
         // A resourceVersion or uid in the Scale is that of the stored object.
-        update::expected(whole, name, &sent, &current, update::Version::May)?;
-        let managed = scale::managed_fields_of_object(whole, &current.object, managed);
+        update::expected(object_call, name, &sent, &current, update::Version::May)?;
+        let managed = scale::managed_fields_of_object(object_call, &current.object, managed);
         let new = scale::applied(&call.resource, current.object.clone(), &sent)?;
-        if let Some(entry) = update::replace(store, whole, &current, new, managed).await? {
-            return Ok(warned(shown(whole, style, &entry)?, &warnings));
+        if let Some(entry) = update::replace(store, object_call, &current, new, managed).await? {
+            return Ok(warned(scale_response(object_call, style, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
@@ -52,13 +52,13 @@ pub(crate) async fn scale(
 /// Returns the new scale, the warnings about it, and its managed fields.
 fn sent(
     verb: Verb,
-    whole: &Call,
+    object_call: &Call,
     view: &Call,
     old: &Value,
     bytes: &[u8],
 ) -> Result<(Value, Vec<String>, Option<Value>), Status> {
-    let mut live = scale::before(&whole.resource, old);
-    managed_fields::put(&mut live, scale::managed_fields(whole, old));
+    let mut live = scale::before(&object_call.resource, old);
+    managed_fields::put(&mut live, scale::managed_fields(object_call, old));
     let (mut sent, warnings) = match verb {
         Verb::Patch if Media::of(view)? == Media::Apply => {
             let (config, warnings) = apply::config(view, bytes)?;
@@ -67,7 +67,7 @@ fn sent(
             let managed = managed.after(view, &live, &sent);
             return Ok((sent, warnings, managed));
         }
-        Verb::Patch => patch::patched(view, live.clone(), bytes)?,
+        Verb::Patch => patch::patched(view, &live, bytes)?,
         _ => {
             let sent = decode::object(view, bytes)?;
             (sent.object, sent.warnings)
@@ -79,7 +79,7 @@ fn sent(
     Ok((sent, warnings, managed))
 }
 
-fn shown(whole: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
-    let view: Value = scale::of(&whole.resource, &whole.tree(entry)?)?;
+fn scale_response(object_call: &Call, style: &Style, entry: &Entry) -> Result<Response<Body>, Status> {
+    let view: Value = scale::of(&object_call.resource, &object_call.tree(entry)?)?;
     style.answer_tree(StatusCode::OK, &view, openapi::catalog::scale_columns())
 }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
-use crate::authn::service_accounts::claims::{Claims, Named};
-use crate::authn::service_accounts::{Accounts, NODES, PODS, SECRETS, named};
+use crate::authn::service_accounts::claims::{Claims, ObjectRef};
+use crate::authn::service_accounts::{Accounts, NODES, PODS, SECRETS, object_ref};
 use crate::endpoints::{get, pod_actions};
 use crate::http::body::Body;
 use crate::keys::Collection;
@@ -38,19 +38,19 @@ impl Accounts {
         bytes: &Bytes,
     ) -> Result<Response<Body>, Status> {
         let mut request = pod_actions::sent(call, GROUP, "v1", "TokenRequest", bytes)?;
-        let (name, _) = call.named()?;
+        let (name, _) = call.name_and_key()?;
         let namespace = call.namespace.as_deref().unwrap_or_default();
-        let said = metadata::text(&request, "name");
-        if !said.is_empty() && said != name {
+        let sent_name = metadata::text(&request, "name");
+        if !sent_name.is_empty() && sent_name != name {
             let why = "must match the service account name if specified";
-            return Err(Status::invalid(KIND, name, &[FieldError::invalid("metadata.name", said, why)]));
+            return Err(Status::invalid(KIND, name, &[FieldError::invalid("metadata.name", sent_name, why)]));
         }
-        let account = named(&call.tree(&get::find(self.store(), call).await?)?);
+        let account = object_ref(&call.tree(&get::find(self.store(), call).await?)?);
         let uid = account.uid.clone().unwrap_or_default();
-        let said = metadata::text(&request, "uid");
-        if !said.is_empty() && said != uid {
+        let sent_uid = metadata::text(&request, "uid");
+        if !sent_uid.is_empty() && sent_uid != uid {
             let why = format!(
-                "the UID in the token request ({said}) does not match the UID of the service account ({uid})"
+                "the UID in the token request ({sent_uid}) does not match the UID of the service account ({uid})"
             );
             return Err(Status::conflict(KIND, name, &why));
         }
@@ -101,15 +101,15 @@ impl Accounts {
             ("", "Secret") => self.bound(call, SECRETS, namespace, name).await?,
             ("", "Node") => self.bound(call, NODES, None, name).await?,
             _ => {
-                let what = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
-                return Err(Status::bad_request(what));
+                let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+                return Err(Status::bad_request(why));
             }
         };
-        let bound = named(&object);
-        let said = text("uid");
-        if !said.is_empty() && bound.uid.as_deref() != Some(said) {
+        let bound = object_ref(&object);
+        let sent_uid = text("uid");
+        if !sent_uid.is_empty() && bound.uid.as_deref() != Some(sent_uid) {
             let why = format!(
-                "the UID in the bound object reference ({said}) does not match the UID in record. \
+                "the UID in the bound object reference ({sent_uid}) does not match the UID in record. \
                  The object might have been deleted and then recreated"
             );
             return Err(Status::conflict(GroupResource::new(group, kind), name, &why));
@@ -145,13 +145,13 @@ impl Accounts {
     }
 
     /// Returns the node of a pod: its name, and its uid if the Node exists here.
-    async fn node(&self, call: &Call, pod: &Value) -> Result<Option<Named>, Status> {
+    async fn node(&self, call: &Call, pod: &Value) -> Result<Option<ObjectRef>, Status> {
         let Some(name) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
         Ok(Some(match self.bound(call, NODES, None, name).await {
-            Ok(node) => named(&node),
-            Err(status) if status.code == 404 => Named { name: name.to_owned(), uid: None },
+            Ok(node) => object_ref(&node),
+            Err(status) if status.code == 404 => ObjectRef { name: name.to_owned(), uid: None },
             Err(status) => return Err(status),
         }))
     }
@@ -160,7 +160,7 @@ impl Accounts {
 fn seconds(spec: &Value) -> Result<i64, Status> {
     let seconds = match &spec["expirationSeconds"] {
         Value::Null => SECONDS,
-        said => said.as_i64().unwrap_or_default(),
+        value => value.as_i64().unwrap_or_default(),
     };
     let refused = |why: &str| {
         let error = FieldError::invalid("spec.expirationSeconds", seconds, why);

@@ -41,8 +41,8 @@ pub(crate) async fn update(
 ) -> Result<Response<Body>, Status> {
     let mut sent = decode::object(call, bytes)?;
     let managed = ManagedFields::take(&mut sent.object);
-    let (name, _) = call.named()?;
-    named(call, name, &sent.object)?;
+    let (name, _) = call.name_and_key()?;
+    check_name(call, name, &sent.object)?;
     let creates = call.resource.create_on_update && call.subresource.is_none();
     let version = if call.resource.update_needs_version { Version::Must } else { Version::May };
     // With a resource version, an update fails if the object has changed. Without one it replaces any version.
@@ -60,9 +60,9 @@ pub(crate) async fn update(
             }
         };
         if let Some(entry) = written {
-            let mut said = sent.warnings;
-            said.extend(about(call, replaced.as_ref(), &sent.object));
-            return Ok(warned(style.answer(code, &entry)?, &said));
+            let mut warnings = sent.warnings;
+            warnings.extend(about(call, replaced.as_ref(), &sent.object));
+            return Ok(warned(style.answer(code, &entry)?, &warnings));
         }
     }
     Err(Status::modified(call.grouped(), name))
@@ -90,11 +90,11 @@ async fn create_in_place(
 }
 
 /// Checks that name and namespace of the body are those of the path.
-pub(crate) fn named(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_name(call: &Call, name: &str, object: &Value) -> Result<(), Status> {
     match metadata::text(object, "name") {
         "" => Err(nameless(name)),
-        said if said != name => Err(Status::bad_request(format!(
-            "the name of the object ({said}) does not match the name on the URL ({name})"
+        sent_name if sent_name != name => Err(Status::bad_request(format!(
+            "the name of the object ({sent_name}) does not match the name on the URL ({name})"
         ))),
         _ => check_namespace(call, object),
     }
@@ -124,16 +124,18 @@ pub(crate) fn expected(
             Err(Status::invalid(call.grouped(), name, &[error]))
         }
         "" | "0" => Ok(()),
-        said if said != current.entry.revision().to_string() => Err(Status::modified(call.grouped(), name)),
+        sent_version if sent_version != current.entry.revision().to_string() => {
+            Err(Status::modified(call.grouped(), name))
+        }
         _ => Ok(()),
     }
 }
 
-fn same_uid(call: &Call, name: &str, said: &str, is: &str) -> Result<(), Status> {
-    if said.is_empty() || said == is {
+fn same_uid(call: &Call, name: &str, sent_uid: &str, uid: &str) -> Result<(), Status> {
+    if sent_uid.is_empty() || sent_uid == uid {
         return Ok(());
     }
-    let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {is}");
+    let why = format!("Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {uid}");
     Err(Status::conflict(call.grouped(), name, &why))
 }
 
@@ -168,7 +170,7 @@ async fn write(
     old: &Value,
     new: &Value,
 ) -> Result<Option<Entry>, Status> {
-    let (_, key) = call.named()?;
+    let (_, key) = call.name_and_key()?;
     let value = call.encode(new);
     // An update without a change is not written: no revision, no event.
     if stored::is_same(&value, entry.value()) {
@@ -181,10 +183,11 @@ async fn write(
         true => Size::default(),
         false => Size::new(0, value.len()) - Size::new(0, entry.value().len()),
     };
-    let room = call.authorization.room((call.grouped(), call.named()?.0), growth).await?;
+    let reservation =
+        call.authorization.reserve_quota((call.grouped(), call.name_and_key()?.0), growth).await?;
     let written = commit(store, call, entry, change).await?;
     if let Some(written) = &written {
-        room.keep(written.revision());
+        reservation.keep(written.revision());
     }
     Ok(written.map(|entry| Entry::new(key, entry.revision(), value)))
 }
@@ -196,14 +199,14 @@ pub(crate) async fn commit(
     entry: &Entry,
     change: Change,
 ) -> Result<Option<Entry>, Status> {
-    let (name, key) = call.named()?;
+    let (name, key) = call.name_and_key()?;
     if call.query.dry_run() {
         return Ok(Some(entry.clone()));
     }
     match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
         Ok(event) => {
-            let gone = || Entry::new(key, event.revision, entry.value().clone());
-            Ok(Some(event.current.unwrap_or_else(gone)))
+            let removed = || Entry::new(key, event.revision, entry.value().clone());
+            Ok(Some(event.current.unwrap_or_else(removed)))
         }
         Err(CommitError::Conflict { .. }) => Ok(None),
         Err(error) => Err(unwritten(call, name, error)),
@@ -225,7 +228,7 @@ fn is_finished(call: &Call, old: &Value, new: &Value) -> bool {
 /// not write the status.
 fn confine(call: &Call, old: &Value, new: &mut Value) {
     match (call.subresource.as_deref(), old.get("status")) {
-        (Some(part), _) => *new = subresources::restrict_to(&call.resource, part, old, new),
+        (Some(subresource), _) => *new = subresources::restrict_to(&call.resource, subresource, old, new),
         (None, _) if !call.resource.has_status() => {}
         (None, Some(status)) => new["status"] = status.clone(),
         (None, None) => drop(new.as_object_mut().and_then(|fields| fields.remove("status"))),

@@ -70,18 +70,18 @@ pub(crate) async fn watch(
 ) -> Result<Response<Body>, Status> {
     let socket = info.websocket(&call.headers);
     let ends = Instant::now() + lasts(call)?;
-    let mut following = Box::new(Following {
+    let mut events = Box::new(WatchEvents {
         style: style.clone(),
         is_each_alone: socket.is_some(),
         is_headed: false,
         selection: list::selection(call)?,
-        served: Served::of(kinds, call),
+        served: KindAvailability::of(kinds, call),
         ending: None,
         revalidation: Revalidation::new(&call.authorization, authenticators, call.reach == Reach::Every)
             .await?,
         _watching: call.authorization.watching().await?,
         initial: None,
-        held_back: None,
+        carried_over: None,
         pending: VecDeque::new(),
         watch: None,
         resumed: None,
@@ -94,22 +94,22 @@ pub(crate) async fn watch(
         }),
         is_done: false,
     });
-    let after = following.start(store, call).await?;
-    let range = list::range(call, &following.selection);
+    let after = events.start(store, call).await?;
+    let range = list::range(call, &events.selection);
     match begun(&**store, call, range, after).await {
-        Ok((watch, resumed)) => (following.watch, following.resumed) = (Some(watch), resumed),
+        Ok((watch, resumed)) => (events.watch, events.resumed) = (Some(watch), resumed),
         // The event stream reports a compacted revision, as in Kubernetes. kube's watcher lists again when it gets the
         // 410 as an event; if the request itself fails with 410, it repeats that request forever.
-        Err(error @ ReadError::Compacted { .. }) => following.fail(error),
+        Err(error @ ReadError::Compacted { .. }) => events.fail(error),
         Err(error) => return Err(unreadable(error)),
     }
-    let frames = stream::unfold(following, |mut following| async move {
-        following.next().await.map(|frame| (Ok::<_, Broken>(Frame::data(frame)), following))
+    let frames = stream::unfold(events, |mut events| async move {
+        events.next().await.map(|frame| (Ok::<_, Broken>(Frame::data(frame)), events))
     });
     let (body, encoding) = (StreamBody::new(frames).boxed_unsync(), style.form.encoding);
-    if let Some(on) = socket {
+    if let Some(upgrade) = socket {
         let framing = if encoding == Encoding::Protobuf { Framing::Binary } else { Framing::Text };
-        return websocket::accept(on, &call.headers, framing, body);
+        return websocket::accept(upgrade, &call.headers, framing, body);
     }
     let mut response = render::typed(StatusCode::OK, encoding.stream_type(), Bytes::new());
     *response.body_mut() = body;
@@ -136,7 +136,7 @@ async fn begun(
 
 /// The start of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Begin {
+enum WatchStart {
     /// With the current objects at a revision no older than this, then with changes.
     Existing {
         at_least: Revision,
@@ -147,8 +147,8 @@ enum Begin {
     After(Revision),
 }
 
-impl Begin {
-    fn parse(call: &Call) -> Result<Begin, Status> {
+impl WatchStart {
+    fn parse(call: &Call) -> Result<WatchStart, Status> {
         let query = &call.query;
         let version = query.version().map_err(|bad| bad.of_other())?;
         let rule = query.text("resourceVersionMatch");
@@ -157,17 +157,17 @@ impl Begin {
                 rule,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
-            "" if version == Revision::ZERO => Ok(Begin::Existing { at_least: version, marked: false }),
-            "" => Ok(Begin::After(version)),
+            "" if version == Revision::ZERO => Ok(WatchStart::Existing { at_least: version, marked: false }),
+            "" => Ok(WatchStart::After(version)),
             _ if rule != "NotOlderThan" => {
                 Err(refused(rule, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
             // Without bookmarks the client cannot be told where the initial objects end, but it gets them all the same.
             _ if query.flag("sendInitialEvents") => {
-                Ok(Begin::Existing { at_least: version, marked: query.flag("allowWatchBookmarks") })
+                Ok(WatchStart::Existing { at_least: version, marked: query.flag("allowWatchBookmarks") })
             }
-            _ if version == Revision::ZERO => Ok(Begin::Now),
-            _ => Ok(Begin::After(version)),
+            _ if version == Revision::ZERO => Ok(WatchStart::Now),
+            _ => Ok(WatchStart::After(version)),
         }
     }
 }
@@ -200,7 +200,7 @@ fn lasts(call: &Call) -> Result<Duration, Status> {
 }
 
 /// One event that is not rendered yet.
-enum Pending {
+enum PendingEvent {
     Object(&'static str, Entry, Revision),
     Bookmark(Revision),
     /// Bookmark after the last initial object.
@@ -209,10 +209,10 @@ enum Pending {
     Error(Box<Status>),
 }
 
-impl Pending {
+impl PendingEvent {
     /// Estimates the size of the event.
     fn guess(&self) -> usize {
-        let object = if let Pending::Object(_, entry, _) = self { entry.value().len() } else { 0 };
+        let object = if let PendingEvent::Object(_, entry, _) = self { entry.value().len() } else { 0 };
         object + FRAME_BYTES
     }
 }
@@ -226,30 +226,30 @@ struct Initial {
 
 /// How long the watched kind is served unchanged. When a custom kind changes, its watches end, so that clients start
 /// again with the new kind.
-enum Served {
+enum KindAvailability {
     /// Until the server stops: a built-in kind, or a watch of all logical clusters.
     Always,
     WhileIn(Arc<Registry>, Arc<ResourceInfo>, sync::watch::Receiver<Arc<Kinds>>),
     NoMore(Revision),
 }
 
-impl Served {
-    fn of(kinds: &Arc<Registry>, call: &Call) -> Served {
+impl KindAvailability {
+    fn of(kinds: &Arc<Registry>, call: &Call) -> KindAvailability {
         if call.reach == Reach::Every || kinds.common().has(&call.resource) {
-            return Served::Always;
+            return KindAvailability::Always;
         }
         match kinds.changes(call.cluster) {
-            Some(changes) => Served::WhileIn(kinds.clone(), call.resource.clone(), changes),
-            None => Served::NoMore(kinds.newest()),
+            Some(changes) => KindAvailability::WhileIn(kinds.clone(), call.resource.clone(), changes),
+            None => KindAvailability::NoMore(kinds.newest()),
         }
     }
 
     /// Returns when the kind has changed or is no longer served, with a revision at or after that change. Cancel-safe.
-    async fn ended(&mut self) -> Revision {
+    async fn wait_for_end(&mut self) -> Revision {
         match self {
-            Served::Always => std::future::pending().await,
-            Served::NoMore(newest) => *newest,
-            Served::WhileIn(kinds, resource, changes) => {
+            KindAvailability::Always => std::future::pending().await,
+            KindAvailability::NoMore(newest) => *newest,
+            KindAvailability::WhileIn(kinds, resource, changes) => {
                 // If the sender is dropped, the logical cluster has no custom kinds any more.
                 while changes.borrow_and_update().has(resource) && changes.changed().await.is_ok() {}
                 kinds.newest()
@@ -259,14 +259,14 @@ impl Served {
 }
 
 /// The state of one watch.
-struct Following {
+struct WatchEvents {
     style: Style,
     /// Whether each event is a message of its own (WebSocket).
     is_each_alone: bool,
     /// Whether a table with column definitions has been sent.
     is_headed: bool,
     selection: Selection,
-    served: Served,
+    served: KindAvailability,
     /// The last revision to send, once the kind has changed.
     ending: Option<Revision>,
     revalidation: Revalidation,
@@ -274,9 +274,9 @@ struct Following {
     _watching: WatchReservation,
     initial: Option<Initial>,
     /// The event that did not fit into the last chunk.
-    held_back: Option<Pending>,
+    carried_over: Option<PendingEvent>,
     /// Events that are not sent yet: references to stored bytes, rendered when the client reads.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingEvent>,
     watch: Option<Watch>,
     /// The revision that the client has seen, if the watch starts before it.
     resumed: Option<Revision>,
@@ -288,18 +288,18 @@ struct Following {
     is_done: bool,
 }
 
-impl Following {
+impl WatchEvents {
     /// Prepares the initial objects, and returns the revision to continue from.
     async fn start(&mut self, store: &Arc<dyn Store>, call: &Call) -> Result<Revision, Status> {
-        let begin = Begin::parse(call)?;
+        let begin = WatchStart::parse(call)?;
         let reached = |version| async move { get::not_older(&**store, &call.key(""), version).await };
         let is_marked = match begin {
-            Begin::Now => return Ok(reached(Revision::ZERO).await?.revision),
-            Begin::After(version) => {
+            WatchStart::Now => return Ok(reached(Revision::ZERO).await?.revision),
+            WatchStart::After(version) => {
                 reached(version).await?;
                 return Ok(version);
             }
-            Begin::Existing { at_least, marked } => {
+            WatchStart::Existing { at_least, marked } => {
                 reached(at_least).await?;
                 marked
             }
@@ -326,8 +326,8 @@ impl Following {
             if self.revalidation.lost().now_or_never().is_some() {
                 return None;
             }
-            if let Some(piece) = self.piece().await {
-                return Some(piece);
+            if let Some(chunk) = self.chunk().await {
+                return Some(chunk);
             }
             if self.is_done {
                 return None;
@@ -337,13 +337,13 @@ impl Following {
     }
 
     /// Renders the available events, up to one chunk.
-    async fn piece(&mut self) -> Option<Bytes> {
+    async fn chunk(&mut self) -> Option<Bytes> {
         // An idle watch has no buffer, and a single event gets one of its own size.
         let mut out = BytesMut::new();
         while let Some(pending) = self.pending().await {
             if !out.is_empty() {
                 if out.len() + pending.guess() > CHUNK_BYTES {
-                    self.held_back = Some(pending);
+                    self.carried_over = Some(pending);
                     break;
                 }
                 if out.capacity() < CHUNK_BYTES {
@@ -360,22 +360,22 @@ impl Following {
     }
 
     /// Returns the next event: the initial objects first, then changes.
-    async fn pending(&mut self) -> Option<Pending> {
-        if let Some(held_back) = self.held_back.take() {
-            return Some(held_back);
+    async fn pending(&mut self) -> Option<PendingEvent> {
+        if let Some(pending) = self.carried_over.take() {
+            return Some(pending);
         }
         if let Some(initial) = &mut self.initial {
             let is_marked = initial.is_marked;
             match initial.reader.next().await {
                 Ok(Some(entry)) => {
                     let revision = entry.revision();
-                    return Some(Pending::Object("ADDED", entry, revision));
+                    return Some(PendingEvent::Object("ADDED", entry, revision));
                 }
                 Ok(None) => {
                     let revision = initial.reader.revision;
                     self.initial = None;
                     if is_marked {
-                        return Some(Pending::InitialEnd(revision));
+                        return Some(PendingEvent::InitialEnd(revision));
                     }
                 }
                 Err(error) => {
@@ -405,13 +405,13 @@ impl Following {
             biased;
             () = self.revalidation.lost() => self.is_done = true,
             () = &mut self.over => self.end(),
-            newest = self.served.ended() => self.ending = Some(newest),
+            newest = self.served.wait_for_end() => self.ending = Some(newest),
             () = bookmark_due => {
-                self.pending.push_back(Pending::Bookmark(watch.through()));
+                self.pending.push_back(PendingEvent::Bookmark(watch.through()));
                 self.bookmark = Some(Box::pin(sleep_until(next_bookmark())));
             }
             batch = watch.next() => match batch {
-                Ok(batch) => self.tell(&batch).await,
+                Ok(batch) => self.deliver(&batch).await,
                 Err(error) => self.fail(error),
             },
         }
@@ -422,7 +422,7 @@ impl Following {
     /// since.
     async fn last(&mut self, newest: Revision) -> Option<()> {
         match self.watch.as_mut()?.until(newest).await {
-            Ok(Some(batch)) => self.tell(&batch).await,
+            Ok(Some(batch)) => self.deliver(&batch).await,
             Ok(None) => self.end(),
             Err(error) => self.fail(error),
         }
@@ -431,7 +431,7 @@ impl Following {
 
     /// Queues events if the client is authorized as of their revision. A client must not see an event from after it
     /// lost access, no matter how shortly after.
-    async fn tell(&mut self, batch: &Batch) {
+    async fn deliver(&mut self, batch: &Batch) {
         match self.revalidation.holds_at(batch.through).await {
             Ok(true) => self.news(&batch.events).iter().for_each(|event| self.event(event)),
             Ok(false) => self.is_done = true,
@@ -442,23 +442,23 @@ impl Following {
     /// Ends the watch with a bookmark, so that the client can resume from here.
     fn end(&mut self) {
         if let (Some(_), Some(watch)) = (&self.bookmark, &mut self.watch) {
-            self.pending.push_back(Pending::Bookmark(watch.through()));
+            self.pending.push_back(PendingEvent::Bookmark(watch.through()));
         }
         self.is_done = true;
     }
 
     fn fail(&mut self, error: ReadError) {
-        self.pending.push_back(Pending::Error(Box::new(unreadable(error))));
+        self.pending.push_back(PendingEvent::Error(Box::new(unreadable(error))));
         self.is_done = true;
     }
 
     /// Drops the event of the revision that the client has seen, if it is the only one. If there are several, the
     /// client may have missed some.
     fn news<'e>(&mut self, events: &'e [Event]) -> &'e [Event] {
-        let seen = self.resumed.take();
+        let seen_revision = self.resumed.take();
         match events {
-            [first, others @ ..] if Some(first.revision) == seen => {
-                let is_alone = others.first().is_none_or(|second| Some(second.revision) != seen);
+            [first, others @ ..] if Some(first.revision) == seen_revision => {
+                let is_alone = others.first().is_none_or(|second| Some(second.revision) != seen_revision);
                 if is_alone { others } else { events }
             }
             _ => events,
@@ -477,29 +477,29 @@ impl Following {
             // Deleted, or no longer selected: DELETED with the last selected state.
             (Some(previous), None) => ("DELETED", previous),
         };
-        self.pending.push_back(Pending::Object(kind, entry, event.revision));
+        self.pending.push_back(PendingEvent::Object(kind, entry, event.revision));
     }
 
-    fn write(&mut self, pending: Pending, out: &mut BytesMut) {
+    fn write(&mut self, pending: PendingEvent, out: &mut BytesMut) {
         let end = "k8s.io/initial-events-end";
         match pending {
-            Pending::Object(kind, entry, revision) => {
+            PendingEvent::Object(kind, entry, revision) => {
                 let heading =
                     if self.is_headed { ColumnDefinitions::Omitted } else { ColumnDefinitions::Shown };
                 let object = |out: &mut BytesMut| self.style.object(&entry, revision, heading, out);
                 self.is_headed |= self.frame(kind, entry.value().len(), object, out);
             }
-            Pending::Bookmark(revision) => {
+            PendingEvent::Bookmark(revision) => {
                 self.bookmark(json!({ "resourceVersion": revision.to_string() }), out);
             }
-            Pending::InitialEnd(revision) => {
+            PendingEvent::InitialEnd(revision) => {
                 let annotations = json!({ end: "true" });
                 self.bookmark(
                     json!({ "resourceVersion": revision.to_string(), "annotations": annotations }),
                     out,
                 );
             }
-            Pending::Error(status) => self.tree("ERROR", &render::status_tree(&status), out),
+            PendingEvent::Error(status) => self.tree("ERROR", &render::status_tree(&status), out),
         }
     }
 
@@ -507,8 +507,8 @@ impl Following {
         let resource = &self.style.resource;
         let plain =
             json!({ "kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata });
-        let shown = self.style.shown(&plain, ColumnDefinitions::Omitted, &resource.columns);
-        self.tree("BOOKMARK", &shown, out);
+        let bookmark = self.style.transform(&plain, ColumnDefinitions::Omitted, &resource.columns);
+        self.tree("BOOKMARK", &bookmark, out);
     }
 
     fn tree(&self, kind: &str, tree: &Value, out: &mut BytesMut) {
@@ -530,8 +530,8 @@ impl Following {
         }
         let begun = out.len();
         out.reserve(size + FRAME_BYTES);
-        for part in [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":"] {
-            out.put_slice(part);
+        for text in [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":"] {
+            out.put_slice(text);
         }
         let head = out.len();
         write(out);
@@ -564,7 +564,7 @@ mod tests {
     /// Regression: the request failed with 410, and kube's watcher, which lists again only after an error event,
     /// repeated it forever.
     #[tokio::test]
-    async fn that_the_past_is_gone_is_an_event() {
+    async fn a_compacted_resource_version_is_reported_as_an_event() {
         let store = Arc::new(Memory::new());
         for id in [Id::ROOT, Id::new(1)] {
             records::write(&*store, id, &LogicalClusterRecord::root()).await.unwrap();
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(response.status(), StatusCode::OK);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let event: Value = serde_json::from_slice(&body).unwrap();
-        let told = (&event["type"], &event["object"]["code"], &event["object"]["reason"]);
-        assert_eq!(told, (&json!("ERROR"), &json!(410), &json!("Expired")), "{event}");
+        let status = (&event["type"], &event["object"]["code"], &event["object"]["reason"]);
+        assert_eq!(status, (&json!("ERROR"), &json!(410), &json!("Expired")), "{event}");
     }
 }

@@ -32,10 +32,10 @@ impl Backlog {
     }
 
     /// Wraps a chunk of the body. The next chunk waits until this one is sent.
-    pub(super) fn piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
+    pub(super) fn chunk(self: &Arc<Self>, bytes: Bytes) -> TrackedChunk {
         let backlog = (!bytes.is_empty()).then(|| self.clone());
         self.is_waiting.store(backlog.is_some(), Ordering::Relaxed);
-        Piece { bytes, backlog }
+        TrackedChunk { bytes, backlog }
     }
 
     fn went_out(&self) {
@@ -46,12 +46,12 @@ impl Backlog {
 
 /// A chunk that releases its bytes once they are read: HTTP/2 keeps what it has written until it writes more.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct TrackedChunk {
     bytes: Bytes,
     backlog: Option<Arc<Backlog>>,
 }
 
-impl Piece {
+impl TrackedChunk {
     fn end(&mut self) {
         self.bytes = Bytes::new();
         if let Some(backlog) = self.backlog.take() {
@@ -60,7 +60,7 @@ impl Piece {
     }
 }
 
-impl Buf for Piece {
+impl Buf for TrackedChunk {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -77,7 +77,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for TrackedChunk {
     fn drop(&mut self) {
         self.end();
     }
@@ -90,24 +90,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_waits_until_its_last_piece_has_gone_out() {
+    fn a_body_waits_until_its_last_chunk_is_sent() {
         let (backlog, context) = (Arc::new(Backlog::default()), Context::from_waker(Waker::noop()));
         let is_ready = || backlog.poll_ready(&context).is_ready();
         assert!(is_ready());
         let bytes = Bytes::from(vec![0; 100]);
-        let mut piece = backlog.piece(bytes.clone());
-        piece.advance(99);
+        let mut chunk = backlog.chunk(bytes.clone());
+        chunk.advance(99);
         assert!(!is_ready() && !bytes.is_unique());
-        piece.advance(1);
+        chunk.advance(1);
         assert!(is_ready() && bytes.is_unique());
         // Dropping a chunk that was sent does not release the next one.
-        let next = backlog.piece(bytes);
-        drop(piece);
+        let next = backlog.chunk(bytes);
+        drop(chunk);
         assert!(!is_ready());
         // A dropped chunk is not sent, and the body does not wait for it.
         drop(next);
         assert!(is_ready());
-        let _nothing = backlog.piece(Bytes::new());
+        let _nothing = backlog.chunk(Bytes::new());
         assert!(is_ready());
     }
 }

@@ -31,12 +31,12 @@ pub(crate) enum Effort {
 
 /// Reports whether a client accepts gzip.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
-    let said = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    said.flat_map(|text| text.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(GZIP));
-        let refused = |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
-        named && !parts.any(refused)
+    let accepted = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|text| text.split(',')).any(|coding| {
+        let mut parameters = coding.split(';').map(str::trim);
+        let is_gzip = parameters.next().is_some_and(|name| name.eq_ignore_ascii_case(GZIP));
+        let refused = |parameter: &str| parameter.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
+        is_gzip && !parameters.any(refused)
     })
 }
 
@@ -72,7 +72,7 @@ const LAST_BLOCK: [u8; 2] = [3, 0];
 /// gets its own encoder, which is dropped before the server waits for the client. Deflate blocks without references to
 /// earlier data can be concatenated; only the checksum continues. A stretch ends when its output is large enough,
 /// because that output is what such a client keeps allocated.
-pub(crate) fn gzip_pieces(body: Body) -> Body {
+pub(crate) fn gzip_chunks(body: Body) -> Body {
     let frames = stream::unfold(Some(Packing { body, sum: Crc::new(), is_begun: false }), async |state| {
         let mut packing = state?;
         match packing.next().await {
@@ -104,27 +104,27 @@ impl Packing {
                 out.extend(self.sum.amount().to_le_bytes());
                 return Ok((out, true));
             };
-            let Ok(piece) = frame.into_data() else { continue };
-            self.sum.update(&piece);
-            taken += piece.len();
+            let Ok(chunk) = frame.into_data() else { continue };
+            self.sum.update(&chunk);
+            taken += chunk.len();
             // The encoder is flushed after each chunk, at the cost of a few bytes: otherwise the size of the output is
             // unknown.
-            pack(&mut encoder, &piece, &mut out);
+            pack(&mut encoder, &chunk, &mut out);
         }
         out.shrink_to_fit();
         Ok((out, false))
     }
 }
 
-/// Compresses all of `piece`, up to a byte boundary.
-fn pack(encoder: &mut Compress, mut piece: &[u8], out: &mut Vec<u8>) {
+/// Compresses all of `chunk`, up to a byte boundary.
+fn pack(encoder: &mut Compress, mut chunk: &[u8], out: &mut Vec<u8>) {
     loop {
-        out.reserve(piece.len() / 4 + 1024);
+        out.reserve(chunk.len() / 4 + 1024);
         let before = encoder.total_in();
-        let status = encoder.compress_vec(piece, out, FlushCompress::Sync).expect(MEMORY);
-        piece = &piece[(encoder.total_in() - before) as usize..];
+        let status = encoder.compress_vec(chunk, out, FlushCompress::Sync).expect(MEMORY);
+        chunk = &chunk[(encoder.total_in() - before) as usize..];
         // Room is left only if the encoder has written everything.
-        if piece.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
+        if chunk.is_empty() && out.len() < out.capacity() || status == flate2::Status::StreamEnd {
             return;
         }
     }
@@ -164,9 +164,9 @@ mod tests {
 
     #[tokio::test]
     async fn streamed_bodies_decompress_to_the_original() {
-        let check = async |pieces: Vec<Vec<u8>>, gain: usize| {
-            let frames = stream::iter(pieces.clone()).map(|piece| Ok(Frame::data(piece.into())));
-            let mut body = gzip_pieces(StreamBody::new(frames).boxed_unsync());
+        let check = async |chunks: Vec<Vec<u8>>, gain: usize| {
+            let frames = stream::iter(chunks.clone()).map(|chunk| Ok(Frame::data(chunk.into())));
+            let mut body = gzip_chunks(StreamBody::new(frames).boxed_unsync());
             let mut packed = Vec::new();
             while let Some(frame) = body.frame().await {
                 let stretch = frame.unwrap().into_data().unwrap();
@@ -175,7 +175,7 @@ mod tests {
             }
             let mut unpacked = Vec::new();
             flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
-            assert!(unpacked == pieces.concat() && packed.len() * gain <= unpacked.len() + 4096);
+            assert!(unpacked == chunks.concat() && packed.len() * gain <= unpacked.len() + 4096);
         };
         check((0..300).map(|n| format!("{{\"name\":\"{n}\"}},").repeat(200).into_bytes()).collect(), 25)
             .await;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use crate::http::backlog::{Backlog, Piece};
+use crate::http::backlog::{Backlog, TrackedChunk};
 use crate::http::body::{Body, Broken};
 use crate::http::fair_pool::{Bounds, FairPool, Lease};
 use crate::http::limits::Tenant;
@@ -42,20 +42,20 @@ pub(super) struct Connections {
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     authenticated: Arc<FairPool<Tenant>>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     evicted: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct State {
-    pool: Pool,
+struct ConnectionState {
+    pool: PoolLease,
     /// Responses in progress.
     answering: usize,
-    has_asked: bool,
+    has_sent_request: bool,
 }
 
 #[derive(Debug)]
-enum Pool {
+enum PoolLease {
     Anonymous(Lease<IpAddr>),
     Authenticated(Lease<Tenant>),
 }
@@ -71,10 +71,10 @@ impl Connections {
     /// Adds a connection, which is anonymous at first.
     pub(super) fn open(&self, from: IpAddr) -> Arc<OpenConnection> {
         let evicted = Arc::new(Notify::new());
-        let pool = Pool::Anonymous(self.anonymous.enter(network(from), 1, evicted.clone()));
+        let pool = PoolLease::Anonymous(self.anonymous.enter(network(from), 1, evicted.clone()));
         Arc::new(OpenConnection {
             authenticated: self.authenticated.clone(),
-            state: Mutex::new(State { pool, answering: 0, has_asked: false }),
+            state: Mutex::new(ConnectionState { pool, answering: 0, has_sent_request: false }),
             evicted,
         })
     }
@@ -105,9 +105,9 @@ impl OpenConnection {
     /// Marks the connection as authenticated. It counts for this tenant from now on.
     pub(crate) fn authenticated(&self, tenant: &Tenant) {
         let mut state = self.lock();
-        if let Pool::Anonymous(_) = state.pool {
+        if let PoolLease::Anonymous(_) = state.pool {
             let lease = self.authenticated.enter(tenant.clone(), 1, self.evicted.clone());
-            state.pool = Pool::Authenticated(lease);
+            state.pool = PoolLease::Authenticated(lease);
             state.mark();
         }
     }
@@ -117,7 +117,7 @@ impl OpenConnection {
         tokio::time::sleep(within).await;
         let is_overdue = {
             let state = self.lock();
-            !state.has_asked && matches!(state.pool, Pool::Anonymous(_))
+            !state.has_sent_request && matches!(state.pool, PoolLease::Anonymous(_))
         };
         if !is_overdue {
             std::future::pending().await
@@ -128,23 +128,23 @@ impl OpenConnection {
     pub(super) fn answer(self: &Arc<Self>) -> Answering {
         let mut state = self.lock();
         state.answering += 1;
-        state.has_asked = true;
+        state.has_sent_request = true;
         state.mark();
         Answering(self.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Updates the rank in the pool. An authenticated connection with a response in progress counts as busy: a watch
     /// may be old without being idle. An anonymous client must not keep a connection by never reading a response.
     fn mark(&self) {
         match &self.pool {
-            Pool::Anonymous(lease) => lease.mark(false),
-            Pool::Authenticated(lease) => lease.mark(self.answering > 0),
+            PoolLease::Anonymous(lease) => lease.mark(false),
+            PoolLease::Authenticated(lease) => lease.mark(self.answering > 0),
         }
     }
 }
@@ -177,16 +177,16 @@ impl Answered {
 }
 
 impl HttpBody for Answered {
-    type Data = Piece;
+    type Data = TrackedChunk;
     type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, Self::Error>>> {
+    ) -> Poll<Option<Result<Frame<TrackedChunk>, Self::Error>>> {
         ready!(self.backlog.poll_ready(context));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|bytes| self.backlog.piece(bytes)))))
+        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|bytes| self.backlog.chunk(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -222,10 +222,10 @@ mod tests {
     fn new_anonymous_connections_evict_only_anonymous_ones() {
         let connections = connections(2, 2);
         let ann = Tenant::User("ann".into());
-        let known = connections.open(SOMEWHERE);
-        known.authenticated(&ann);
+        let authenticated = connections.open(SOMEWHERE);
+        authenticated.authenticated(&ann);
         let [first, second, third] = [0; 3].map(|_| connections.open(SOMEWHERE));
-        assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third) && !is_closed(&known));
+        assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third) && !is_closed(&authenticated));
         // A request makes its connection the newest, but an unread response does not protect an anonymous one.
         let answering = second.answer();
         let fourth = connections.open(SOMEWHERE);
@@ -255,16 +255,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stranger_has_to_ask_for_something() {
+    async fn an_anonymous_connection_must_send_a_request() {
         let connections = connections(10, 10);
         let within = Duration::from_secs(10);
         let is_overdue = async |connection: &OpenConnection| {
             tokio::time::timeout(2 * within, connection.overdue(within)).await.is_ok()
         };
-        let [silent, asking, known] = [0; 3].map(|_| connections.open(SOMEWHERE));
-        drop(asking.answer());
-        known.authenticated(&Tenant::User("ann".into()));
-        assert!(is_overdue(&silent).await && !is_overdue(&asking).await && !is_overdue(&known).await);
+        let [silent, requesting, authenticated] = [0; 3].map(|_| connections.open(SOMEWHERE));
+        drop(requesting.answer());
+        authenticated.authenticated(&Tenant::User("ann".into()));
+        assert!(
+            is_overdue(&silent).await && !is_overdue(&requesting).await && !is_overdue(&authenticated).await
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The deadline of a request.
 //!
-//! The deadline is one minute, or less if the client says so. A watch has its own timeout. A request that exceeds its
+//! The deadline is one minute, or less if the request has a timeout. A watch has its own timeout. A request that exceeds its
 //! deadline is dropped where it is, except a write of which the store has a part: it is finished, so the client has to
 //! check.
 
@@ -27,7 +27,7 @@ pub(crate) async fn within<T>(
 
 /// Returns the error for a request that took too long.
 pub(crate) fn exceeded() -> Status {
-    // Without Retry-After: a client that retries on its own might write twice.
+    // Without Retry-After: a client that retries automatically might write twice.
     Status::timeout("request did not complete within the allotted timeout", 0)
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_takes_a_minute_at_most_and_less_if_asked() {
+    fn a_request_times_out_after_its_timeout_or_a_minute() {
         let check = |line: &str, expected: Result<Option<u64>, &str>| {
             let found =
                 limit(&RequestInfo::line(line)).map(|limit| limit.map(|limit| limit.as_millis() as u64));
@@ -83,8 +83,8 @@ mod tests {
     async fn a_request_past_its_timeout_gets_504() {
         let info = RequestInfo::line("GET /api/v1/pods?timeout=1ns");
         let answer = std::future::pending::<Result<(), Status>>();
-        let told = within(&info, answer).await.unwrap_err();
-        assert_eq!(told.code, 504);
-        assert_eq!(told.message, "Timeout: request did not complete within the allotted timeout");
+        let status = within(&info, answer).await.unwrap_err();
+        assert_eq!(status.code, 504);
+        assert_eq!(status.message, "Timeout: request did not complete within the allotted timeout");
     }
 }

@@ -27,22 +27,22 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug)]
-pub(crate) struct FairPool<K>(Mutex<Entries<K>>);
+pub(crate) struct FairPool<K>(Mutex<PoolEntries<K>>);
 
 #[derive(Debug)]
-struct Entries<K> {
+struct PoolEntries<K> {
     bounds: Bounds,
     /// Counts uses, so that all ranks differ.
     clock: u64,
     weight: usize,
-    by_number: HashMap<u64, Entry<K>>,
+    by_number: HashMap<u64, PoolEntry<K>>,
     by_owner: HashMap<K, Owned>,
     /// The owner with the most weight comes last.
     by_weight: BTreeSet<(usize, K)>,
 }
 
 #[derive(Debug)]
-struct Entry<K> {
+struct PoolEntry<K> {
     owner: K,
     weight: usize,
     rank: Rank,
@@ -71,7 +71,7 @@ pub(crate) struct Lease<K: Clone + Ord + Hash> {
 
 impl<K: Clone + Ord + Hash> FairPool<K> {
     pub(crate) fn new(bounds: Bounds) -> FairPool<K> {
-        FairPool(Mutex::new(Entries {
+        FairPool(Mutex::new(PoolEntries {
             bounds,
             clock: 0,
             weight: 0,
@@ -81,12 +81,12 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
         }))
     }
 
-    /// Adds an entry, and evicts others until there is room. `evicted` is notified when this entry is evicted.
+    /// Adds an entry, and evicts others until its weight fits. `evicted` is notified when this entry is evicted.
     pub(crate) fn enter(self: &Arc<Self>, owner: K, weight: usize, evicted: Arc<Notify>) -> Lease<K> {
         let mut entries = self.lock();
-        entries.make_room(&owner, weight);
+        entries.evict_for(&owner, weight);
         let rank = entries.tick(false);
-        entries.insert(rank.used, Entry { owner, weight, rank, evicted });
+        entries.insert(rank.used, PoolEntry { owner, weight, rank, evicted });
         Lease { pool: self.clone(), number: rank.used }
     }
 
@@ -100,7 +100,7 @@ impl<K: Clone + Ord + Hash> FairPool<K> {
         heaviest.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries<K>> {
+    fn lock(&self) -> MutexGuard<'_, PoolEntries<K>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,7 +121,7 @@ impl<K: Clone + Ord + Hash> Lease<K> {
         let Some(owner) = entries.by_number.get(&self.number).map(|entry| entry.owner.clone()) else {
             return;
         };
-        entries.make_room(&owner, added);
+        entries.evict_for(&owner, added);
         if let Some(mut entry) = entries.remove(self.number) {
             entry.weight += added;
             entries.insert(self.number, entry);
@@ -135,17 +135,17 @@ impl<K: Clone + Ord + Hash> Drop for Lease<K> {
     }
 }
 
-impl<K: Clone + Ord + Hash> Entries<K> {
+impl<K: Clone + Ord + Hash> PoolEntries<K> {
     fn tick(&mut self, is_busy: bool) -> Rank {
         self.clock += 1;
         Rank { is_busy, used: self.clock }
     }
 
     /// Evicts entries until `owner` can have this much more weight.
-    fn make_room(&mut self, owner: &K, added: usize) {
+    fn evict_for(&mut self, owner: &K, added: usize) {
         loop {
-            let held = self.by_owner.get(owner).map_or(0, |owned| owned.weight);
-            let from = if held > 0 && held + added > self.bounds.per_owner {
+            let held_weight = self.by_owner.get(owner).map_or(0, |owned| owned.weight);
+            let from = if held_weight > 0 && held_weight + added > self.bounds.per_owner {
                 owner.clone()
             } else if self.weight + added > self.bounds.total
                 && let Some((_, heaviest)) = self.by_weight.last()
@@ -160,13 +160,13 @@ impl<K: Clone + Ord + Hash> Entries<K> {
 
     fn evict_from(&mut self, owner: &K) {
         let first = self.by_owner.get(owner).and_then(|owned| owned.by_rank.values().next().copied());
-        if let Some(gone) = first.and_then(|number| self.remove(number)) {
-            gone.evicted.notify_one();
+        if let Some(evicted) = first.and_then(|number| self.remove(number)) {
+            evicted.evicted.notify_one();
         }
     }
 
-    fn insert(&mut self, number: u64, entry: Entry<K>) {
-        let Entry { owner, weight, rank, .. } = &entry;
+    fn insert(&mut self, number: u64, entry: PoolEntry<K>) {
+        let PoolEntry { owner, weight, rank, .. } = &entry;
         let owned = self.by_owner.entry(owner.clone()).or_default();
         self.by_weight.remove(&(owned.weight, owner.clone()));
         owned.weight += weight;
@@ -176,9 +176,9 @@ impl<K: Clone + Ord + Hash> Entries<K> {
         self.by_number.insert(number, entry);
     }
 
-    fn remove(&mut self, number: u64) -> Option<Entry<K>> {
+    fn remove(&mut self, number: u64) -> Option<PoolEntry<K>> {
         let entry = self.by_number.remove(&number)?;
-        let Entry { owner, weight, rank, .. } = &entry;
+        let PoolEntry { owner, weight, rank, .. } = &entry;
         if let Some(owned) = self.by_owner.get_mut(owner) {
             self.by_weight.remove(&(owned.weight, owner.clone()));
             owned.weight -= weight;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_full_pool_the_owner_that_holds_most_makes_room() {
+    fn a_full_pool_evicts_from_the_owner_with_the_most_weight() {
         let pool = pool(10, 5);
         let small = Member::enter(&pool, "small", 1);
         let large: Vec<_> = (0..4).map(|_| Member::enter(&pool, "large", 1)).collect();
@@ -261,12 +261,12 @@ mod tests {
         other.0.grow(20);
         assert!(new.is_evicted(), "a holds most");
         other.0.grow(60);
-        assert!(other.is_evicted(), "no other owner is left to make room");
+        assert!(other.is_evicted(), "no other owner can be evicted");
         assert_eq!(pool.lock().weight, 0);
     }
 
     #[test]
-    fn one_can_be_evicted_without_a_newcomer() {
+    fn an_entry_can_be_evicted_without_adding_another() {
         let pool = pool(10, 10);
         pool.evict_one();
         let only = Member::enter(&pool, "a", 1);

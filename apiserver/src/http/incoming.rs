@@ -24,7 +24,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> Incoming for B {}
 /// The error of a body that cannot be read.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads a body up to its maximum length, unless a tenant with fewer bytes needs the room.
+/// Reads a body up to its maximum length, unless a tenant with fewer bytes needs the memory.
 pub(crate) async fn read(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
     tokio::select! {
         biased;
@@ -39,22 +39,22 @@ pub(crate) async fn read(body: impl Incoming, arrival: &Arrival) -> Result<Bytes
 
 async fn collect(body: impl Incoming, arrival: &Arrival) -> Result<Bytes, Status> {
     let mut body = std::pin::pin!(body);
-    let (mut kept, mut seen) = (BytesMut::new(), 0);
+    let (mut received, mut received_bytes) = (BytesMut::new(), 0);
     while let Some(frame) = body.as_mut().frame().await {
         let frame = frame.map_err(|error| {
             Status::bad_request(format!("cannot read the request body: {}", error.into()))
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        seen += data.len();
-        if seen <= BODY_BYTES_MAX {
+        received_bytes += data.len();
+        if received_bytes <= BODY_BYTES_MAX {
             arrival.add(data.len());
-            kept.extend_from_slice(&data);
-        } else if seen > DISCARDED_BYTES_MAX {
+            received.extend_from_slice(&data);
+        } else if received_bytes > DISCARDED_BYTES_MAX {
             break;
         }
     }
-    match seen <= BODY_BYTES_MAX {
-        true => Ok(kept.freeze()),
+    match received_bytes <= BODY_BYTES_MAX {
+        true => Ok(received.freeze()),
         false => Err(Status::too_large(&format!("limit is {BODY_BYTES_MAX}"))),
     }
 }

@@ -87,9 +87,9 @@ impl Limits {
         let is_exempt =
             matches!(info.target(), Some(Target::Health { .. })) || identity.is_at_home_everywhere();
         let (limits, tenant) = (self.clone(), tenant.clone());
-        let mut place = RequestSlot { limits, is_read, tenant, is_exempt, is_held: false };
-        place.enter()?;
-        Ok(place)
+        let mut slot = RequestSlot { limits, is_read, tenant, is_exempt, is_acquired: false };
+        slot.enter()?;
+        Ok(slot)
     }
 
     /// Takes a slot for verifying a token: any client can request this, and it costs CPU time.
@@ -110,11 +110,11 @@ fn full() -> Status {
 #[derive(Debug)]
 pub(crate) struct Lane {
     max: usize,
-    held: Mutex<Held>,
+    usage: Mutex<LaneUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct LaneUsage {
     total: usize,
     /// Only tenants with requests.
     by_tenant: HashMap<Tenant, usize>,
@@ -122,7 +122,7 @@ struct Held {
 
 impl Lane {
     fn new(max: usize) -> Lane {
-        Lane { max, held: Mutex::default() }
+        Lane { max, usage: Mutex::default() }
     }
 
     /// Returns the number of concurrent requests.
@@ -131,30 +131,30 @@ impl Lane {
     }
 
     fn take(&self, tenant: &Tenant, is_exempt: bool) -> bool {
-        let mut held = self.lock();
-        let own = held.by_tenant.get(tenant).copied().unwrap_or(0);
-        let free = self.max.saturating_sub(held.total);
-        if own >= free && !is_exempt {
+        let mut usage = self.lock();
+        let held_by_tenant = usage.by_tenant.get(tenant).copied().unwrap_or(0);
+        let free = self.max.saturating_sub(usage.total);
+        if held_by_tenant >= free && !is_exempt {
             return false;
         }
-        held.total += 1;
-        held.by_tenant.insert(tenant.clone(), own + 1);
+        usage.total += 1;
+        usage.by_tenant.insert(tenant.clone(), held_by_tenant + 1);
         true
     }
 
     fn give_back(&self, tenant: &Tenant) {
-        let mut held = self.lock();
-        held.total -= 1;
-        if let Some(own) = held.by_tenant.get_mut(tenant) {
-            *own -= 1;
-            if *own == 0 {
-                held.by_tenant.remove(tenant);
+        let mut usage = self.lock();
+        usage.total -= 1;
+        if let Some(held_by_tenant) = usage.by_tenant.get_mut(tenant) {
+            *held_by_tenant -= 1;
+            if *held_by_tenant == 0 {
+                usage.by_tenant.remove(tenant);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LaneUsage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) struct RequestSlot {
     is_read: bool,
     tenant: Tenant,
     is_exempt: bool,
-    is_held: bool,
+    is_acquired: bool,
 }
 
 impl RequestSlot {
@@ -178,7 +178,7 @@ impl RequestSlot {
         if incoming.is_end_stream() {
             return Ok(Bytes::new());
         }
-        self.leave();
+        self.release();
         let arrival = Arrival::new(&self.limits, &self.tenant);
         let bytes = incoming::read(incoming, &arrival).await?;
         self.enter()?;
@@ -186,12 +186,12 @@ impl RequestSlot {
     }
 
     fn enter(&mut self) -> Result<(), Status> {
-        self.is_held = self.lane().take(&self.tenant, self.is_exempt);
-        if self.is_held { Ok(()) } else { Err(full()) }
+        self.is_acquired = self.lane().take(&self.tenant, self.is_exempt);
+        if self.is_acquired { Ok(()) } else { Err(full()) }
     }
 
-    fn leave(&mut self) {
-        if std::mem::take(&mut self.is_held) {
+    fn release(&mut self) {
+        if std::mem::take(&mut self.is_acquired) {
             self.lane().give_back(&self.tenant);
         }
     }
@@ -199,7 +199,7 @@ impl RequestSlot {
 
 impl Drop for RequestSlot {
     fn drop(&mut self) {
-        self.leave();
+        self.release();
     }
 }
 
@@ -221,7 +221,7 @@ impl Arrival {
         self.lease.grow(bytes);
     }
 
-    /// Returns when another tenant needs the room.
+    /// Returns when another tenant needs the memory.
     pub(crate) async fn evicted(&self) -> Status {
         self.evicted.notified().await;
         Status::too_many_requests(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     /// Takes all slots that a tenant can get.
-    fn fill(limits: &Arc<Limits>, name: &str, line: &str) -> Vec<RequestSlot> {
+    fn fill_lane(limits: &Arc<Limits>, name: &str, line: &str) -> Vec<RequestSlot> {
         let user = Identity::user(name, &["dev"]);
         let info = RequestInfo::line(line);
         let enter = || limits.enter(&tenant(name), &user, &info);
@@ -273,67 +273,72 @@ mod tests {
     fn a_request_beyond_the_limit_gets_429_with_retry_after() {
         let limits = limits(4, 2);
         let (read, write) = ("GET /api/v1/pods", "POST /api/v1/namespaces");
-        let held = (fill(&limits, "ann", read), fill(&limits, "bob", read), fill(&limits, "cat", read));
+        let slots = (
+            fill_lane(&limits, "ann", read),
+            fill_lane(&limits, "bob", read),
+            fill_lane(&limits, "cat", read),
+        );
         let refused = limits.enter(&tenant("dan"), &Identity::user("dan", &[]), &RequestInfo::line(read));
         let refused = refused.unwrap_err();
         assert_eq!((refused.code, refused.details.unwrap().retry_after_seconds), (429, 1));
         // Writes have their own slots, and some clients are never refused.
-        let writes = (fill(&limits, "ann", write), fill(&limits, "bob", write));
+        let writes = (fill_lane(&limits, "ann", write), fill_lane(&limits, "bob", write));
         assert_eq!((limits.reads.now(), limits.writes.now()), (4, 2));
         let probe = limits.enter(&Tenant::Anonymous, &Identity::Anonymous, &RequestInfo::line("GET /readyz"));
         assert!(probe.is_ok());
         let admin = Identity::user("admin", &["system:masters"]);
         assert!(limits.enter(&tenant("admin"), &admin, &RequestInfo::line(write)).is_ok());
-        drop((held, writes, probe));
+        drop((slots, writes, probe));
         assert_eq!((limits.reads.now(), limits.writes.now()), (0, 0));
         assert!(limits.reads.lock().by_tenant.is_empty());
     }
 
     #[test]
-    fn a_tenant_holds_as_many_places_as_are_free_and_no_more() {
+    fn a_tenant_holds_at_most_as_many_slots_as_are_free() {
         let limits = limits(0, 60);
         let line = "POST /api/v1/namespaces";
-        let alone = fill(&limits, "a", line);
+        let alone = fill_lane(&limits, "a", line);
         assert_eq!(alone.len(), 30);
-        let second = fill(&limits, "b", line);
-        assert_eq!(second.len(), 15, "a took its share while it was alone");
+        let second = fill_lane(&limits, "b", line);
+        assert_eq!(second.len(), 15, "a used the free slots while it was alone");
         drop(alone);
-        assert_eq!(fill(&limits, "c", line).len(), 23);
-        let others: Vec<_> = (0..5).map(|n| fill(&limits, &n.to_string(), line)).collect();
-        assert!(others.iter().all(|held| !held.is_empty()), "there is a place for one more");
+        assert_eq!(fill_lane(&limits, "c", line).len(), 23);
+        let others: Vec<_> = (0..5).map(|n| fill_lane(&limits, &n.to_string(), line)).collect();
+        assert!(others.iter().all(|slots| !slots.is_empty()), "one more slot is free");
     }
 
     #[test]
-    fn few_are_found_out_about_at_once() {
+    fn concurrent_token_verifications_are_limited() {
         let limits = Limits::default();
-        let met: Vec<_> = (0..UNVERIFIED_MAX).map(|_| limits.begin_verification().unwrap()).collect();
+        let verifications: Vec<_> =
+            (0..UNVERIFIED_MAX).map(|_| limits.begin_verification().unwrap()).collect();
         assert_eq!(limits.begin_verification().unwrap_err().code, 429);
-        drop(met);
+        drop(verifications);
         assert!(limits.begin_verification().is_ok());
     }
 
     /// Regression: 205 writes with half a body blocked all writes for a minute.
     #[tokio::test]
-    async fn a_body_that_does_not_arrive_holds_no_place() {
+    async fn a_body_that_does_not_arrive_holds_no_slot() {
         let limits = limits(0, 2);
         let ann = Identity::user("ann", &[]);
         let info = RequestInfo::line("POST /api/v1/namespaces");
         let enter = || limits.enter(&tenant("ann"), &ann, &info);
-        let mut place = enter().unwrap();
+        let mut slot = enter().unwrap();
         assert!(enter().is_err());
         let half = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{\"a\":")))]);
         let half = StreamBody::new(futures::StreamExt::chain(half, stream::pending()));
         {
-            let mut receiving = std::pin::pin!(place.receive(half));
+            let mut receiving = std::pin::pin!(slot.receive(half));
             assert!(receiving.as_mut().now_or_never().is_none());
             let other = enter().unwrap();
             assert_eq!(limits.writes.now(), 1);
             drop(other);
         }
         let all = http_body_util::Full::<Bytes>::from("{}");
-        assert_eq!(place.receive(all).await.unwrap(), "{}");
-        assert_eq!(limits.writes.now(), 1, "the request that has its body is worked on");
-        drop(place);
+        assert_eq!(slot.receive(all).await.unwrap(), "{}");
+        assert_eq!(limits.writes.now(), 1, "the request with a complete body runs");
+        drop(slot);
         assert_eq!(limits.writes.now(), 0);
     }
 }

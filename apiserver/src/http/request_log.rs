@@ -60,9 +60,10 @@ pub(crate) fn log(id: &HeaderValue, info: &RequestInfo, user: &str, code: Status
 mod tests {
     use super::*;
 
-    /// A client could make every warning about its request 60 KB long, by its path, its method or the names in its path.
+    /// A client could make every warning about its request 60 KB long, by its path, its method or the names in its
+    /// path.
     #[test]
-    fn long_texts_of_a_client_are_cut_in_the_log() {
+    fn long_values_from_clients_are_truncated_in_the_request_log() {
         assert_eq!(short(&"ä".repeat(60_000)).len(), TEXT_BYTES_MAX);
         let long = RequestInfo::line(&format!("GET /apis/{0}/v1/{0}", "a".repeat(30_000)));
         assert_eq!(Short(long.resource().unwrap()).to_string().len(), TEXT_BYTES_MAX);

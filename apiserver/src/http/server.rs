@@ -78,12 +78,12 @@ pub async fn serve(
     handler: Arc<impl Handler>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let door = Arc::new(ServerState { handler, offer });
+    let state = Arc::new(ServerState { handler, offer });
     let (graceful, connections) = (GracefulShutdown::new(), Connections::new());
     let (mut running, mut number) = (KeyedTasks::default(), 0_u64);
     let mut warned = None;
     loop {
-        let (stream, open) = tokio::select! {
+        let (stream, open_connection) = tokio::select! {
             accepted = listener.accept(), if running.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, from)) => (stream, connections.open(from.ip())),
                 // The client has already disconnected, or the process has no file descriptors left: then some
@@ -101,13 +101,13 @@ pub async fn serve(
                 }
             },
             () = stop.requested() => break,
-            Some((_, ended)) = running.next_ended() => {
-                log_end(ended);
+            Some((_, result)) = running.next_ended() => {
+                log_end(result);
                 continue;
             }
         };
         number += 1;
-        running.spawn(number, connection(stream, open, door.clone(), graceful.watcher()));
+        running.spawn(number, connection(stream, open_connection, state.clone(), graceful.watcher()));
     }
     drop(listener);
     finish(graceful, running).await;
@@ -115,19 +115,19 @@ pub async fn serve(
 }
 
 async fn finish(graceful: GracefulShutdown, mut connections: KeyedTasks<u64, io::Result<()>>) {
-    let told = async {
+    let drained = async {
         graceful.shutdown().await;
-        while let Some((_, ended)) = connections.next_ended().await {
-            log_end(ended);
+        while let Some((_, result)) = connections.next_ended().await {
+            log_end(result);
         }
     };
-    if tokio::time::timeout(DRAIN_LIMIT, told).await.is_err() {
+    if tokio::time::timeout(DRAIN_LIMIT, drained).await.is_err() {
         tracing::warn!("closing connections that did not finish within {DRAIN_LIMIT:?}");
     }
 }
 
-fn log_end(ended: Result<io::Result<()>, String>) {
-    match ended {
+fn log_end(result: Result<io::Result<()>, String>) {
+    match result {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "connection ended"),
         Err(error) => tracing::error!(%error, "connection task panicked"),
@@ -136,42 +136,45 @@ fn log_end(ended: Result<io::Result<()>, String>) {
 
 async fn connection<H: Handler>(
     stream: TcpStream,
-    open: Arc<OpenConnection>,
-    door: Arc<ServerState<H>>,
+    open_connection: Arc<OpenConnection>,
+    state: Arc<ServerState<H>>,
     graceful: Watcher,
 ) -> io::Result<()> {
     tokio::select! {
-        ended = attended(stream, &open, door, graceful) => ended,
-        () = open.evicted() => Err(refused("evicted to make room for another connection")),
+        result = serve_connection(stream, &open_connection, state, graceful) => result,
+        () = open_connection.evicted() => Err(refused("evicted to make room for another connection")),
     }
 }
 
-async fn attended<H: Handler>(
+async fn serve_connection<H: Handler>(
     stream: TcpStream,
-    open: &Arc<OpenConnection>,
-    door: Arc<ServerState<H>>,
+    open_connection: &Arc<OpenConnection>,
+    state: Arc<ServerState<H>>,
     graceful: Watcher,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let offer = door.offer.borrow().clone();
+    let offer = state.offer.borrow().clone();
     let mut stream = greeted(stream, &offer).await?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BYTES_MAX));
     let certificates = stream.get_ref().1.peer_certificates();
     let (identity, expires) = (Identity::of(certificates), identity::expires(certificates));
     if let Identity::User(user) = &identity {
-        open.authenticated(&Tenant::User(user.name.as_str().into()));
+        open_connection.authenticated(&Tenant::User(user.name.as_str().into()));
     }
     let served = async {
         match PrefacedStream::of(stream, HANDSHAKE_LIMIT).await? {
-            Some(stream) => spoken(stream, identity, open.clone(), door.handler.clone(), graceful).await,
+            Some(stream) => {
+                serve_protocol(stream, identity, open_connection.clone(), state.handler.clone(), graceful)
+                    .await
+            }
             None => Ok(()),
         }
     };
     tokio::select! {
-        ended = served => ended,
-        () = open.overdue(HANDSHAKE_LIMIT) => Err(late("no request within the limit")),
+        result = served => result,
+        () = open_connection.overdue(HANDSHAKE_LIMIT) => Err(timed_out("no request within the limit")),
         () = expired(expires) => Err(refused("the client certificate has expired")),
-        () = distrusted(door.offer.clone(), &offer), if expires.is_some() => {
+        () = distrusted(state.offer.clone(), &offer), if expires.is_some() => {
             Err(refused("the issuer of the client certificate is no longer trusted"))
         }
     }
@@ -181,16 +184,16 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, why)
 }
 
-fn late(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, what)
+fn timed_out(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 /// Performs the TLS handshake. The stream is boxed, because it is large and every future that it passes through would
-/// have room for it.
+/// have memory for it.
 async fn greeted(stream: TcpStream, offer: &Offer) -> io::Result<Box<TlsStream<TcpStream>>> {
     let greeting = TlsAcceptor::from(offer.config.clone()).accept(stream);
     let greeted = tokio::time::timeout(HANDSHAKE_LIMIT, greeting).await;
-    greeted.map_err(|_| late("no TLS handshake within the limit"))?.map(Box::new)
+    greeted.map_err(|_| timed_out("no TLS handshake within the limit"))?.map(Box::new)
 }
 
 async fn expired(after: Option<Duration>) {
@@ -208,19 +211,19 @@ async fn distrusted(mut offer: watch::Receiver<Offer>, begun: &Offer) {
 }
 
 /// Serves a connection with HTTP/1 or HTTP/2.
-async fn spoken(
+async fn serve_protocol(
     stream: PrefacedStream<Box<TlsStream<TcpStream>>>,
     identity: Identity,
-    open: Arc<OpenConnection>,
+    open_connection: Arc<OpenConnection>,
     handler: Arc<impl Handler>,
     graceful: Watcher,
 ) -> io::Result<()> {
     let sequel = Sequel::default();
-    let kept = sequel.clone();
+    let shared_sequel = sequel.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (handler, identity, answering) = (handler.clone(), identity.clone(), open.answer());
-        let sequel = kept.clone();
-        request.extensions_mut().insert(open.clone());
+        let (handler, identity, answering) = (handler.clone(), identity.clone(), open_connection.answer());
+        let sequel = shared_sequel.clone();
+        request.extensions_mut().insert(open_connection.clone());
         async move {
             // Boxed, so that its state is freed when the response begins: a watch lasts for hours after that.
             let response = Box::pin(handler.handle(identity, request)).await;

@@ -62,19 +62,19 @@ pub(crate) enum Framing {
 /// An extension of the 101 response: the connection to use after it.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
-    on: OnUpgrade,
+    upgrade: OnUpgrade,
     framing: Framing,
 }
 
 /// Returns the 101 response, if the client's handshake is valid. Each chunk of the body becomes a message.
 pub(crate) fn accept(
-    on: OnUpgrade,
+    upgrade: OnUpgrade,
     headers: &HeaderMap,
     framing: Framing,
     body: Body,
 ) -> Result<Response<Body>, Status> {
     let mut answer = handshake(headers)?.map(|()| body);
-    answer.extensions_mut().insert(Accepted { on, framing });
+    answer.extensions_mut().insert(Accepted { upgrade, framing });
     Ok(answer)
 }
 
@@ -103,14 +103,14 @@ fn handshake(headers: &HeaderMap) -> Result<Response<()>, Status> {
     let accepted = HeaderValue::from_str(&STANDARD.encode(digest)).expect("base64 is text");
     let mut answer = Response::new(());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let told = answer.headers_mut();
-    told.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    told.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    told.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+    let response_headers = answer.headers_mut();
+    response_headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    response_headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    response_headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
     if let Ok(protocol) = HeaderValue::from_str(protocol.trim())
         && !protocol.is_empty()
     {
-        told.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        response_headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     Ok(answer)
 }
@@ -126,8 +126,8 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Status> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     let origin = parse_origin(origin);
     let page = origin.as_ref().and_then(Uri::authority);
-    let is_known = page.is_some_and(|page| is_local(page) || host.is_some_and(|host| is_same(page, &host)));
-    match is_known {
+    let is_allowed = page.is_some_and(|page| is_local(page) || host.is_some_and(|host| is_same(page, &host)));
+    match is_allowed {
         true => Ok(()),
         false => Err(forbidden(
             "the Origin header names another site; authenticate with a bearer token instead of a client \
@@ -183,7 +183,7 @@ impl Sequel {
     pub(super) async fn run(self) -> io::Result<()> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Session { accepted, body, answering }) = session else { return Ok(()) };
-        let upgraded = accepted.on.await.map_err(io::Error::other)?;
+        let upgraded = accepted.upgrade.await.map_err(io::Error::other)?;
         let ended = converse(TokioIo::new(upgraded), accepted.framing, body).await;
         drop(answering);
         ended
@@ -206,10 +206,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     // The body is dropped now, so that the watch no longer counts while the client disconnects.
     drop(body);
     match ended {
-        Ended::Gone => {}
+        SessionEnd::Disconnected => {}
         // The reply to the client's close frame is queued already.
-        Ended::ByClient => drop(timeout(CLOSE_LIMIT, socket.flush()).await),
-        Ended::ByUs(code) => {
+        SessionEnd::ByClient => drop(timeout(CLOSE_LIMIT, socket.flush()).await),
+        SessionEnd::ByUs(code) => {
             let frame = CloseFrame { code, reason: Utf8Bytes::from_static("") };
             // A client that does not read this either is disconnected.
             drop(timeout(CLOSE_LIMIT, socket.close(Some(frame))).await);
@@ -220,9 +220,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// Why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ended {
+enum SessionEnd {
     /// The connection broke.
-    Gone,
+    Disconnected,
     /// The client sent a close frame.
     ByClient,
     /// The server closes it with this code.
@@ -233,25 +233,25 @@ async fn send_all<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
     framing: Framing,
     body: &mut Body,
-) -> Ended {
-    let mut heard = Heard::default();
+) -> SessionEnd {
+    let mut rate = MessageRate::default();
     loop {
         tokio::select! {
             // `select!` is random, so a client that floods the server with messages cannot delay events.
-            piece = body.frame() => match piece.map(|piece| piece.map(|piece| piece.into_data())) {
-                Some(Ok(Ok(data))) => if socket.send(message(framing, data)).await.is_err() { return Ended::Gone },
+            frame = body.frame() => match frame.map(|frame| frame.map(|frame| frame.into_data())) {
+                Some(Ok(Ok(data))) => if socket.send(message(framing, data)).await.is_err() { return SessionEnd::Disconnected },
                 // Trailers, which watches do not have.
                 Some(Ok(Err(_))) => {}
-                Some(Err(_)) => return Ended::ByUs(CloseCode::Error),
-                None => return Ended::ByUs(CloseCode::Normal),
+                Some(Err(_)) => return SessionEnd::ByUs(CloseCode::Error),
+                None => return SessionEnd::ByUs(CloseCode::Normal),
             },
             message = socket.next() => match message {
-                Some(Ok(Message::Close(_))) => return Ended::ByClient,
-                Some(Ok(_)) if heard.is_too_much() => return Ended::ByUs(CloseCode::Policy),
+                Some(Ok(Message::Close(_))) => return SessionEnd::ByClient,
+                Some(Ok(_)) if rate.is_exceeded() => return SessionEnd::ByUs(CloseCode::Policy),
                 // The pong is queued, and sent before anything else is read.
-                Some(Ok(_)) => if socket.flush().await.is_err() { return Ended::Gone },
+                Some(Ok(_)) => if socket.flush().await.is_err() { return SessionEnd::Disconnected },
                 Some(Err(error)) => return refused(&error),
-                None => return Ended::Gone,
+                None => return SessionEnd::Disconnected,
             },
         }
     }
@@ -267,33 +267,33 @@ fn message(framing: Framing, data: Bytes) -> Message {
 }
 
 /// Returns the close code for an invalid message.
-fn refused(error: &Error) -> Ended {
+fn refused(error: &Error) -> SessionEnd {
     match error {
-        Error::Capacity(_) => Ended::ByUs(CloseCode::Size),
-        Error::Protocol(_) => Ended::ByUs(CloseCode::Protocol),
-        Error::Utf8(_) => Ended::ByUs(CloseCode::Invalid),
-        _ => Ended::Gone,
+        Error::Capacity(_) => SessionEnd::ByUs(CloseCode::Size),
+        Error::Protocol(_) => SessionEnd::ByUs(CloseCode::Protocol),
+        Error::Utf8(_) => SessionEnd::ByUs(CloseCode::Invalid),
+        _ => SessionEnd::Disconnected,
     }
 }
 
 /// The number of recent messages from the client.
 #[derive(Debug)]
-struct Heard {
+struct MessageRate {
     since: Instant,
     count: u32,
 }
 
-impl Default for Heard {
-    fn default() -> Heard {
-        Heard { since: Instant::now(), count: 0 }
+impl Default for MessageRate {
+    fn default() -> MessageRate {
+        MessageRate { since: Instant::now(), count: 0 }
     }
 }
 
-impl Heard {
+impl MessageRate {
     /// Counts a message. Reports whether there are too many.
-    fn is_too_much(&mut self) -> bool {
+    fn is_exceeded(&mut self) -> bool {
         if self.since.elapsed() > MESSAGES_WITHIN {
-            *self = Heard::default();
+            *self = MessageRate::default();
         }
         self.count += 1;
         self.count > MESSAGES_MAX
@@ -303,13 +303,13 @@ impl Heard {
 /// Closes a connection so that the client can read the last bytes. Closing a connection with unread bytes would reset
 /// it and lose them.
 async fn hang_up<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
-    let left = async {
+    let drained = async {
         stream.shutdown().await?;
         let mut unread = [0; READ_BUFFER_BYTES];
         while stream.read(&mut unread).await? > 0 {}
         Ok(())
     };
-    timeout(CLOSE_LIMIT, left).await.unwrap_or(Ok(()))
+    timeout(CLOSE_LIMIT, drained).await.unwrap_or(Ok(()))
 }
 
 #[cfg(test)]
@@ -331,9 +331,9 @@ mod tests {
         (client, converse(server, Framing::Text, body))
     }
 
-    fn pieces(texts: &'static [&'static str]) -> Body {
-        let pieces = texts.iter().map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes()))));
-        StreamBody::new(stream::iter(pieces)).boxed_unsync()
+    fn chunks(texts: &'static [&'static str]) -> Body {
+        let chunks = texts.iter().map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes()))));
+        StreamBody::new(stream::iter(chunks)).boxed_unsync()
     }
 
     fn endless() -> Body {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     /// Returns the messages that the client receives, and the close code.
-    async fn heard(client: &mut Client) -> (Vec<Message>, Option<CloseCode>) {
+    async fn receive_all(client: &mut Client) -> (Vec<Message>, Option<CloseCode>) {
         let mut messages = Vec::new();
         while let Some(Ok(message)) = client.next().await {
             match message {
@@ -362,12 +362,12 @@ mod tests {
             let headers = lines.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
             let headers: HeaderMap = headers.collect();
             let answer = handshake(&headers);
-            let told = answer.as_ref().map_err(|status| status.code).map(|answer| {
+            let outcome = answer.as_ref().map_err(|status| status.code).map(|answer| {
                 assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
                 assert_eq!(answer.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
                 answer.headers().get("sec-websocket-protocol").map_or("", |name| name.to_str().unwrap())
             });
-            assert_eq!(told, expected, "{headers:?}");
+            assert_eq!(outcome, expected, "{headers:?}");
         };
         check(&format!("{PLAIN}\n{KEY}"), Ok(""));
         check(&format!("{PLAIN}\n{KEY}\nSec-WebSocket-Protocol: one"), Ok("one"));
@@ -393,9 +393,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_piece_is_a_message_and_the_end_is_a_close() {
-        let (mut client, session) = session(pieces(&["one", "two"]), 1024).await;
-        let ((messages, code), ended) = tokio::join!(heard(&mut client), session);
+    async fn each_chunk_is_a_message_and_the_end_is_a_close_frame() {
+        let (mut client, session) = session(chunks(&["one", "two"]), 1024).await;
+        let ((messages, code), ended) = tokio::join!(receive_all(&mut client), session);
         assert_eq!(messages, ["one", "two"].map(|text| Message::Text(text.into())));
         assert_eq!((code, ended.is_ok()), (Some(CloseCode::Normal), true));
     }
@@ -403,14 +403,14 @@ mod tests {
     #[tokio::test]
     async fn pings_are_answered_and_messages_of_clients_are_ignored() {
         let (mut client, session) = session(endless(), 1024).await;
-        let talk = async {
+        let exchange = async {
             client.send(Message::Text("ignored".into())).await.unwrap();
             client.send(Message::Ping("are you there".into())).await.unwrap();
             assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong("are you there".into()));
             client.close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() })).await.unwrap();
-            heard(&mut client).await
+            receive_all(&mut client).await
         };
-        let ((messages, code), ended) = tokio::join!(talk, session);
+        let ((messages, code), ended) = tokio::join!(exchange, session);
         assert_eq!((messages, code, ended.is_ok()), (vec![], Some(CloseCode::Normal), true));
     }
 
@@ -423,7 +423,7 @@ mod tests {
                     // Fails once the server has disconnected.
                     let _ = client.send(message.clone()).await;
                 }
-                heard(&mut client).await
+                receive_all(&mut client).await
             };
             let ((_, code), _) = tokio::join!(flood, session);
             assert_eq!(code, Some(expected), "{count} messages");
@@ -432,25 +432,25 @@ mod tests {
         check(Message::Ping("x".into()), 1000, CloseCode::Policy).await;
         check(Message::Text("x".into()), 1000, CloseCode::Policy).await;
         // Fragments are added up.
-        let part = Frame::message(vec![0; 3000], OpCode::Data(Data::Binary), false);
+        let first_frame = Frame::message(vec![0; 3000], OpCode::Data(Data::Binary), false);
         let rest = Frame::message(vec![0; 3000], OpCode::Data(Data::Continue), false);
         let (mut client, session) = session(endless(), 1 << 20).await;
-        let parts = async {
-            client.send(Message::Frame(part)).await.unwrap();
+        let frames = async {
+            client.send(Message::Frame(first_frame)).await.unwrap();
             client.send(Message::Frame(rest)).await.unwrap();
-            heard(&mut client).await
+            receive_all(&mut client).await
         };
-        assert_eq!(tokio::join!(parts, session).0.1, Some(CloseCode::Size));
+        assert_eq!(tokio::join!(frames, session).0.1, Some(CloseCode::Size));
         // Clients must mask their messages. This one acts as a server and does not.
         let (client, server) = tokio::io::duplex(1024);
         let mut client = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
-        let talk = async {
+        let exchange = async {
             client.send(Message::Text("unmasked".into())).await.unwrap();
             let mut raw = Vec::new();
             client.get_mut().read_to_end(&mut raw).await.unwrap();
             raw
         };
-        let (raw, _) = tokio::join!(talk, converse(server, Framing::Text, endless()));
+        let (raw, _) = tokio::join!(exchange, converse(server, Framing::Text, endless()));
         assert_eq!(raw, [0x88, 2, 3, 0xea], "a close with code 1002");
     }
 
@@ -458,11 +458,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn at_most_one_message_is_buffered_for_a_client_that_does_not_read() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        let pieces = stream::repeat_with(|| {
+        let chunks = stream::repeat_with(|| {
             TAKEN.fetch_add(1, Ordering::Relaxed);
             Ok(http_body::Frame::data(Bytes::from_static(&[b'x'; 1000])))
         });
-        let (mut client, session) = session(StreamBody::new(pieces).boxed_unsync(), 512).await;
+        let (mut client, session) = session(StreamBody::new(chunks).boxed_unsync(), 512).await;
         let minute = Duration::from_secs(60);
         let stalled = async {
             // Fills the pipe, which the client does not read.
@@ -471,7 +471,7 @@ mod tests {
             TAKEN.load(Ordering::Relaxed)
         };
         tokio::select! {
-            _ = session => panic!("the session is over"),
+            _ = session => panic!("the session has ended"),
             taken = stalled => assert!(taken <= 1, "{taken} messages were taken"),
         }
     }

@@ -74,7 +74,7 @@ pub(crate) struct Status<'a> {
 impl Status<'_> {
     pub(crate) fn holds(&self, condition: &str) -> bool {
         let mut all = self.conditions.iter().flatten();
-        all.any(|said| said.r#type == condition && said.status == "True")
+        all.any(|entry| entry.r#type == condition && entry.status == "True")
     }
 }
 
@@ -108,10 +108,10 @@ impl<'a> Definition<'a> {
             return None;
         }
         let mut context = digest::Context::new(&digest::SHA256);
-        for part in [metadata.name.as_str(), spec.get(), status.accepted_names.map_or("", RawValue::get)] {
+        for field in [metadata.name.as_str(), spec.get(), status.accepted_names.map_or("", RawValue::get)] {
             // Each part with its length, so that no two different sequences of parts give the same input.
-            context.update(&part.len().to_le_bytes());
-            context.update(part.as_bytes());
+            context.update(&field.len().to_le_bytes());
+            context.update(field.as_bytes());
         }
         let content = context.finish().as_ref().try_into().ok()?;
         Some(Definition { text, content, is_being_deleted: metadata.deletion_timestamp.is_some() })

@@ -74,7 +74,8 @@ pub(crate) fn openapi_v3(kinds: &Kinds) -> &BTreeMap<String, Arc<CachedDocument>
 
 /// Returns the OpenAPI v2 document in JSON.
 pub(crate) fn openapi_v2(kinds: &Kinds) -> &CachedDocument {
-    let document = || kept(kinds, CachedDocument::of(documents::v2(kinds.resources(), kinds.definitions())));
+    let document =
+        || cached(kinds, CachedDocument::of(documents::v2(kinds.resources(), kinds.definitions())));
     kinds.documents().v2.get_or_init(document)
 }
 
@@ -83,12 +84,12 @@ pub(crate) fn openapi_v2_protobuf(kinds: &Kinds) -> &CachedDocument {
     kinds.documents().v2_protobuf.get_or_init(|| {
         let body = documents::v2_protobuf(kinds.resources(), kinds.definitions()).into();
         let hash = format!("{}-protobuf", openapi_v2(kinds).hash);
-        kept(kinds, CachedDocument::new(documents::GNOSTIC, hash, body))
+        cached(kinds, CachedDocument::new(documents::GNOSTIC, hash, body))
     })
 }
 
 /// Keeps a document uncompressed only for the common set: there may be a thousand sets, and few clients read these
 /// documents uncompressed.
-fn kept(kinds: &Kinds, made: CachedDocument) -> CachedDocument {
+fn cached(kinds: &Kinds, made: CachedDocument) -> CachedDocument {
     if kinds.common().is_none() { made } else { made.packed() }
 }

@@ -130,9 +130,9 @@ impl Kinds {
         made.sort_by(|one, other| in_order(one, other));
         let definitions = customs.iter().flat_map(|custom| custom.kind.definitions.clone());
         let definitions = common.definitions.clone().into_iter().chain(definitions).collect();
-        let gone =
+        let terminating =
             customs.iter().filter(|custom| custom.is_being_deleted).flat_map(|custom| &custom.kind.resources);
-        let leaving = gone.map(|resource| (resource.group.clone(), resource.plural.clone())).collect();
+        let leaving = terminating.map(|resource| (resource.group.clone(), resource.plural.clone())).collect();
         let resources = common.resources.iter().cloned().chain(made).collect();
         let stored = customs.iter().map(|custom| custom.kind.stored.clone()).collect();
         Kinds { common: Some(common.clone()), leaving, stored, ..Kinds::new(resources, definitions) }
@@ -169,12 +169,12 @@ impl Kinds {
     }
 
     /// Returns all kinds as discovery shows them.
-    pub(crate) fn shown(&self) -> Vec<Arc<ResourceInfo>> {
-        let shown = |resource: &Arc<ResourceInfo>| match self.is_being_deleted(resource) {
+    pub(crate) fn discoverable(&self) -> Vec<Arc<ResourceInfo>> {
+        let discoverable = |resource: &Arc<ResourceInfo>| match self.is_being_deleted(resource) {
             true => Arc::new(ResourceInfo { verbs: LEAVING.to_vec(), ..ResourceInfo::clone(resource) }),
             false => resource.clone(),
         };
-        self.resources.iter().map(shown).collect()
+        self.resources.iter().map(discoverable).collect()
     }
 
     /// Reports whether the definition of a kind is terminating.
@@ -209,11 +209,11 @@ impl Kinds {
 
     /// Returns the resource of a kind, in any version. If two groups have it, returns the one it is stored in.
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
-        let is_kept =
+        let is_stored =
             |resource: &ResourceInfo| resource.stored_as.is_none() || resource.origin == Origin::Custom;
         let all = self.resources.iter().chain(&self.stored);
         all.into_iter()
-            .find(|resource| &*resource.group == group && &*resource.kind == kind && is_kept(resource))
+            .find(|resource| &*resource.group == group && &*resource.kind == kind && is_stored(resource))
     }
 
     fn called(&self, plural: &str) -> impl Iterator<Item = &Arc<ResourceInfo>> {
@@ -229,11 +229,11 @@ fn in_order(one: &ResourceInfo, other: &ResourceInfo) -> Ordering {
 
 /// Reports whether the server answers requests for a resource: from the store or as a review.
 fn is_served(resource: &ResourceInfo) -> bool {
-    is_kept(resource) || Review::of(resource).is_some()
+    is_stored(resource) || Review::of(resource).is_some()
 }
 
 /// Reports whether objects of a resource are stored, or executed at once like bindings.
-fn is_kept(resource: &ResourceInfo) -> bool {
+fn is_stored(resource: &ResourceInfo) -> bool {
     let lasts = resource.allows(Verb::Create) && resource.allows(Verb::Get);
     let done = resource.group.is_empty() && DONE.contains(&&*resource.plural);
     (lasts || done) && !WITHHELD.contains(&&*resource.group)
@@ -241,6 +241,6 @@ fn is_kept(resource: &ResourceInfo) -> bool {
 
 fn as_served(resource: &ResourceInfo) -> ResourceInfo {
     let mut resource = resource.clone();
-    resource.subresources.retain(|part| SERVED.contains(&&*part.name));
+    resource.subresources.retain(|subresource| SERVED.contains(&&*subresource.name));
     resource
 }

@@ -56,7 +56,7 @@ impl Own {
 /// Parses a definition as the server would store it.
 fn read(text: &str) -> Result<Value, String> {
     let resource = definition::definitions_resource();
-    let schema = resource.schema().expect("built in, so described");
+    let schema = resource.schema().expect("a built-in kind has a schema");
     let decoded =
         codec::decode_as(text.as_bytes(), Syntax::Yaml, schema).map_err(|error| error.to_string())?;
     FieldValidation::Strict.enforce(&decoded.strict_errors)?;
@@ -91,8 +91,8 @@ mod tests {
         assert_eq!(resources(Own::read(&[GADGETS]).unwrap()), ["gadgets.holon.dev"]);
         let check = |old: &str, new: &str, expected: &str| {
             assert!(GADGETS.contains(old), "{old}");
-            let told = Own::read(&[&GADGETS.replace(old, new)]).unwrap_err().to_string();
-            assert!(told.contains(expected), "{told}");
+            let error = Own::read(&[&GADGETS.replace(old, new)]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         };
         check("served", "severed", "unknown field \"spec.versions[0].severed\"");
         check("spec:\n", "spec\n", "cannot be parsed");

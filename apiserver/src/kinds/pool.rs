@@ -18,13 +18,13 @@ const SWEPT_FROM: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    kinds: Shared<Content, CustomKind>,
-    sets: Shared<Vec<(Content, bool)>, Kinds>,
+    kinds: WeakPool<Content, CustomKind>,
+    sets: WeakPool<Vec<(Content, bool)>, Kinds>,
 }
 
 impl Pool {
     /// Returns the kind of an equal definition, if a logical cluster serves one.
-    pub(super) fn known(&self, definition: &Definition<'_>) -> Option<Arc<CustomKind>> {
+    pub(super) fn cached(&self, definition: &Definition<'_>) -> Option<Arc<CustomKind>> {
         self.kinds.by_content.get(&definition.content).and_then(Weak::upgrade)
     }
 
@@ -46,18 +46,18 @@ impl Pool {
 
 /// Values by content, for as long as they are in use.
 #[derive(Debug)]
-struct Shared<K, V> {
+struct WeakPool<K, V> {
     by_content: HashMap<K, Weak<V>>,
     sweep_at: usize,
 }
 
-impl<K, V> Default for Shared<K, V> {
-    fn default() -> Shared<K, V> {
-        Shared { by_content: HashMap::new(), sweep_at: SWEPT_FROM }
+impl<K, V> Default for WeakPool<K, V> {
+    fn default() -> WeakPool<K, V> {
+        WeakPool { by_content: HashMap::new(), sweep_at: SWEPT_FROM }
     }
 }
 
-impl<K: Eq + Hash + Clone, V> Shared<K, V> {
+impl<K: Eq + Hash + Clone, V> WeakPool<K, V> {
     fn get(&mut self, content: &K, make: impl FnOnce() -> Arc<V>) -> Arc<V> {
         if let Some(found) = self.by_content.get(content).and_then(Weak::upgrade) {
             return found;

@@ -46,7 +46,7 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Clusters {
     /// The logical clusters with definitions.
-    served: HashMap<Id, Served>,
+    served: HashMap<Id, ServedKinds>,
     /// The revision at which one of them last lost its definitions. An older list may still contain these.
     forgotten_at: Revision,
     /// The newest revision of any list so far.
@@ -61,14 +61,14 @@ pub(super) enum Noted {
 }
 
 /// The definitions of a logical cluster by revision. None for a kind that is not served.
-type Written = Vec<(Revision, Option<Custom>)>;
+type DefinitionRevisions = Vec<(Revision, Option<Custom>)>;
 
 /// The kinds of one logical cluster.
 #[derive(Debug)]
-struct Served {
+struct ServedKinds {
     /// The newest revision at which these were all its definitions.
     at: Revision,
-    written: Written,
+    definitions: DefinitionRevisions,
     /// Watches of custom objects subscribe to this.
     kinds: watch::Sender<Arc<Kinds>>,
 }
@@ -157,8 +157,8 @@ impl Registry {
             }
         };
         // A logical cluster that has no definitions any more loses its kinds.
-        let known: Vec<Id> = self.read().served.keys().copied().collect();
-        for cluster in known {
+        let cached: Vec<Id> = self.read().served.keys().copied().collect();
+        for cluster in cached {
             clusters.entry(cluster).or_default();
         }
         for (cluster, entries) in clusters {
@@ -173,7 +173,7 @@ impl Registry {
     pub async fn follow(self: Arc<Self>, mut stop: Stop) -> Result<(), Infallible> {
         let following = async {
             loop {
-                let Err(error) = self.read_on().await;
+                let Err(error) = self.follow_definitions().await;
                 match error {
                     ReadError::Compacted { .. } => {
                         tracing::info!(
@@ -194,7 +194,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn read_on(&self) -> Result<Infallible, ReadError> {
+    async fn follow_definitions(&self) -> Result<Infallible, ReadError> {
         let begun = self.load().await?;
         let mut watch = self.store.watch(DEFINITIONS.everywhere(), begun).await?;
         loop {
@@ -221,7 +221,7 @@ impl Registry {
 
     /// Records all definitions of a logical cluster at a revision.
     pub(super) fn set(&self, cluster: Id, at: Revision, entries: &[Entry]) -> Noted {
-        let Some(known) = self.known(cluster, at, entries) else {
+        let Some(cached) = self.cached(cluster, at, entries) else {
             // The definitions are the same as before, only the revision is newer.
             let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(served) = clusters.served.get_mut(&cluster) {
@@ -229,29 +229,29 @@ impl Registry {
             }
             return Noted::Yes;
         };
-        let (written, kinds) = self.made(&known, entries);
+        let (definitions, kinds) = self.made(&cached, entries);
         let mut clusters = self.by_cluster.write().unwrap_or_else(PoisonError::into_inner);
         let Clusters { served, forgotten_at, newest } = &mut *clusters;
         *newest = at.max(*newest);
         match served.get_mut(&cluster) {
             Some(served) if served.at >= at => {}
             // Dropping the sender notifies the watches.
-            Some(_) if written.is_empty() => {
+            Some(_) if definitions.is_empty() => {
                 served.remove(&cluster);
                 *forgotten_at = at.max(*forgotten_at);
             }
             Some(served) => {
-                (served.at, served.written) = (at, written);
+                (served.at, served.definitions) = (at, definitions);
                 served.kinds.send_if_modified(|before| {
                     let is_other = !Arc::ptr_eq(before, &kinds);
                     *before = kinds;
                     is_other
                 });
             }
-            None if written.is_empty() => {}
+            None if definitions.is_empty() => {}
             None if at < *forgotten_at => return Noted::TooOld,
             None => {
-                served.insert(cluster, Served { at, written, kinds: watch::Sender::new(kinds) });
+                served.insert(cluster, ServedKinds { at, definitions, kinds: watch::Sender::new(kinds) });
             }
         }
         Noted::Yes
@@ -259,7 +259,7 @@ impl Registry {
 
     /// Returns the known kinds by the revisions of their definitions. None if the definitions did not change, or the
     /// list is not newer.
-    fn known(
+    fn cached(
         &self,
         cluster: Id,
         at: Revision,
@@ -270,26 +270,31 @@ impl Registry {
             return (!entries.is_empty()).then(HashMap::new);
         };
         let revisions = entries.iter().map(Entry::revision);
-        let is_same = served.written.iter().map(|(revision, _)| *revision).eq(revisions);
-        (served.at < at && !is_same).then(|| served.written.iter().cloned().collect())
+        let is_same = served.definitions.iter().map(|(revision, _)| *revision).eq(revisions);
+        (served.at < at && !is_same).then(|| served.definitions.iter().cloned().collect())
     }
 
     /// Returns the kinds of these definitions, reusing those that are known.
-    fn made(&self, known: &HashMap<Revision, Option<Custom>>, entries: &[Entry]) -> (Written, Arc<Kinds>) {
-        let custom = |entry: &Entry| match known.get(&entry.revision()) {
+    fn made(
+        &self,
+        cached: &HashMap<Revision, Option<Custom>>,
+        entries: &[Entry],
+    ) -> (DefinitionRevisions, Arc<Kinds>) {
+        let custom = |entry: &Entry| match cached.get(&entry.revision()) {
             Some(custom) => custom.clone(),
             None => self.custom(&Definition::of(entry)?),
         };
-        let written: Written = entries.iter().map(|entry| (entry.revision(), custom(entry))).collect();
-        let customs = written.iter().filter_map(|(_, custom)| custom.clone()).collect();
+        let definitions: DefinitionRevisions =
+            entries.iter().map(|entry| (entry.revision(), custom(entry))).collect();
+        let customs = definitions.iter().filter_map(|(_, custom)| custom.clone()).collect();
         let kinds = self.pool().set(&self.common, customs);
-        (written, kinds)
+        (definitions, kinds)
     }
 
     /// Compiles a definition, or returns None if that fails. A large one takes a while, so no lock is held meanwhile.
     fn custom(&self, definition: &Definition<'_>) -> Option<Custom> {
-        let known = self.pool().known(definition);
-        let kind = match known {
+        let cached = self.pool().cached(definition);
+        let kind = match cached {
             Some(kind) => kind,
             None => Arc::new(definition.kind()?),
         };

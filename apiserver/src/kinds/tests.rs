@@ -122,7 +122,7 @@ async fn logical_clusters_share_the_built_in_kinds_of_a_server() {
     let gears = |kinds: &Kinds| kinds.find("holon.dev", "v1", "gears").unwrap().clone();
     assert!(Arc::ptr_eq(&gears(&with_more), &gears(test.registry.common())));
     assert!(serves(&with_more, "apples") && !serves(test.registry.common(), "apples"));
-    let groups: Vec<_> = with_more.shown().iter().map(|resource| resource.group.to_string()).collect();
+    let groups: Vec<_> = with_more.discoverable().iter().map(|resource| resource.group.to_string()).collect();
     let mut runs = groups.clone();
     runs.dedup();
     assert_eq!(runs.iter().filter(|group| *group == "holon.dev").count(), 1, "one group: {runs:?}");
@@ -132,7 +132,7 @@ async fn logical_clusters_share_the_built_in_kinds_of_a_server() {
 }
 
 #[tokio::test]
-async fn a_kind_is_served_while_its_definition_says_so() {
+async fn a_kind_is_served_while_its_definition_is_established() {
     let test = TestRegistry::new();
     let mut definition = served("apples");
     definition["status"]["conditions"] = json!([{ "type": "Established", "status": "False" }]);
@@ -146,14 +146,15 @@ async fn a_kind_is_served_while_its_definition_says_so() {
     assert!(!test.of(1).is_being_deleted(&resource));
     test.put(1, &definition).await;
     let kinds = test.fresh(1).await;
-    assert!(kinds.has(&resource) && kinds.is_being_deleted(&resource), "the same kind, on its way out");
-    let shown = kinds.shown().into_iter().find(|shown| shown.plural == resource.plural).unwrap();
-    assert_eq!(shown.verbs, crate::kinds::LEAVING);
+    assert!(kinds.has(&resource) && kinds.is_being_deleted(&resource), "the same kind, terminating");
+    let discoverable =
+        kinds.discoverable().into_iter().find(|discoverable| discoverable.plural == resource.plural).unwrap();
+    assert_eq!(discoverable.verbs, crate::kinds::LEAVING);
 }
 
 /// A list of the definitions that arrives late.
 #[tokio::test]
-async fn an_older_reading_never_replaces_a_newer_one() {
+async fn an_older_list_never_replaces_a_newer_one() {
     let test = TestRegistry::new();
     let set =
         |cluster, (at, entries): (Revision, Vec<Entry>)| test.registry.set(Id::new(cluster), at, &entries);
@@ -168,7 +169,7 @@ async fn an_older_reading_never_replaces_a_newer_one() {
     }
     test.fresh(1).await;
     set(1, apples);
-    assert!(Arc::ptr_eq(&test.of(1), Kinds::built_in()), "what is forgotten does not come back");
+    assert!(Arc::ptr_eq(&test.of(1), Kinds::built_in()), "forgotten kinds are not restored");
 }
 
 #[tokio::test]

@@ -35,15 +35,15 @@ pub(crate) fn set(object: &mut Value, condition: &Condition) {
     let Condition { kind, holds, reason, message } = condition;
     let state = if *holds { "True" } else { "False" };
     let mut all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let found = all.iter_mut().find(|found| found["type"] == *kind);
-    let same = found.as_ref().filter(|found| found["status"] == state);
+    let existing = all.iter_mut().find(|existing| existing["type"] == *kind);
+    let same = existing.as_ref().filter(|existing| existing["status"] == state);
     let since = same.map_or_else(|| metadata::now().into(), |same| same["lastTransitionTime"].clone());
-    let said = json!({
+    let condition = json!({
         "type": kind, "status": state, "lastTransitionTime": since, "reason": reason, "message": message,
     });
-    match found {
-        Some(found) => *found = said,
-        None => all.push(said),
+    match existing {
+        Some(existing) => *existing = condition,
+        None => all.push(condition),
     }
     if !object["status"].is_object() {
         object["status"] = json!({});
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_keeps_its_place_and_its_time_while_it_keeps_its_state() {
+    fn a_condition_keeps_its_position_and_transition_time_while_its_status_is_unchanged() {
         let then = "2026-11-16T06:00:00Z";
         let mut object = json!({ "status": { "conditions": [
             { "type": "A", "status": "True", "lastTransitionTime": then },
@@ -65,11 +65,14 @@ mod tests {
         set(&mut object, &Condition::new("A", true, "Still", "x"));
         set(&mut object, &Condition::new("B", false, "NoMore", "y"));
         set(&mut object, &Condition::new("C", false, "Never", "z"));
-        let said: Vec<&Value> = object["status"]["conditions"].as_array().unwrap().iter().collect();
-        let types: Vec<&Value> = said.iter().map(|condition| &condition["type"]).collect();
+        let conditions: Vec<&Value> = object["status"]["conditions"].as_array().unwrap().iter().collect();
+        let types: Vec<&Value> = conditions.iter().map(|condition| &condition["type"]).collect();
         assert_eq!(types, ["A", "B", "C"]);
-        assert_eq!((&said[0]["lastTransitionTime"], &said[0]["reason"]), (&json!(then), &json!("Still")));
-        assert_ne!(said[1]["lastTransitionTime"], then);
+        assert_eq!(
+            (&conditions[0]["lastTransitionTime"], &conditions[0]["reason"]),
+            (&json!(then), &json!("Still"))
+        );
+        assert_ne!(conditions[1]["lastTransitionTime"], then);
         assert!(holds(&object, "A") && !holds(&object, "B") && !holds(&object, "D"));
         let mut bare = json!({});
         set(&mut bare, &Condition::new("A", true, "r", "m"));

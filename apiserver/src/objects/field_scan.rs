@@ -79,7 +79,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     /// Words that are mistaken for something else if quotes, braces or backslashes are miscounted.
-    fn word() -> impl Strategy<Value = String> {
+    fn any_text() -> impl Strategy<Value = String> {
         const ODD: &[&str] =
             &["labels", "label", "labels\"", "a\\", "}", "{\"labels\":{", "\u{1}", "ä", "", ",", ":"];
         prop_oneof![proptest::sample::select(ODD).prop_map(str::to_owned), "[a-z{}\\[\\]\"\\\\,:]{0,8}"]
@@ -91,12 +91,12 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             any::<f64>().prop_map(Value::from),
-            word().prop_map(Value::from),
+            any_text().prop_map(Value::from),
         ];
         leaf.prop_recursive(3, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(word(), inner, 0..5).prop_map(|fields| json!(fields)),
+                prop::collection::btree_map(any_text(), inner, 0..5).prop_map(|fields| json!(fields)),
             ]
         })
     }
@@ -105,13 +105,13 @@ mod tests {
         /// The scan finds every field of an object with its raw value, and no other field.
         #[test]
         fn the_field_scan_agrees_with_a_parser(
-            fields in prop::collection::btree_map(word(), tree(), 0..6),
-            asked in "(label|labels|lab|uid|a|z)",
+            fields in prop::collection::btree_map(any_text(), tree(), 0..6),
+            requested in "(label|labels|lab|uid|a|z)",
         ) {
             let object = Value::Object(fields.into_iter().collect::<Map<_, _>>());
             let written = object.to_string() + ",\"labels\":1}";
-            let found = field(written.as_bytes(), &asked).map(|found| found.map(<[u8]>::to_vec));
-            let expected = object.get(&asked).map(|value| value.to_string().into_bytes());
+            let found = field(written.as_bytes(), &requested).map(|found| found.map(<[u8]>::to_vec));
+            let expected = object.get(&requested).map(|value| value.to_string().into_bytes());
             prop_assert_eq!(found, Some(expected), "{}", written);
         }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_text_is_text() {
+    fn only_strings_without_escapes_are_returned_as_text() {
         for (value, expected) in [
             ("\"web\"", Some("web")),
             ("\"\"", Some("")),

@@ -38,7 +38,7 @@ pub(crate) trait State: Send + Sync {
 
 #[derive(Debug)]
 pub(crate) struct Replica<S> {
-    kept: Arc<dyn Store>,
+    inner_store: Arc<dyn Store>,
     range: Range,
     state: S,
     /// The revision of the state. It is written after the state, so a reader finds at least this revision.
@@ -49,8 +49,8 @@ pub(crate) struct Replica<S> {
 
 impl<S: State> Replica<S> {
     /// Creates one for a range of a store.
-    pub(crate) fn new(kept: Arc<dyn Store>, range: Range, state: S) -> Replica<S> {
-        Replica { kept, range, state, reached: AtomicU64::new(0), cursor: Mutex::default() }
+    pub(crate) fn new(inner_store: Arc<dyn Store>, range: Range, state: S) -> Replica<S> {
+        Replica { inner_store, range, state, reached: AtomicU64::new(0), cursor: Mutex::default() }
     }
 
     /// Returns the state, as far as it has got.
@@ -59,8 +59,8 @@ impl<S: State> Replica<S> {
     }
 
     /// Returns the underlying store.
-    pub(crate) fn kept(&self) -> &Arc<dyn Store> {
-        &self.kept
+    pub(crate) fn inner_store(&self) -> &Arc<dyn Store> {
+        &self.inner_store
     }
 
     pub(crate) fn has_reached(&self, revision: Revision) -> bool {
@@ -96,7 +96,7 @@ impl<S: State> Replica<S> {
 
     /// Brings the state up to every write that was acknowledged before the call.
     pub(crate) async fn catch_up(&self) -> Result<(), ReadError> {
-        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
+        let now = self.inner_store.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.reach(now).await
     }
 
@@ -113,9 +113,9 @@ impl<S: State> Replica<S> {
     }
 
     async fn followed(&self) -> Result<Infallible, ReadError> {
-        let now = self.kept.get(&keys::cluster_record(Id::ROOT)).await?.revision;
+        let now = self.inner_store.get(&keys::cluster_record(Id::ROOT)).await?.revision;
         self.reach(now).await?;
-        let mut watch = self.kept.watch(self.range.clone(), now).await?;
+        let mut watch = self.inner_store.watch(self.range.clone(), now).await?;
         loop {
             let through = watch.next().await?.through;
             self.reach(through).await?;
@@ -127,7 +127,7 @@ impl<S: State> Replica<S> {
         let mut draft = S::Draft::default();
         let mut page = Page { limit: Some(PAGE_ENTRIES), ..Page::default() };
         let revision = loop {
-            let read = self.kept.list(self.range.clone(), page.clone()).await?;
+            let read = self.inner_store.list(self.range.clone(), page.clone()).await?;
             read.value.entries.iter().for_each(|entry| S::add(&mut draft, entry));
             page.at = Some(read.revision);
             page.after = read.value.entries.last().map(|entry| entry.key().clone());
@@ -135,7 +135,7 @@ impl<S: State> Replica<S> {
                 break read.revision;
             }
         };
-        let watch = self.kept.watch(self.range.clone(), revision).await?;
+        let watch = self.inner_store.watch(self.range.clone(), revision).await?;
         self.state.replace(draft, revision);
         self.reached.fetch_max(revision.0, Ordering::Release);
         Ok(watch)

@@ -113,7 +113,7 @@ mod tests {
     use storage::Revision;
 
     #[test]
-    fn each_part_of_a_selector_counts() {
+    fn each_part_of_a_selector_is_applied() {
         let resource = catalog::find("", "v1", "pods").unwrap();
         let pod = json!({
             "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
@@ -141,13 +141,13 @@ mod tests {
 
     /// Stored labels, also from before they were validated, next to text that looks like labels.
     fn labelled() -> impl Strategy<Value = Value> {
-        let word = || {
+        let any_text = || {
             proptest::sample::select(
                 &["app", "a", "tier", "x.y/app", "5", "", "ä", "\"", "\\", "app\":\"web"][..],
             )
         };
         let value = || proptest::sample::select(&["web", "", "5", "7", "\n", "web\"", "ä"][..]);
-        let pairs = || prop::collection::btree_map(word(), value(), 0..4);
+        let pairs = || prop::collection::btree_map(any_text(), value(), 0..4);
         let labels = prop_oneof![Just(Value::Null), pairs().prop_map(|pairs| json!(pairs))];
         (labels, pairs(), pairs()).prop_map(|(labels, annotations, data)| {
             json!({ "data": data, "metadata": { "annotations": annotations, "labels": labels, "name": "a" } })

@@ -71,12 +71,12 @@ fn write_metadata(bytes: &mut Vec<u8>, metadata: &Map<String, Value>) -> (usize,
     // Drops this annotation, so that a client cannot set it: readers trust it to come from the server.
     let annotations = metadata.get("annotations").and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<_, _> = annotations.filter(|(key, _)| *key != LOGICAL_CLUSTER).collect();
-    let kept = metadata.iter().filter(|(name, _)| match name.as_str() {
+    let stored_fields = metadata.iter().filter(|(name, _)| match name.as_str() {
         "resourceVersion" => false,
         "annotations" => !annotations.is_empty(),
         _ => true,
     });
-    fields(bytes, kept, |bytes, name, value| match name {
+    fields(bytes, stored_fields, |bytes, name, value| match name {
         "annotations" => {
             notes = bytes.len() + 1;
             put(bytes, &annotations);
@@ -139,28 +139,28 @@ fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
 }
 
 /// A stored value, split where the version and the annotation are inserted.
-struct Parts<'a> {
+struct StoredObject<'a> {
     before: &'a [u8],
     /// From the contents of the metadata to those of the annotations. None if there are none.
     between: Option<&'a [u8]>,
     after: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
-    fn of(stored: &'a [u8]) -> Option<Parts<'a>> {
+impl<'a> StoredObject<'a> {
+    fn of(stored: &'a [u8]) -> Option<StoredObject<'a>> {
         let (at, notes, _, json) = split(stored)?;
         let (before, after) = json.split_at_checked(at)?;
         match notes {
-            0 => Some(Parts { before, between: None, after }),
+            0 => Some(StoredObject { before, between: None, after }),
             _ => {
                 let (between, after) = after.split_at_checked(notes.checked_sub(at)?)?;
-                Some(Parts { before, between: Some(between), after })
+                Some(StoredObject { before, between: Some(between), after })
             }
         }
     }
 
     fn write(self, revision: Revision, home: Option<Id>, out: &mut BytesMut) {
-        let Parts { before, between, after } = self;
+        let StoredObject { before, between, after } = self;
         out.reserve(before.len() + between.map_or(0, <[u8]>::len) + after.len() + ADDED_BYTES_MAX);
         out.put_slice(before);
         if revision != Revision::ZERO {
@@ -195,19 +195,19 @@ pub(crate) fn write_item(
     heading: &str,
     out: &mut BytesMut,
 ) {
-    let Some(mut parts) = Parts::of(stored) else { return };
-    if let Some(rest) = parts.before.strip_prefix(heading.as_bytes()) {
+    let Some(mut object) = StoredObject::of(stored) else { return };
+    if let Some(rest) = object.before.strip_prefix(heading.as_bytes()) {
         out.put_u8(b'{');
-        parts.before = rest;
+        object.before = rest;
     }
-    parts.write(revision, home, out);
+    object.write(revision, home, out);
 }
 
 /// Writes an object as clients see it, with the version `revision` (zero: none, as in a dry run of a create). `home` is
 /// given if the client reads all logical clusters.
 pub fn write(stored: &[u8], revision: Revision, home: Option<Id>, out: &mut BytesMut) {
-    if let Some(parts) = Parts::of(stored) {
-        parts.write(revision, home, out);
+    if let Some(object) = StoredObject::of(stored) {
+        object.write(revision, home, out);
     }
 }
 
@@ -238,8 +238,9 @@ pub(crate) fn metadata_of(stored: &[u8]) -> Option<&[u8]> {
 
 /// Reports whether an object is terminating. One that cannot be read counts as terminating.
 pub(crate) fn is_being_deleted(entry: &Entry) -> bool {
-    let said = metadata_of(entry.value()).and_then(|text| field_scan::field(text, "deletionTimestamp"));
-    said.is_none_or(|said| said.is_some_and(|text| text != b"null"))
+    let deletion_timestamp =
+        metadata_of(entry.value()).and_then(|text| field_scan::field(text, "deletionTimestamp"));
+    deletion_timestamp.is_none_or(|deletion_timestamp| deletion_timestamp.is_some_and(|text| text != b"null"))
 }
 
 /// Returns the uid of an object. Empty if it has none, None if the object cannot be read.
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_comes_back_with_its_version_wherever_metadata_stands() {
+    fn the_resource_version_is_inserted_wherever_metadata_is() {
         for object in objects() {
             let entry = Entry::new(Key::from("k"), Revision(u64::MAX), encode(&object));
             let mut expected = object.clone();
@@ -309,7 +310,7 @@ mod tests {
         };
         let mut expected = object.clone();
         expected["metadata"]["resourceVersion"] = json!("7");
-        assert_eq!(item(&heading("v1", "Other")), expected, "not of this kind");
+        assert_eq!(item(&heading("v1", "Other")), expected, "an object of another kind");
         expected.as_object_mut().unwrap().retain(|name, _| name != "apiVersion" && name != "kind");
         assert_eq!(item(&heading("v1", "K")), expected);
     }
@@ -370,17 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_kept_and_never_shown() {
+    fn a_stamp_is_stored_and_never_sent_to_clients() {
         for object in objects() {
             let (plain, stamped) = (encode(&object), encode_with(&object, Some(7 << 100)));
             assert_eq!((stamp(&plain), stamp(&stamped)), (None, Some(7 << 100)));
-            let shown = |stored: &[u8], home| {
+            let rendered = |stored: &[u8], home| {
                 let mut out = BytesMut::new();
                 write(stored, Revision(7), home, &mut out);
                 out
             };
-            assert_eq!(shown(&plain, None), shown(&stamped, None));
-            assert_eq!(shown(&plain, Some(Id::new(1))), shown(&stamped, Some(Id::new(1))));
+            assert_eq!(rendered(&plain, None), rendered(&stamped, None));
+            assert_eq!(rendered(&plain, Some(Id::new(1))), rendered(&stamped, Some(Id::new(1))));
             assert_eq!(labels(&plain), labels(&stamped));
         }
     }

@@ -56,16 +56,16 @@ impl Limits {
         #[derive(Deserialize)]
         struct Object {
             #[serde(default)]
-            spec: Spec,
-            status: Named,
+            spec: SpecFields,
+            status: StatusFields,
         }
         #[derive(Deserialize, Default)]
-        struct Spec {
+        struct SpecFields {
             #[serde(default)]
             limits: Value,
         }
         #[derive(Deserialize)]
-        struct Named {
+        struct StatusFields {
             id: String,
         }
         let object: Object = serde_json::from_slice(stored::json(entry)?).ok()?;
@@ -89,8 +89,8 @@ fn amount(value: &Value) -> Option<i64> {
 
 /// Validates `spec.limits`.
 pub(crate) fn check(limits: &Value) -> Vec<FieldError> {
-    let said = NAMES.iter().filter(|name| !limits[**name].is_null());
-    let wrong = said.filter(|name| amount(&limits[**name]).is_none_or(|amount| amount < 0));
+    let set_limits = NAMES.iter().filter(|name| !limits[**name].is_null());
+    let wrong = set_limits.filter(|name| amount(&limits[**name]).is_none_or(|amount| amount < 0));
     let error = |name: &&str| {
         let path = format!("spec.limits.{name}");
         FieldError::invalid(&path, limits[*name].clone(), "must be a number or a quantity, and not negative")
@@ -115,8 +115,11 @@ impl Counted {
 }
 
 impl Quotas {
-    pub fn new(kept: Arc<dyn Store>) -> Quotas {
-        Quotas { counted: Replica::new(kept, Range::all(), Counted::default()), paces: Mutex::default() }
+    pub fn new(inner_store: Arc<dyn Store>) -> Quotas {
+        Quotas {
+            counted: Replica::new(inner_store, Range::all(), Counted::default()),
+            paces: Mutex::default(),
+        }
     }
 
     /// Follows the store's history, so that a request does not have to catch up. Never returns.
@@ -124,22 +127,23 @@ impl Quotas {
         self.counted.follow().await
     }
 
-    /// Reserves room for an object that grows by `growth`. Returns an error that names the exceeded limit.
-    pub(crate) async fn room(
+    /// Reserves quota for an object that grows by `growth`. Returns an error that names the exceeded limit.
+    pub(crate) async fn reserve(
         self: &Arc<Self>,
         cluster: Id,
-        what: (GroupResource<'_>, &str),
+        object: (GroupResource<'_>, &str),
         growth: Size,
     ) -> Result<QuotaReservation, Status> {
-        let promise = |growth| QuotaReservation { quotas: self.clone(), cluster, growth, kept: None };
+        let reservation =
+            |growth| QuotaReservation { quotas: self.clone(), cluster, growth, committed_at: None };
         if self.counted.state().lock().is_unlimited(cluster) {
-            return Ok(promise(Size::default()));
+            return Ok(reservation(Size::default()));
         }
         self.counted.catch_up().await.map_err(unreadable)?;
-        match self.counted.state().lock().promise(cluster, growth) {
-            Ok(()) => Ok(promise(growth)),
+        match self.counted.state().lock().reserve(cluster, growth) {
+            Ok(()) => Ok(reservation(growth)),
             Err(over) => {
-                let (resource, name) = what;
+                let (resource, name) = object;
                 Err(Status::forbidden(resource, name, &format!("exceeded quota: {over}")))
             }
         }
@@ -164,20 +168,20 @@ impl Quotas {
     }
 }
 
-/// Room for a write in progress. Dropping it returns the room: at once if nothing was written, otherwise once the write
-/// is counted.
+/// The reserved quota of a write in progress. Dropping it releases the quota: at once if nothing was written, otherwise
+/// once the write is counted.
 #[derive(Debug)]
 pub(crate) struct QuotaReservation {
     quotas: Arc<Quotas>,
     cluster: Id,
     growth: Size,
-    kept: Option<Revision>,
+    committed_at: Option<Revision>,
 }
 
 impl QuotaReservation {
     /// Marks the write as committed at a revision.
     pub(crate) fn keep(mut self, at: Revision) {
-        self.kept = Some(at);
+        self.committed_at = Some(at);
     }
 }
 
@@ -187,10 +191,10 @@ impl Drop for QuotaReservation {
             return;
         }
         let mut tallies = self.quotas.counted.state().lock();
-        match self.kept {
+        match self.committed_at {
             // The lock is still held, so the write cannot be counted in between.
-            Some(at) if tallies.through < at => tallies.owe(at, self.cluster, self.growth),
-            _ => tallies.give_back(self.cluster, self.growth),
+            Some(at) if tallies.through < at => tallies.release_after(at, self.cluster, self.growth),
+            _ => tallies.release(self.cluster, self.growth),
         }
     }
 }
@@ -219,9 +223,9 @@ impl replica::State for Counted {
 
     fn replace(&self, draft: UsageTotals, at: Revision) {
         let mut tallies = self.lock();
-        let owed = std::mem::take(&mut *tallies);
+        let before = std::mem::take(&mut *tallies);
         *tallies = draft;
-        tallies.begin(at, owed);
+        tallies.begin(at, before);
     }
 
     fn apply(&self, events: &[Event], through: Revision) {
@@ -229,7 +233,7 @@ impl replica::State for Counted {
         for event in events {
             count(&mut tallies, &event.key, event.previous.as_ref(), event.current.as_ref());
         }
-        tallies.pay(through);
+        tallies.release_through(through);
     }
 }
 
@@ -240,7 +244,7 @@ fn count(tallies: &mut UsageTotals, key: &storage::Key, old: Option<&Entry>, new
             Some(record) => {
                 tallies.add_cluster(id, LogicalClusterRecord::decode(record).and_then(|record| record.parent))
             }
-            None => tallies.ended(id),
+            None => tallies.remove_cluster(id),
         };
     }
     let Some(place) = ObjectKey::of(key) else { return };

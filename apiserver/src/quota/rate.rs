@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_requests_comes_at_once_and_then_each_in_its_turn() {
+    fn a_burst_of_one_second_is_allowed_and_then_the_rate_applies() {
         let (mut paces, now) = (RateLimits::default(), Instant::now());
         let line = [(Id::new(1), limits(10, 0)), (Id::new(2), limits(1000, 0))];
         for _ in 0..10 {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_watches_than_that() {
+    fn open_watches_are_limited() {
         let mut paces = RateLimits::default();
         let (inner, outer) = ((Id::new(2), limits(1, 5)), (Id::new(1), limits(1, 2)));
         paces.watch(&[inner, outer]).unwrap();

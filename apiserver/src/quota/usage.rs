@@ -61,7 +61,7 @@ struct Usage {
     has_record: bool,
     /// Usage of the logical cluster and of all below it.
     used: Size,
-    promised: Size,
+    reserved: Size,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ pub(crate) struct UsageTotals {
     /// The limits of the logical clusters that have any.
     limits: HashMap<Id, Limits>,
     /// Committed reservations by revision, until that revision is counted.
-    owed: BTreeMap<Revision, Vec<(Id, Size)>>,
+    committed: BTreeMap<Revision, Vec<(Id, Size)>>,
     /// Whether `used` includes the logical clusters below: not during the first read, which is in key order.
     is_begun: bool,
     pub(super) through: Revision,
@@ -79,7 +79,7 @@ pub(crate) struct UsageTotals {
 /// An exceeded limit.
 #[derive(Debug)]
 pub(crate) struct Over {
-    what: &'static str,
+    limit_name: &'static str,
     requested: i64,
     /// None for a limit further up: an error must not reveal the usage of siblings.
     used: Option<i64>,
@@ -88,18 +88,18 @@ pub(crate) struct Over {
 
 impl fmt::Display for Over {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Over { what, requested, used, limit } = self;
+        let Over { limit_name, requested, used, limit } = self;
         match used {
             Some(used) => {
                 let of = "this logical cluster";
                 write!(
                     out,
-                    "{of}, requested: {what}={requested}, used: {what}={used}, limited: {what}={limit}"
+                    "{of}, requested: {limit_name}={requested}, used: {limit_name}={used}, limited: {limit_name}={limit}"
                 )
             }
             None => {
                 let of = "an ancestor of this logical cluster";
-                write!(out, "{of}, requested: {what}={requested}, limited: {what}={limit}")
+                write!(out, "{of}, requested: {limit_name}={requested}, limited: {limit_name}={limit}")
             }
         }
     }
@@ -115,12 +115,12 @@ impl UsageTotals {
                 .into_iter()
                 .for_each(|above| self.tally(above).used = self.tally(above).used + used);
         }
-        let promised = before.clusters.drain().filter(|(_, tally)| tally.promised != Size::default());
-        for (id, tally) in promised {
-            self.tally(id).promised = tally.promised;
+        let reserved = before.clusters.drain().filter(|(_, tally)| tally.reserved != Size::default());
+        for (id, tally) in reserved {
+            self.tally(id).reserved = tally.reserved;
         }
-        self.owed = before.owed;
-        self.pay(at);
+        self.committed = before.committed;
+        self.release_through(at);
     }
 
     pub(super) fn add_cluster(&mut self, id: Id, parent: Option<Id>) {
@@ -129,7 +129,7 @@ impl UsageTotals {
     }
 
     /// Marks a logical cluster as deleted. Its objects are deleted afterwards; its parent is kept until then.
-    pub(super) fn ended(&mut self, id: Id) {
+    pub(super) fn remove_cluster(&mut self, id: Id) {
         self.tally(id).has_record = false;
         self.limits.remove(&id);
         self.forget(id);
@@ -165,13 +165,13 @@ impl UsageTotals {
         self.line(id).into_iter().filter_map(|id| Some((id, *self.limits.get(&id)?))).collect()
     }
 
-    /// Reserves room, if every level has enough. A write that does not grow always has room.
-    pub(super) fn promise(&mut self, id: Id, growth: Size) -> Result<(), Over> {
+    /// Reserves quota, if every level has enough. A write that does not grow is always allowed.
+    pub(super) fn reserve(&mut self, id: Id, growth: Size) -> Result<(), Over> {
         for (limited, limits) in self.limited(id) {
             let used =
-                self.clusters.get(&limited).map_or(Size::default(), |tally| tally.used + tally.promised);
+                self.clusters.get(&limited).map_or(Size::default(), |tally| tally.used + tally.reserved);
             let own = |used: i64| (limited == id).then_some(used);
-            for (what, requested, used, limit) in [
+            for (limit_name, requested, used, limit) in [
                 ("objects", growth.objects, used.objects, limits.objects),
                 ("bytes", growth.bytes, used.bytes, limits.bytes),
             ] {
@@ -179,36 +179,36 @@ impl UsageTotals {
                     && requested > 0
                     && used.saturating_add(requested) > limit
                 {
-                    return Err(Over { what, requested, used: own(used), limit });
+                    return Err(Over { limit_name, requested, used: own(used), limit });
                 }
             }
         }
-        self.promised(id, growth);
+        self.add_reserved(id, growth);
         Ok(())
     }
 
-    pub(super) fn give_back(&mut self, id: Id, growth: Size) {
-        self.promised(id, -growth);
+    pub(super) fn release(&mut self, id: Id, growth: Size) {
+        self.add_reserved(id, -growth);
     }
 
     /// Releases a reservation once the revision of its write is counted.
-    pub(super) fn owe(&mut self, at: Revision, id: Id, growth: Size) {
-        self.owed.entry(at).or_default().push((id, growth));
+    pub(super) fn release_after(&mut self, at: Revision, id: Id, growth: Size) {
+        self.committed.entry(at).or_default().push((id, growth));
     }
 
     /// Releases the reservations of all writes up to this revision, which are counted now.
-    pub(super) fn pay(&mut self, through: Revision) {
+    pub(super) fn release_through(&mut self, through: Revision) {
         self.through = self.through.max(through);
-        while let Some(first) = self.owed.first_entry().filter(|first| *first.key() <= through) {
+        while let Some(first) = self.committed.first_entry().filter(|first| *first.key() <= through) {
             for (id, growth) in first.remove() {
-                self.give_back(id, growth);
+                self.release(id, growth);
             }
         }
     }
 
-    fn promised(&mut self, id: Id, growth: Size) {
+    fn add_reserved(&mut self, id: Id, growth: Size) {
         for id in self.line(id) {
-            self.tally(id).promised = self.tally(id).promised + growth;
+            self.tally(id).reserved = self.tally(id).reserved + growth;
             self.forget(id);
         }
     }
@@ -231,7 +231,7 @@ impl UsageTotals {
 
     fn forget(&mut self, id: Id) {
         let empty = |tally: &Usage| {
-            !tally.has_record && tally.used == Size::default() && tally.promised == Size::default()
+            !tally.has_record && tally.used == Size::default() && tally.reserved == Size::default()
         };
         if self.clusters.get(&id).is_some_and(empty) {
             self.clusters.remove(&id);
@@ -273,63 +273,63 @@ mod tests {
         tallies.add(Id::new(3), some(1));
         assert_eq!(used(&tallies), [6, 5, 3, 1]);
         // Objects of a deleted logical cluster are deleted after it.
-        tallies.ended(Id::new(2));
+        tallies.remove_cluster(Id::new(2));
         tallies.add(Id::new(2), -some(3));
         assert_eq!(used(&tallies), [3, 2, 0, 1]);
-        assert!(!tallies.clusters.contains_key(&Id::new(2)), "nothing of it is left");
+        assert!(!tallies.clusters.contains_key(&Id::new(2)), "its usage is removed");
     }
 
     #[test]
-    fn a_limit_is_for_all_that_is_below() {
+    fn a_limit_includes_all_descendants() {
         let mut tallies = family();
         assert!(tallies.is_unlimited(Id::new(2)));
         tallies.limit(Id::new(1), Limits { objects: Some(4), ..Limits::default() });
         assert!(tallies.is_unlimited(Id::new(3)) && !tallies.is_unlimited(Id::new(2)));
-        tallies.promise(Id::new(2), some(1)).unwrap();
-        let over = tallies.promise(Id::new(2), some(1)).unwrap_err().to_string();
+        tallies.reserve(Id::new(2), some(1)).unwrap();
+        let over = tallies.reserve(Id::new(2), some(1)).unwrap_err().to_string();
         assert_eq!(over, "an ancestor of this logical cluster, requested: objects=1, limited: objects=4");
-        let over = tallies.promise(Id::new(1), some(1)).unwrap_err().to_string();
+        let over = tallies.reserve(Id::new(1), some(1)).unwrap_err().to_string();
         assert_eq!(over, "this logical cluster, requested: objects=1, used: objects=4, limited: objects=4");
-        // A write that does not grow always has room; logical clusters that are not below the limit are not affected.
-        tallies.promise(Id::new(2), Size { objects: 0, bytes: -5 }).unwrap();
-        tallies.promise(Id::new(3), some(100)).unwrap();
+        // A write that does not grow is always allowed; logical clusters that are not below the limit are not affected.
+        tallies.reserve(Id::new(2), Size { objects: 0, bytes: -5 }).unwrap();
+        tallies.reserve(Id::new(3), some(100)).unwrap();
         tallies.limit(Id::new(1), Limits::default());
-        tallies.promise(Id::new(2), some(100)).unwrap();
+        tallies.reserve(Id::new(2), some(100)).unwrap();
     }
 
     #[test]
-    fn a_promise_counts_until_it_is_given_back_or_its_write_is_counted() {
+    fn a_reservation_counts_until_it_is_released_or_its_write_is_counted() {
         let mut tallies = family();
         tallies.limit(Id::new(2), Limits { bytes: Some(50), ..Limits::default() });
-        tallies.promise(Id::new(2), some(2)).unwrap();
-        tallies.promise(Id::new(2), some(1)).unwrap_err();
-        tallies.give_back(Id::new(2), some(2));
-        tallies.promise(Id::new(2), some(2)).unwrap();
+        tallies.reserve(Id::new(2), some(2)).unwrap();
+        tallies.reserve(Id::new(2), some(1)).unwrap_err();
+        tallies.release(Id::new(2), some(2));
+        tallies.reserve(Id::new(2), some(2)).unwrap();
         // Committed at revision 7, counted later.
-        tallies.owe(Revision(7), Id::new(2), some(2));
-        tallies.pay(Revision(6));
-        tallies.promise(Id::new(2), some(1)).unwrap_err();
+        tallies.release_after(Revision(7), Id::new(2), some(2));
+        tallies.release_through(Revision(6));
+        tallies.reserve(Id::new(2), some(1)).unwrap_err();
         tallies.add(Id::new(2), some(2));
-        tallies.pay(Revision(7));
-        tallies.promise(Id::new(2), some(1)).unwrap_err();
+        tallies.release_through(Revision(7));
+        tallies.reserve(Id::new(2), some(1)).unwrap_err();
         tallies.add(Id::new(2), -some(1));
-        tallies.promise(Id::new(2), some(1)).unwrap();
+        tallies.reserve(Id::new(2), some(1)).unwrap();
         assert_eq!(used(&tallies)[2], 4);
     }
 
     #[test]
-    fn a_recount_keeps_outstanding_promises() {
+    fn a_recount_keeps_outstanding_reservations() {
         let mut tallies = family();
         tallies.limit(Id::new(2), Limits { objects: Some(4), ..Limits::default() });
-        tallies.promise(Id::new(2), some(1)).unwrap();
+        tallies.reserve(Id::new(2), some(1)).unwrap();
         let mut anew = family();
         anew.limit(Id::new(2), Limits { objects: Some(4), ..Limits::default() });
         anew.is_begun = false;
         anew.clusters.values_mut().for_each(|tally| tally.used = Size::default());
         anew.add(Id::new(2), some(3));
         anew.begin(Revision(9), tallies);
-        anew.promise(Id::new(2), some(1)).unwrap_err();
-        anew.give_back(Id::new(2), some(1));
-        anew.promise(Id::new(2), some(1)).unwrap();
+        anew.reserve(Id::new(2), some(1)).unwrap_err();
+        anew.release(Id::new(2), some(1));
+        anew.reserve(Id::new(2), some(1)).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Returns the aggregated rules of each role; None for a role without `aggregationRule`. Rules of one role stay
 /// together, selected roles are ordered by name for each selector, and duplicates are removed.
-pub fn gathered(all: &[Value]) -> Vec<Option<Vec<Value>>> {
+pub fn aggregated_rules(all: &[Value]) -> Vec<Option<Vec<Value>>> {
     let mut by_name: Vec<usize> = (0..all.len()).collect();
     by_name.sort_by_key(|at| name(&all[*at]));
     let sources: Vec<_> = all.iter().map(|role| sources(role, all, &by_name)).collect();
@@ -36,11 +36,11 @@ fn sources(role: &Value, all: &[Value], by_name: &[usize]) -> Option<Vec<usize>>
 
 /// Returns the aggregated rules of a role: those of all roles with own rules that are reachable from it.
 fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Value> {
-    let (mut seen, mut known, mut rules) = (HashSet::from([from]), HashSet::new(), Vec::new());
+    let (mut visited, mut added, mut rules) = (HashSet::from([from]), HashSet::new(), Vec::new());
     let next = |at: usize| sources[at].iter().flatten().rev().copied();
     let mut waiting: Vec<usize> = next(from).collect();
     while let Some(at) = waiting.pop() {
-        if !seen.insert(at) {
+        if !visited.insert(at) {
             continue;
         }
         if sources[at].is_some() {
@@ -48,7 +48,7 @@ fn rules(from: usize, all: &[Value], sources: &[Option<Vec<usize>>]) -> Vec<Valu
             continue;
         }
         for rule in all[at]["rules"].as_array().into_iter().flatten() {
-            if known.insert(rule.to_string()) {
+            if added.insert(rule.to_string()) {
                 rules.push(rule.clone());
             }
         }
@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_role_gathers_the_rules_of_those_it_selects() {
+    fn a_role_aggregates_the_rules_of_the_roles_it_selects() {
         let role = |name: &str, label: &str, verbs: &[&str]| {
             let rules: Vec<_> = verbs.iter().map(|verb| json!({ "verbs": [verb] })).collect();
             json!({ "metadata": { "name": name, "labels": { label: "true" } }, "rules": rules })
@@ -83,28 +83,29 @@ mod tests {
             role("a", "to-view", &["list", "get"]),
             role("other", "to-edit", &["update"]),
         ];
-        let gathered = |role: &Value| gathered(&[&others[..], std::slice::from_ref(role)].concat()).remove(3);
-        assert_eq!(gathered(&view), None, "it has rules of its own");
+        let aggregated_rules =
+            |role: &Value| aggregated_rules(&[&others[..], std::slice::from_ref(role)].concat()).remove(3);
+        assert_eq!(aggregated_rules(&view), None, "a role without an aggregation rule");
         view["aggregationRule"] =
             json!({ "clusterRoleSelectors": [{ "matchLabels": { "to-view": "true" } }] });
         let verb = |verb: &str| json!({ "verbs": [verb] });
-        assert_eq!(gathered(&view), Some(vec![verb("list"), verb("get")]));
+        assert_eq!(aggregated_rules(&view), Some(vec![verb("list"), verb("get")]));
         view["aggregationRule"] = json!({ "clusterRoleSelectors": [
             { "matchLabels": { "to-edit": "true" } },
             { "matchExpressions": [{ "key": "to-view", "operator": "Exists" }] },
         ] });
-        assert_eq!(gathered(&view), Some(vec![verb("update"), verb("list"), verb("get")]));
+        assert_eq!(aggregated_rules(&view), Some(vec![verb("update"), verb("list"), verb("get")]));
         view["aggregationRule"] = json!({});
-        assert_eq!(gathered(&view), Some(Vec::new()));
+        assert_eq!(aggregated_rules(&view), Some(Vec::new()));
     }
 
     /// Regression: two cluster roles that selected each other swapped their rules forever, with a write each time.
     #[test]
-    fn roles_that_gather_one_another_come_to_rest() {
-        let ring = |name: &str, gathers: &str, verb: &str| {
+    fn roles_that_select_each_other_converge() {
+        let ring = |name: &str, selects: &str, verb: &str| {
             json!({
                 "metadata": { "name": name, "labels": { "is": name } },
-                "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "is": gathers } }] },
+                "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "is": selects } }] },
                 "rules": [{ "verbs": [verb] }],
             })
         };
@@ -112,7 +113,7 @@ mod tests {
             json!({ "metadata": { "name": "s", "labels": { "is": "a" } }, "rules": [{ "verbs": ["own"] }] });
         let mut roles = vec![ring("a", "b", "one"), ring("b", "c", "two"), ring("c", "a", "three"), source];
         for _ in 0..2 {
-            let found = gathered(&roles);
+            let found = aggregated_rules(&roles);
             for (role, rules) in roles.iter_mut().zip(found).take(3) {
                 assert_eq!(rules, Some(vec![json!({ "verbs": ["own"] })]), "{role}");
                 role["rules"] = rules.into();

@@ -61,8 +61,8 @@ impl ControllerRole {
         let lines = table.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
             let wrong = || ControllerRoleError { line: number + 1, text: line.to_owned() };
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let place = match (line.starts_with(' '), words.as_slice()) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let place = match (line.starts_with(' '), fields.as_slice()) {
                 (false, ["everywhere"]) => Some(GrantScope::Everywhere),
                 (false, ["root"]) => Some(GrantScope::Root),
                 (false, ["labelled", label]) => Some(GrantScope::Labelled((*label).to_owned())),
@@ -74,17 +74,17 @@ impl ControllerRole {
                 continue;
             }
             let grant = grants.last_mut().ok_or_else(wrong)?;
-            match words.as_slice() {
-                ["but", groups] => grant.but.extend(list(groups).into_iter().flat_map(left_out)),
-                words => grant.rules.push(rule(words).ok_or_else(wrong)?),
+            match fields.as_slice() {
+                ["but", groups] => grant.but.extend(list(groups).into_iter().flat_map(excluded_groups)),
+                fields => grant.rules.push(rule(fields).ok_or_else(wrong)?),
             }
         }
         Ok(ControllerRole { grants })
     }
 
     /// Reports whether the grants with this scope allow a request.
-    pub fn allows(&self, place: &GrantScope, wanted: &Attributes) -> bool {
-        self.grants.iter().any(|grant| grant.place == *place && grant.allows(wanted))
+    pub fn allows(&self, place: &GrantScope, attributes: &Attributes) -> bool {
+        self.grants.iter().any(|grant| grant.place == *place && grant.allows(attributes))
     }
 
     /// Reports whether any grant depends on the labels of LogicalCluster objects.
@@ -104,14 +104,14 @@ impl ControllerRole {
 }
 
 impl Grant {
-    fn allows(&self, wanted: &Attributes) -> bool {
-        let is_left_out = |rule: &Rule| match wanted {
-            Attributes::Resource(wanted) => {
-                self.but.contains(&wanted.group) && !rule.api_groups.contains(&wanted.group)
+    fn allows(&self, attributes: &Attributes) -> bool {
+        let is_excluded = |rule: &Rule| match attributes {
+            Attributes::Resource(attributes) => {
+                self.but.contains(&attributes.group) && !rule.api_groups.contains(&attributes.group)
             }
             Attributes::Path { .. } => false,
         };
-        self.rules.iter().any(|rule| rule.allows(wanted) && !is_left_out(rule))
+        self.rules.iter().any(|rule| rule.allows(attributes) && !is_excluded(rule))
     }
 }
 
@@ -124,18 +124,18 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(crate) fn allows(&self, wanted: &Attributes) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes) -> bool {
         let grants = self.controller_role.grants.iter().zip(&*self.counts);
-        grants.filter(|(_, counts)| **counts).any(|(grant, _)| grant.allows(wanted))
+        grants.filter(|(_, counts)| **counts).any(|(grant, _)| grant.allows(attributes))
     }
 }
 
-fn list(words: &str) -> Vec<String> {
-    words.split(',').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect()
+fn list(fields: &str) -> Vec<String> {
+    fields.split(',').map(|field| if field == "-" { String::new() } else { field.to_owned() }).collect()
 }
 
 /// Returns a group, or for `built-in` the groups of all built-in kinds.
-fn left_out(group: String) -> Vec<String> {
+fn excluded_groups(group: String) -> Vec<String> {
     match group.as_str() {
         "built-in" => catalog::built_in().iter().map(|resource| resource.group.to_string()).collect(),
         _ => vec![group],
@@ -143,8 +143,8 @@ fn left_out(group: String) -> Vec<String> {
 }
 
 /// Parses `VERBS GROUPS RESOURCES [NAMES]` or `VERBS /PATH...`. A dash is the core group.
-fn rule(words: &[&str]) -> Option<Rule> {
-    match words {
+fn rule(fields: &[&str]) -> Option<Rule> {
+    match fields {
         [verbs, paths @ ..] if paths.first()?.starts_with('/') => Some(Rule {
             verbs: list(verbs),
             paths: paths.iter().map(|path| (*path).to_owned()).collect(),
@@ -181,13 +181,13 @@ labelled x/y
   but rbac.authorization.k8s.io
 ";
 
-    fn wanted(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
-        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+    fn attributes(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Attributes::Resource(ResourceAttributes {
             verb: verb.to_owned(),
             group: group.to_owned(),
             resource: resource.to_owned(),
-            subresource: part.to_owned(),
+            subresource: subresource.to_owned(),
             name: name.to_owned(),
             ..ResourceAttributes::default()
         })
@@ -197,21 +197,21 @@ labelled x/y
     fn a_controller_role_allows_the_rules_of_its_table_in_their_scope() {
         let controller_role = ControllerRole::read(TABLE).unwrap();
         let label = GrantScope::Labelled("x/y".to_owned());
-        let check = |place: &GrantScope, wanted: Attributes, expected: bool| {
-            assert_eq!(controller_role.allows(place, &wanted), expected, "{place:?} {wanted:?}");
+        let check = |place: &GrantScope, attributes: Attributes, expected: bool| {
+            assert_eq!(controller_role.allows(place, &attributes), expected, "{place:?} {attributes:?}");
         };
         let (everywhere, root) = (&GrantScope::Everywhere, &GrantScope::Root);
-        check(everywhere, wanted("list", "", "pods", ""), true);
-        check(everywhere, wanted("get", "", "pods", "a"), false);
-        check(everywhere, wanted("patch", "apps", "deployments/status", "a"), true);
-        check(everywhere, wanted("patch", "apps", "deployments", "a"), false);
-        check(everywhere, wanted("patch", "certificates.k8s.io", "requests/status", "a"), false);
-        check(root, wanted("get", "coordination.k8s.io", "leases", "one"), true);
-        check(root, wanted("get", "coordination.k8s.io", "leases", "two"), false);
-        check(everywhere, wanted("get", "coordination.k8s.io", "leases", "one"), false);
-        check(&label, wanted("delete", "apps", "deployments", "a"), true);
-        check(&label, wanted("create", "rbac.authorization.k8s.io", "roles", ""), false);
-        check(&GrantScope::Labelled("x".to_owned()), wanted("get", "", "pods", "a"), false);
+        check(everywhere, attributes("list", "", "pods", ""), true);
+        check(everywhere, attributes("get", "", "pods", "a"), false);
+        check(everywhere, attributes("patch", "apps", "deployments/status", "a"), true);
+        check(everywhere, attributes("patch", "apps", "deployments", "a"), false);
+        check(everywhere, attributes("patch", "certificates.k8s.io", "requests/status", "a"), false);
+        check(root, attributes("get", "coordination.k8s.io", "leases", "one"), true);
+        check(root, attributes("get", "coordination.k8s.io", "leases", "two"), false);
+        check(everywhere, attributes("get", "coordination.k8s.io", "leases", "one"), false);
+        check(&label, attributes("delete", "apps", "deployments", "a"), true);
+        check(&label, attributes("create", "rbac.authorization.k8s.io", "roles", ""), false);
+        check(&GrantScope::Labelled("x".to_owned()), attributes("get", "", "pods", "a"), false);
         let path = |path: &str| Attributes::Path { path: path.to_owned(), verb: "get".to_owned() };
         check(&label, path("/api/v1"), true);
         check(&label, path("/metrics"), false);

@@ -27,7 +27,7 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A user as bindings name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who<'a> {
+pub struct UserInfo<'a> {
     pub name: &'a str,
     pub groups: &'a [String],
 }

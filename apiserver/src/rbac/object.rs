@@ -46,7 +46,7 @@ fn listed<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Res
 
 /// The name that a subject matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
+pub(crate) enum SubjectName {
     User(String),
     Group(String),
 }
@@ -54,13 +54,13 @@ pub(crate) enum Named {
 impl Subject {
     /// Returns the user or group that this subject matches, in a binding of `namespace` (empty for a
     /// ClusterRoleBinding). A service account is a user whose name contains its namespace. None if it matches no user.
-    pub(crate) fn named(&self, namespace: &str) -> Option<Named> {
+    pub(crate) fn subject_name(&self, namespace: &str) -> Option<SubjectName> {
         match self.kind.as_str() {
-            "User" => Some(Named::User(self.name.clone())),
-            "Group" => Some(Named::Group(self.name.clone())),
+            "User" => Some(SubjectName::User(self.name.clone())),
+            "Group" => Some(SubjectName::Group(self.name.clone())),
             "ServiceAccount" => {
                 let home = if self.namespace.is_empty() { namespace } else { &self.namespace };
-                (!home.is_empty()).then(|| Named::User(account(home, &self.name)))
+                (!home.is_empty()).then(|| SubjectName::User(account(home, &self.name)))
             }
             _ => None,
         }

@@ -31,33 +31,36 @@ fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
 impl Rule {
     pub fn allows(&self, attributes: &Attributes) -> bool {
         match attributes {
-            Attributes::Resource(wanted) => self.allows_resource(wanted),
+            Attributes::Resource(attributes) => self.allows_resource(attributes),
             Attributes::Path { path, verb } => {
                 names(&self.verbs, verb) && self.paths.iter().any(|rule| leads_to(rule, path))
             }
         }
     }
 
-    fn allows_resource(&self, wanted: &ResourceAttributes) -> bool {
-        names(&self.verbs, &wanted.verb)
-            && names(&self.api_groups, &wanted.group)
-            && self.resources.iter().any(|rule| is_resource(rule, &wanted.resource, &wanted.subresource))
-            && (self.resource_names.is_empty() || self.resource_names.contains(&wanted.name))
+    fn allows_resource(&self, attributes: &ResourceAttributes) -> bool {
+        names(&self.verbs, &attributes.verb)
+            && names(&self.api_groups, &attributes.group)
+            && self
+                .resources
+                .iter()
+                .any(|rule| is_resource(rule, &attributes.resource, &attributes.subresource))
+            && (self.resource_names.is_empty() || self.resource_names.contains(&attributes.name))
     }
 }
 
-/// Reports whether a list contains a word or the star.
-fn names(list: &[String], word: &str) -> bool {
-    list.iter().any(|listed| listed == ANY || listed == word)
+/// Reports whether a list contains a value or `*`.
+fn names(list: &[String], value: &str) -> bool {
+    list.iter().any(|listed| listed == ANY || listed == value)
 }
 
 /// Reports whether a rule names a resource. `*` is every resource and subresource, `*/scale` that subresource of every
 /// resource. `pods/*` matches only itself.
-fn is_resource(rule: &str, resource: &str, part: &str) -> bool {
-    if rule == ANY || part.is_empty() {
+fn is_resource(rule: &str, resource: &str, subresource: &str) -> bool {
+    if rule == ANY || subresource.is_empty() {
         return rule == ANY || rule == resource;
     }
-    let of = rule.strip_suffix(part).and_then(|rest| rest.strip_suffix('/'));
+    let of = rule.strip_suffix(subresource).and_then(|prefix| prefix.strip_suffix('/'));
     of.is_some_and(|of| of == ANY || of == resource)
 }
 
@@ -72,18 +75,18 @@ mod tests {
     use serde_json::json;
 
     /// Parses `get apps deployments/scale web` or `get /path`.
-    fn wanted(text: &str) -> Attributes {
-        let words: Vec<&str> = text.split(' ').collect();
-        if words[1].starts_with('/') {
-            return Attributes::Path { verb: words[0].to_owned(), path: words[1].to_owned() };
+    fn attributes(text: &str) -> Attributes {
+        let fields: Vec<&str> = text.split(' ').collect();
+        if fields[1].starts_with('/') {
+            return Attributes::Path { verb: fields[0].to_owned(), path: fields[1].to_owned() };
         }
-        let (resource, part) = words[2].split_once('/').unwrap_or((words[2], ""));
+        let (resource, subresource) = fields[2].split_once('/').unwrap_or((fields[2], ""));
         Attributes::Resource(ResourceAttributes {
-            verb: words[0].to_owned(),
-            group: words[1].trim_matches('-').to_owned(),
+            verb: fields[0].to_owned(),
+            group: fields[1].trim_matches('-').to_owned(),
             resource: resource.to_owned(),
-            subresource: part.to_owned(),
-            name: words.get(3).unwrap_or(&"").to_string(),
+            subresource: subresource.to_owned(),
+            name: fields.get(3).unwrap_or(&"").to_string(),
             ..ResourceAttributes::default()
         })
     }
@@ -94,7 +97,7 @@ mod tests {
             let rule: Rule = serde_json::from_value(rule).unwrap();
             for (texts, expected) in [(allowed, true), (denied, false)] {
                 for text in texts {
-                    assert_eq!(rule.allows(&wanted(text)), expected, "{rule:?} and {text}");
+                    assert_eq!(rule.allows(&attributes(text)), expected, "{rule:?} and {text}");
                 }
             }
         };

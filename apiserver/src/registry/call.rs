@@ -93,16 +93,17 @@ impl Call {
     }
 
     /// Returns the kind of the response: that of the resource, or of a subresource with a kind of its own.
-    pub(crate) fn shown_kind(&self) -> (String, Arc<str>) {
-        let part = self.subresource.as_deref().and_then(|part| self.resource.subresource(part));
-        match part.and_then(|part| Some((part, part.foreign.as_ref()?))) {
-            Some((part, (group, version))) => (api_version(group, version), part.kind.clone()),
+    pub(crate) fn response_kind(&self) -> (String, Arc<str>) {
+        let subresource =
+            self.subresource.as_deref().and_then(|subresource| self.resource.subresource(subresource));
+        match subresource.and_then(|subresource| Some((subresource, subresource.foreign.as_ref()?))) {
+            Some((subresource, (group, version))) => (api_version(group, version), subresource.kind.clone()),
             None => (self.resource.api_version(), self.resource.kind.clone()),
         }
     }
 
     /// Returns name and key of the object in the path.
-    pub(crate) fn named(&self) -> Result<(&str, Key), Status> {
+    pub(crate) fn name_and_key(&self) -> Result<(&str, Key), Status> {
         let name = self.name.as_deref().ok_or_else(|| Status::bad_request("name is required"))?;
         Ok((name, self.key(name)))
     }

@@ -53,10 +53,10 @@ pub(crate) fn validation(call: &Call) -> FieldValidation {
 
 /// Checks that `kind` and `apiVersion` of the body are those of the path, or missing.
 pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
-    let said = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (said("apiVersion"), said("kind"));
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
     let resource = &call.resource;
-    let agrees = |said: &str, meant: &str| said.is_empty() || said == meant;
+    let agrees = |sent: &str, expected: &str| sent.is_empty() || sent == expected;
     if agrees(&version, &resource.api_version()) && agrees(&kind, &resource.kind) {
         return Ok(());
     }
@@ -68,16 +68,16 @@ pub(crate) fn check_kind(call: &Call, object: &Value) -> Result<(), Status> {
 
 /// Checks `kind` and `apiVersion` of a custom object, which must have both.
 fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
-    let said = |field: &str| object[field].as_str().unwrap_or_default();
-    let (kind, meant) = (&*call.resource.kind, call.resource.api_version());
-    if said("kind").is_empty() {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (kind, expected) = (&*call.resource.kind, call.resource.api_version());
+    if text("kind").is_empty() {
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
         return Err(Status::bad_request(codec::unrecognized_message(kind, &why, body)));
     }
-    if said("apiVersion") != meant {
-        let said = said("apiVersion");
+    if text("apiVersion") != expected {
+        let version = text("apiVersion");
         return Err(Status::bad_request(format!(
-            "the API version in the data ({said}) does not match the expected API version ({meant})"
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
     same_kind(call, object)
@@ -85,17 +85,18 @@ fn recognize(call: &Call, object: &Value, body: &[u8]) -> Result<(), Status> {
 
 /// Checks that a patch has not changed `kind` or `apiVersion` of a custom object.
 pub(crate) fn same_kind(call: &Call, object: &Value) -> Result<(), Status> {
-    let said = |field: &str| object[field].as_str().unwrap_or_default();
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (kind, version) = (&*call.resource.kind, call.resource.api_version());
-    let other = |field: &str, meant: &str| {
-        (said(field) != meant).then(|| FieldError::invalid(field, said(field), format!("must be {meant}")))
+    let other = |field: &str, expected: &str| {
+        (text(field) != expected)
+            .then(|| FieldError::invalid(field, text(field), format!("must be {expected}")))
     };
     let errors: Vec<FieldError> =
         [other("kind", kind), other("apiVersion", &version)].into_iter().flatten().collect();
     match errors.is_empty() {
         true => Ok(()),
         false => {
-            let grouped = GroupResource::new(&call.resource.group, said("kind"));
+            let grouped = GroupResource::new(&call.resource.group, text("kind"));
             Err(Status::invalid(grouped, metadata::text(object, "name"), &errors))
         }
     }

@@ -69,10 +69,10 @@ impl DeleteOptions {
             }
             (None, None) => None,
         };
-        let words: Vec<&str> =
+        let dry_run: Vec<&str> =
             body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        if words.iter().any(|word| *word != "All") {
-            return Err(invalid(FieldError::not_supported("dryRun", json!(words), &["All"])));
+        if dry_run.iter().any(|value| *value != "All") {
+            return Err(invalid(FieldError::not_supported("dryRun", json!(dry_run), &["All"])));
         }
         let condition = |field: &str| body["preconditions"][field].as_str().unwrap_or_default().to_owned();
         Ok(DeleteOptions {
@@ -80,7 +80,7 @@ impl DeleteOptions {
             propagation,
             uid: condition("uid"),
             version: condition("resourceVersion"),
-            dry_run: !words.is_empty(),
+            dry_run: !dry_run.is_empty(),
         })
     }
 }
@@ -145,17 +145,18 @@ fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Gr
         return Grace::None;
     }
     if metadata::is_being_deleted(object) {
-        let left = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let remaining_seconds = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         return match options.grace_seconds {
-            _ if left == 0 => Grace::None,
-            Some(seconds) if seconds < left => Grace::Seconds(seconds.max(0)),
+            _ if remaining_seconds == 0 => Grace::None,
+            Some(seconds) if seconds < remaining_seconds => Grace::Seconds(seconds.max(0)),
             _ => Grace::Pending,
         };
     }
     let runs = !object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
         && !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let wanted = options.grace_seconds.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64());
-    match wanted.unwrap_or(0) {
+    let requested_seconds =
+        options.grace_seconds.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64());
+    match requested_seconds.unwrap_or(0) {
         _ if !runs => Grace::Seconds(0),
         ..0 => Grace::Seconds(1),
         seconds => Grace::Seconds(seconds),
@@ -165,12 +166,12 @@ fn grace(resource: &ResourceInfo, object: &Value, options: &DeleteOptions) -> Gr
 /// Sets the deletion timestamp and the grace period. A second deletion can only shorten the grace period.
 fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
     let metadata = &mut object["metadata"];
-    let asked =
+    let requested_at =
         match (metadata["deletionTimestamp"].as_str(), metadata["deletionGracePeriodSeconds"].as_i64()) {
-            (Some(_), left) if left.unwrap_or(0) == 0 => return,
-            (Some(ends), Some(left)) => {
+            (Some(_), remaining_seconds) if remaining_seconds.unwrap_or(0) == 0 => return,
+            (Some(ends), Some(remaining_seconds)) => {
                 let ends = ends.parse().unwrap_or(now);
-                ends.checked_sub(SignedDuration::from_secs(left)).unwrap_or(ends)
+                ends.checked_sub(SignedDuration::from_secs(remaining_seconds)).unwrap_or(ends)
             }
             _ => {
                 let generation = metadata["generation"].as_i64().filter(|generation| *generation > 0);
@@ -180,7 +181,9 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
                 now
             }
         };
-    let ends = asked.checked_add(SignedDuration::from_secs(grace_seconds.unwrap_or(0))).unwrap_or(asked);
+    let ends = requested_at
+        .checked_add(SignedDuration::from_secs(grace_seconds.unwrap_or(0)))
+        .unwrap_or(requested_at);
     metadata["deletionTimestamp"] = metadata::time(ends).into();
     if let Some(seconds) = grace_seconds {
         metadata["deletionGracePeriodSeconds"] = seconds.into();
@@ -191,7 +194,7 @@ fn mark(object: &mut Value, now: Timestamp, grace_seconds: Option<i64>) {
 fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteOptions) {
     let found = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| found.iter().any(|finalizer| finalizer == name);
-    let wanted = match options.propagation {
+    let requested_finalizer = match options.propagation {
         Some(Propagation::Background) => None,
         Some(Propagation::Foreground) => Some(FOREGROUND),
         Some(Propagation::Orphan) => Some(ORPHAN),
@@ -201,7 +204,7 @@ fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteO
     };
     let others = found.iter().filter(|name| *name != ORPHAN && *name != FOREGROUND).cloned();
     let mut finalizers: Vec<Value> = others.collect();
-    finalizers.extend(wanted.map(Value::from));
+    finalizers.extend(requested_finalizer.map(Value::from));
     match finalizers.is_empty() {
         true => drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("finalizers"))),
         false if finalizers.len() == found.len() && found.iter().all(|name| finalizers.contains(name)) => {}
@@ -211,20 +214,23 @@ fn set_finalizers(resource: &ResourceInfo, object: &mut Value, options: &DeleteO
 
 /// Reports whether this update removes a terminating object, because nothing holds it any longer.
 pub(crate) fn ends_with(resource: &ResourceInfo, old: &Value, new: &Value) -> bool {
-    let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let remaining_seconds = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     // A namespace or logical cluster is removed by its controller once it is empty. A definition waits for its
     // finalizer.
-    let is_held = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
-    metadata::is_being_deleted(old) && left == 0 && !metadata::has_finalizers(new) && !is_held
+    let waits_for_controller = KindStrategy::of(resource).is_some_and(|holder| !holder.has_finalizer());
+    metadata::is_being_deleted(old)
+        && remaining_seconds == 0
+        && !metadata::has_finalizers(new)
+        && !waits_for_controller
 }
 
 /// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Deleted {
     /// The last state of the object, and the revision of its removal.
-    Gone(Entry, Revision),
+    Removed(Entry, Revision),
     /// The object is terminating and waits for its grace period, finalizers or contained objects.
-    Going(Entry),
+    Terminating(Entry),
 }
 
 /// Why an object was not deleted.
@@ -251,8 +257,8 @@ pub(crate) async fn delete(
     let tree = read.unwrap_or_default();
     refuse(resource, &tree, entry, options).map_err(|status| NotDeleted::Refused(Box::new(status)))?;
     let encode = |object: &Value| stored::encode_with(object, stored::stamp(entry.value()));
-    let (change, shown) = match decide(resource, tree, options, Timestamp::now()) {
-        DeletionStep::Wait => return Ok(Deleted::Going(entry.clone())),
+    let (change, last_state) = match decide(resource, tree, options, Timestamp::now()) {
+        DeletionStep::Wait => return Ok(Deleted::Terminating(entry.clone())),
         DeletionStep::Remove(object) => (Change::Delete, encode(&object)),
         DeletionStep::Mark(object) if !is_read => (Change::Delete, encode(&object)),
         DeletionStep::Mark(object) => {
@@ -260,18 +266,18 @@ pub(crate) async fn delete(
             (Change::Put(value.clone()), value)
         }
     };
-    let shown = |revision: Revision| Entry::new(key.clone(), revision, shown.clone());
+    let last_state = |revision: Revision| Entry::new(key.clone(), revision, last_state.clone());
     if options.dry_run {
-        let shown = shown(entry.revision());
+        let last_state = last_state(entry.revision());
         return Ok(match change {
-            Change::Delete => Deleted::Gone(shown, entry.revision()),
-            Change::Put(_) => Deleted::Going(shown),
+            Change::Delete => Deleted::Removed(last_state, entry.revision()),
+            Change::Put(_) => Deleted::Terminating(last_state),
         });
     }
     match store.commit(key.clone(), Expect::Revision(entry.revision()), change).await {
         Ok(event) => Ok(match event.current {
-            Some(current) => Deleted::Going(current),
-            None => Deleted::Gone(shown(entry.revision()), event.revision),
+            Some(current) => Deleted::Terminating(current),
+            None => Deleted::Removed(last_state(entry.revision()), event.revision),
         }),
         Err(CommitError::Conflict { current }) => Err(NotDeleted::Changed(current.value)),
         Err(error) => Err(NotDeleted::Failed(error)),
@@ -322,7 +328,7 @@ mod tests {
     const MAPS: (&str, &str, &str) = ("", "v1", "configmaps");
     const JOBS: (&str, &str, &str) = ("batch", "v1", "jobs");
 
-    fn asking(propagation: Propagation) -> DeleteOptions {
+    fn options_with(propagation: Propagation) -> DeleteOptions {
         DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() }
     }
 
@@ -341,33 +347,36 @@ mod tests {
     #[test]
     fn the_propagation_policy_is_stored_as_a_finalizer() {
         let plain = json!({ "metadata": { "name": "a", "generation": 3 } });
-        let held = |finalizers: Value| {
+        let with_finalizers = |finalizers: Value| {
             json!({ "metadata": {
                 "name": "a", "generation": 4, "finalizers": finalizers,
                 "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0,
             } })
         };
         assert_eq!(
-            step(MAPS, plain.clone(), &asking(Propagation::Orphan)),
-            DeletionStep::Mark(held(json!(["orphan"])))
+            step(MAPS, plain.clone(), &options_with(Propagation::Orphan)),
+            DeletionStep::Mark(with_finalizers(json!(["orphan"])))
         );
-        let foreground = asking(Propagation::Foreground);
+        let foreground = options_with(Propagation::Foreground);
         assert_eq!(
             step(MAPS, plain.clone(), &foreground),
-            DeletionStep::Mark(held(json!(["foregroundDeletion"])))
+            DeletionStep::Mark(with_finalizers(json!(["foregroundDeletion"])))
         );
         assert_eq!(
             step(JOBS, plain.clone(), &DeleteOptions::default()),
-            DeletionStep::Mark(held(json!(["orphan"])))
+            DeletionStep::Mark(with_finalizers(json!(["orphan"])))
         );
-        assert_eq!(step(JOBS, plain.clone(), &asking(Propagation::Background)), DeletionStep::Remove(plain));
+        assert_eq!(
+            step(JOBS, plain.clone(), &options_with(Propagation::Background)),
+            DeletionStep::Remove(plain)
+        );
         // A second request with another policy replaces the finalizer; the deletion timestamp stays.
-        let marked = held(json!(["a.b/c", "orphan"]));
-        let changed = step(MAPS, marked.clone(), &asking(Propagation::Background));
-        assert_eq!(changed, DeletionStep::Mark(held(json!(["a.b/c"]))));
+        let marked = with_finalizers(json!(["a.b/c", "orphan"]));
+        let changed = step(MAPS, marked.clone(), &options_with(Propagation::Background));
+        assert_eq!(changed, DeletionStep::Mark(with_finalizers(json!(["a.b/c"]))));
         assert_eq!(step(MAPS, marked, &DeleteOptions::default()), DeletionStep::Wait);
         assert_eq!(
-            step(MAPS, held(json!(["orphan"])), &asking(Propagation::Background)),
+            step(MAPS, with_finalizers(json!(["orphan"])), &options_with(Propagation::Background)),
             DeletionStep::Remove(json!({ "metadata": {
                 "name": "a", "generation": 4, "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0,
             } }))
@@ -375,8 +384,8 @@ mod tests {
     }
 
     #[test]
-    fn a_running_pod_gets_time_to_stop_and_can_only_be_hurried() {
-        let pod = |ends: Value, left: Value| {
+    fn a_running_pod_gets_a_grace_period_that_can_only_be_shortened() {
+        let pod = |ends: Value, remaining_seconds: Value| {
             let mut pod = json!({
                 "metadata": { "name": "a" },
                 "spec": { "nodeName": "n", "terminationGracePeriodSeconds": 30 },
@@ -384,11 +393,12 @@ mod tests {
             });
             if !ends.is_null() {
                 pod["metadata"]["deletionTimestamp"] = ends;
-                pod["metadata"]["deletionGracePeriodSeconds"] = left;
+                pod["metadata"]["deletionGracePeriodSeconds"] = remaining_seconds;
             }
             pod
         };
-        let asked = |seconds: i64| DeleteOptions { grace_seconds: Some(seconds), ..DeleteOptions::default() };
+        let with_grace =
+            |seconds: i64| DeleteOptions { grace_seconds: Some(seconds), ..DeleteOptions::default() };
         let running = pod(Value::Null, Value::Null);
         let stopping = pod(json!("2026-11-16T06:00:30Z"), json!(30));
         assert_eq!(
@@ -396,25 +406,25 @@ mod tests {
             DeletionStep::Mark(stopping.clone())
         );
         assert_eq!(
-            step(PODS, running.clone(), &asking(Propagation::Background)),
+            step(PODS, running.clone(), &options_with(Propagation::Background)),
             DeletionStep::Mark(stopping.clone())
         );
         assert_eq!(
-            step(PODS, running.clone(), &asked(-5)),
+            step(PODS, running.clone(), &with_grace(-5)),
             DeletionStep::Mark(pod(json!("2026-11-16T06:00:01Z"), json!(1)))
         );
-        assert_eq!(step(PODS, running, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
+        assert_eq!(step(PODS, running, &with_grace(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
         assert_eq!(step(PODS, stopping.clone(), &DeleteOptions::default()), DeletionStep::Wait);
-        assert_eq!(step(PODS, stopping.clone(), &asked(60)), DeletionStep::Wait);
+        assert_eq!(step(PODS, stopping.clone(), &with_grace(60)), DeletionStep::Wait);
         assert_eq!(
-            step(PODS, stopping.clone(), &asked(5)),
+            step(PODS, stopping.clone(), &with_grace(5)),
             DeletionStep::Mark(pod(json!("2026-11-16T06:00:05Z"), json!(5)))
         );
-        assert_eq!(step(PODS, stopping, &asked(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
+        assert_eq!(step(PODS, stopping, &with_grace(0)), DeletionStep::Remove(pod(json!(NOW), json!(0))));
     }
 
     #[test]
-    fn a_pod_that_runs_nowhere_needs_no_time() {
+    fn an_unscheduled_pod_has_no_grace_period() {
         for pod in [
             json!({ "metadata": { "name": "a" }, "spec": { "terminationGracePeriodSeconds": 30 } }),
             json!({ "metadata": { "name": "a" }, "spec": { "nodeName": "n" }, "status": { "phase": "Failed" } }),
@@ -424,24 +434,24 @@ mod tests {
     }
 
     #[test]
-    fn options_that_contradict_themselves_are_refused() {
-        let told = |options: Value| DeleteOptions::parse(&options).map_err(|status| status.message);
+    fn contradictory_options_are_refused() {
+        let error_of = |options: Value| DeleteOptions::parse(&options).map_err(|status| status.message);
         assert_eq!(
-            told(json!({ "propagationPolicy": "Foo" })).unwrap_err(),
+            error_of(json!({ "propagationPolicy": "Foo" })).unwrap_err(),
             "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Foo\": \
              supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
         );
-        assert!(told(json!({ "propagationPolicy": "Orphan", "orphanDependents": true })).is_err());
-        assert_eq!(told(json!({ "orphanDependents": true })).unwrap(), asking(Propagation::Orphan));
-        assert_eq!(told(json!({})).unwrap(), DeleteOptions::default());
+        assert!(error_of(json!({ "propagationPolicy": "Orphan", "orphanDependents": true })).is_err());
+        assert_eq!(error_of(json!({ "orphanDependents": true })).unwrap(), options_with(Propagation::Orphan));
+        assert_eq!(error_of(json!({})).unwrap(), DeleteOptions::default());
     }
 
     #[test]
-    fn an_object_that_is_marked_goes_with_its_last_finalizer_but_not_before_its_time() {
+    fn a_terminating_object_is_removed_with_its_last_finalizer_but_not_before_its_grace_period() {
         let resource = catalog::find("", "v1", "pods").unwrap();
-        let marked = |left: i64, finalizers: Value| {
+        let marked = |remaining_seconds: i64, finalizers: Value| {
             json!({ "metadata": {
-                "deletionTimestamp": NOW, "deletionGracePeriodSeconds": left, "finalizers": finalizers,
+                "deletionTimestamp": NOW, "deletionGracePeriodSeconds": remaining_seconds, "finalizers": finalizers,
             } })
         };
         assert!(ends_with(resource, &marked(0, json!(["a/b"])), &marked(0, json!([]))));

@@ -13,12 +13,15 @@ use crate::registry::call::Call;
 use crate::request::attributes::{Attributes, ResourceAttributes};
 
 /// Limit for the list of missing rules in an error. Some hundred rules fit.
-const TOLD_BYTES_MAX: usize = 32 << 10;
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
 
 /// Refuses a role or binding that grants rights which the user does not hold. `old` is the replaced object.
 pub(crate) fn check(call: &Call, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     let concerned = &*call.resource.group == GROUP && call.subresource.is_none();
-    if !concerned || call.identity.is_administrator() || old.is_some_and(|old| only_on_its_way(old, new)) {
+    if !concerned
+        || call.identity.is_administrator()
+        || old.is_some_and(|old| changes_only_garbage_collection(old, new))
+    {
         return Ok(());
     }
     match &*call.resource.plural {
@@ -62,15 +65,15 @@ fn binding(call: &Call, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let namespace = call.namespace.as_deref().unwrap_or_default();
-    let found =
+    let rules =
         call.authorization.policy(|layers| layers.role_rules(namespace, kind, name).map(<[Rule]>::to_vec));
-    holds(call, new, &found.map_err(|_| call.not_found(name))?)
+    holds(call, new, &rules.map_err(|_| call.not_found(name))?)
 }
 
 /// Refuses unless the user holds all of these rules.
-fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
-    let (held, lost) = call.authorization.rules(call.namespace.as_deref().unwrap_or_default());
-    let missing = cover::missing(&held.iter().collect::<Vec<_>>(), wanted).map_err(|_| {
+fn holds(call: &Call, object: &Value, requested: &[Rule]) -> Result<(), Status> {
+    let (held, unresolved) = call.authorization.rules(call.namespace.as_deref().unwrap_or_default());
+    let missing = cover::missing(&held.iter().collect::<Vec<_>>(), requested).map_err(|_| {
         let why = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
                    resources or names";
         forbidden(call, object, why)
@@ -88,20 +91,20 @@ fn holds(call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
         cover::quoted(groups),
         cover::described(&missing)
     );
-    if !lost.is_empty() {
-        why += &format!("; resolution errors: [{}]", lost.join(", "));
+    if !unresolved.is_empty() {
+        why += &format!("; resolution errors: [{}]", unresolved.join(", "));
     }
     Err(forbidden(call, object, shortened(&why)))
 }
 
 /// Limits the length of an error: it contains names that clients choose.
 fn shortened(text: &str) -> &str {
-    let ends = (0..=TOLD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let ends = (0..=MESSAGE_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..ends.unwrap_or_default()]
 }
 
 fn may(call: &Call, verb: &str, resource: &str, name: &str) -> bool {
-    let wanted = Attributes::Resource(ResourceAttributes {
+    let requested = Attributes::Resource(ResourceAttributes {
         verb: verb.to_owned(),
         group: GROUP.to_owned(),
         version: "*".to_owned(),
@@ -110,7 +113,7 @@ fn may(call: &Call, verb: &str, resource: &str, name: &str) -> bool {
         namespace: call.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
     });
-    call.authorization.may(&call.identity, &wanted).allowed
+    call.authorization.may(&call.identity, &requested).allowed
 }
 
 fn forbidden(call: &Call, object: &Value, why: &str) -> Status {
@@ -129,7 +132,7 @@ fn rules(role: &Value) -> Result<Vec<Rule>, Status> {
 
 /// Reports whether only fields changed that garbage collection changes. A user who may delete a role need not hold its
 /// rules.
-fn only_on_its_way(old: &Value, new: &Value) -> bool {
+fn changes_only_garbage_collection(old: &Value, new: &Value) -> bool {
     let bare = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {

@@ -60,12 +60,13 @@ impl ManagedFields {
         match self {
             ManagedFields::Known(managed) => managed,
             ManagedFields::Sent { sent, empty } => {
-                let mut seen = defaulting::for_managed_fields(&call.resource, new);
+                let mut defaulted = defaulting::for_managed_fields(&call.resource, new);
                 for name in empty.iter().filter(|name| new.get(name).is_some_and(Value::is_null)) {
-                    seen.to_mut()[name] = Value::Array(Vec::new());
+                    defaulted.to_mut()[name] = Value::Array(Vec::new());
                 }
                 let (manager, blank) = (manager(call), Value::Null);
-                writing(call, &manager, &blank, |writer| writer.updated(old, &seen, sent.as_ref())).flatten()
+                writing(call, &manager, &blank, |writer| writer.updated(old, &defaulted, sent.as_ref()))
+                    .flatten()
             }
         }
     }
@@ -129,12 +130,12 @@ fn writing<R>(
         blank,
         reset: ResetFields::of(resource, call.subresource.as_deref()),
         now: &metadata::now(),
-        knows: &|version| api_version == version || knows(call, version),
+        knows: &|version| api_version == version || is_known_version(call, version),
     }))
 }
 
 /// Reports whether this version of the kind exists. Every version in the group of a custom kind counts.
-pub(crate) fn knows(call: &Call, api_version: &str) -> bool {
+pub(crate) fn is_known_version(call: &Call, api_version: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     match call.resource.origin {
         Origin::BuiltIn => catalog::find(group, version, &call.resource.plural).is_some(),
@@ -147,14 +148,14 @@ fn manager(call: &Call) -> String {
     match call.query.text("fieldManager") {
         "" => {
             let agent = call.headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
-            named(agent.unwrap_or_default().split('/').next().unwrap_or_default())
+            sanitized_name(agent.unwrap_or_default().split('/').next().unwrap_or_default())
         }
         manager => manager.to_owned(),
     }
 }
 
 /// Returns the printable characters of a name, up to the maximum length.
-fn named(agent: &str) -> String {
+fn sanitized_name(agent: &str) -> String {
     let mut name = String::new();
     for c in agent.chars().filter(|c| !c.is_control() && (!c.is_whitespace() || *c == ' ')) {
         if name.len() + c.len_utf8() > MANAGER_BYTES_MAX {
@@ -201,8 +202,8 @@ mod tests {
 
     #[test]
     fn manager_names_keep_only_printable_characters_up_to_the_limit() {
-        assert_eq!(named("kubectl\t1 a"), "kubectl1 a");
-        assert_eq!(named(&"ä".repeat(100)).len(), MANAGER_BYTES_MAX);
+        assert_eq!(sanitized_name("kubectl\t1 a"), "kubectl1 a");
+        assert_eq!(sanitized_name(&"ä".repeat(100)).len(), MANAGER_BYTES_MAX);
     }
 
     #[test]
@@ -217,17 +218,17 @@ mod tests {
 
     /// Such an object could be stored, but never decoded again.
     #[test]
-    fn owners_are_never_too_deep_to_read() {
+    fn managed_fields_are_never_too_deep_to_decode() {
         let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));
-        for (levels, kept) in [(100, true), (MAX_DEPTH, false)] {
+        for (levels, is_kept) in [(100, true), (MAX_DEPTH, false)] {
             let mut object = json!({ "metadata": {} });
             put(&mut object, Some(json!([{ "fieldsV1": deep(levels) }])));
-            assert_eq!(object["metadata"].get(FIELD).is_some(), kept, "{levels}");
+            assert_eq!(object["metadata"].get(FIELD).is_some(), is_kept, "{levels}");
         }
     }
 
     #[test]
-    fn time_passes_only_with_change() {
+    fn the_time_of_managed_fields_changes_only_with_the_fields() {
         let object = |time: &str, field: &str, data: &str| {
             let entry = json!({ "manager": "m", "time": time, "fieldsV1": { field: {} } });
             json!({ "metadata": { "resourceVersion": "1", "managedFields": [entry] }, "data": data })

@@ -65,8 +65,12 @@ pub(crate) fn set_namespace(call: &Call, object: &mut Value) -> Result<(), Statu
 
 /// Refuses an object of another namespace than that of the path.
 pub(crate) fn check_namespace(call: &Call, object: &Value) -> Result<(), Status> {
-    let said = object["metadata"]["namespace"].as_str().unwrap_or_default();
-    if call.namespace.as_ref().is_none_or(|namespace| said.is_empty() || said == namespace) {
+    let sent_namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if call
+        .namespace
+        .as_ref()
+        .is_none_or(|namespace| sent_namespace.is_empty() || sent_namespace == namespace)
+    {
         return Ok(());
     }
     let why = "the namespace of the provided object does not match the namespace sent on the request";
@@ -94,11 +98,13 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 /// timestamp stays, whatever the client sends.
 pub(crate) fn validate_deletion_fields(old: &Value, new: &Value) -> Vec<FieldError> {
     let fields = ["deletionTimestamp", "deletionGracePeriodSeconds"].into_iter();
-    let said = fields.filter(|field| old["metadata"][field].is_null() && !new["metadata"][field].is_null());
-    said.map(|field| {
-        FieldError::invalid(format!("metadata.{field}"), new["metadata"][field].clone(), IMMUTABLE)
-    })
-    .collect()
+    let set_fields =
+        fields.filter(|field| old["metadata"][field].is_null() && !new["metadata"][field].is_null());
+    set_fields
+        .map(|field| {
+            FieldError::invalid(format!("metadata.{field}"), new["metadata"][field].clone(), IMMUTABLE)
+        })
+        .collect()
 }
 
 /// Carries over the metadata that an update cannot change, and increments the generation.
@@ -106,7 +112,7 @@ pub(crate) fn prepare_for_update(call: &Call, old: &Value, new: &mut Value) -> R
     let resource = &call.resource;
     new["apiVersion"] = resource.api_version().into();
     new["kind"] = (*resource.kind).into();
-    let (kept, metadata) = (&old["metadata"], of(new)?);
+    let (stored, metadata) = (&old["metadata"], of(new)?);
     let fixed = [
         "name",
         "namespace",
@@ -118,7 +124,7 @@ pub(crate) fn prepare_for_update(call: &Call, old: &Value, new: &mut Value) -> R
         "generateName",
     ];
     for field in fixed {
-        match kept.get(field) {
+        match stored.get(field) {
             Some(value) => drop(metadata.insert(field.to_owned(), value.clone())),
             None => drop(metadata.remove(field)),
         }

@@ -7,7 +7,7 @@
 use api::names::GROUP;
 use openapi::meta::status::{GroupResource, Status};
 use openapi::schema::Origin;
-use storage::{Key, Store};
+use storage::{Entry, Key, Store};
 
 use crate::clusters::{logical_cluster, records};
 use crate::kinds::DEFINITIONS;
@@ -15,33 +15,45 @@ use crate::objects::store_errors::unreadable;
 use crate::objects::stored;
 use crate::registry::call::Call;
 
-/// The uids of an object's namespace and definition, read before the object is written. None for a parent that the
-/// object does not have.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ParentUids {
-    pub(crate) namespace: Option<String>,
-    pub(crate) definition: Option<String>,
+/// The namespace and the definition of an object, read before the object is written. None for a parent that the object
+/// does not have.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Parents {
+    pub(crate) namespace: Option<LiveParent>,
+    pub(crate) definition: Option<LiveParent>,
 }
 
-/// Returns the uid of the namespace if it is live.
-pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<String>, Status> {
-    match &call.namespace {
-        Some(namespace) => logical_cluster::live_namespace(store, call.cluster, namespace).await.map(Some),
-        None => Ok(None),
+/// A parent that is not terminating. Two are equal if they have the same uid, even if one has changed meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveParent(Entry);
+
+impl PartialEq for LiveParent {
+    fn eq(&self, other: &LiveParent) -> bool {
+        // Nearly always nothing has changed, and the uids need not be read.
+        self.0.revision() == other.0.revision() || stored::uid(&self.0) == stored::uid(&other.0)
     }
 }
 
-/// Returns the uid of the definition of a custom kind if it is live.
-pub(crate) async fn definition(store: &dyn Store, call: &Call, name: &str) -> Result<Option<String>, Status> {
+/// Returns the namespace if it is live.
+pub(crate) async fn namespace(store: &dyn Store, call: &Call) -> Result<Option<LiveParent>, Status> {
+    let Some(namespace) = &call.namespace else { return Ok(None) };
+    let entry = logical_cluster::live_namespace(store, call.cluster, namespace).await?;
+    Ok(Some(LiveParent(entry)))
+}
+
+/// Returns the definition of a custom kind if it is live.
+pub(crate) async fn definition(
+    store: &dyn Store,
+    call: &Call,
+    name: &str,
+) -> Result<Option<LiveParent>, Status> {
     let Some(key) = definition_key(call) else { return Ok(None) };
     let found = store.get(&key).await.map_err(unreadable)?.value.ok_or_else(Status::unknown_path)?;
-    match stored::uid(&found).filter(|_| !stored::is_being_deleted(&found)) {
-        Some(uid) => Ok(Some(uid.to_owned())),
-        _ => {
-            let why = "create not allowed while custom resource definition is terminating";
-            Err(Status::forbidden(call.grouped(), name, why))
-        }
+    if stored::uid(&found).is_some() && !stored::is_being_deleted(&found) {
+        return Ok(Some(LiveParent(found)));
     }
+    let why = "create not allowed while custom resource definition is terminating";
+    Err(Status::forbidden(call.grouped(), name, why))
 }
 
 /// Returns the key of the definition of a custom kind.
@@ -56,7 +68,7 @@ pub(crate) async fn recheck(
     store: &dyn Store,
     call: &Call,
     name: &str,
-    before: &ParentUids,
+    before: &Parents,
 ) -> Result<(), Status> {
     let (record, namespace, definition) = tokio::join!(
         records::find(store, call.cluster),
@@ -66,7 +78,7 @@ pub(crate) async fn recheck(
     if record.map_err(unreadable)?.is_none() {
         return Err(Status::unknown_path());
     }
-    let now = ParentUids { namespace: namespace?, definition: definition? };
+    let now = Parents { namespace: namespace?, definition: definition? };
     if now == *before || call.query.dry_run() {
         return Ok(());
     }

@@ -67,7 +67,7 @@ pub(crate) async fn update(
     }
     let mut errors = metadata::validate_deletion_fields(old, new);
     metadata::prepare_for_update(call, old, new)?;
-    let (name, _) = call.named()?;
+    let (name, _) = call.name_and_key()?;
     errors.extend(match call.subresource.as_deref() {
         None => {
             let mut wrong = strategy::validate(resource, new);
@@ -75,7 +75,7 @@ pub(crate) async fn update(
             wrong
         }
         Some("status") => validation::validate_status(&call.resource, old, new),
-        Some(part) => validation::validate_subresource(resource, part, old, new),
+        Some(subresource) => validation::validate_subresource(resource, subresource, old, new),
     });
     refuse(call, name, &errors)?;
     call.validate_admission(name, Some(old), Some(new)).await?;

@@ -30,8 +30,9 @@ const REPLICAS: i64 = 1;
 
 /// Returns the resource of scales, so that they are read and patched like other objects.
 pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
-    static ROW: LazyLock<ResourceInfo> = LazyLock::new(|| {
-        let pattern = catalog::find("", "v1", "replicationcontrollers").expect("the catalogue has these");
+    static RESOURCE: LazyLock<ResourceInfo> = LazyLock::new(|| {
+        let pattern = catalog::find("", "v1", "replicationcontrollers")
+            .expect("the catalogue has replication controllers");
         ResourceInfo {
             origin: Origin::BuiltIn,
             group: GROUP.into(),
@@ -47,8 +48,8 @@ pub(crate) fn resource(of: &ResourceInfo) -> Arc<ResourceInfo> {
         }
     });
     // A custom object takes no strategic merge patch, so its scale takes none either.
-    let schema = ROW.schema().cloned();
-    Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..ROW.clone() })
+    let schema = RESOURCE.schema().cloned();
+    Arc::new(ResourceInfo { namespaced: of.namespaced, origin: of.origin, schema, ..RESOURCE.clone() })
 }
 
 /// Returns the scale of an object. The definition of a custom kind names its fields; replicas that were never set are
@@ -80,22 +81,23 @@ fn defined(resource: &ResourceInfo) -> Option<&ScalePaths> {
 }
 
 fn custom(scale: &ScalePaths, object: &Value, replicas: i64) -> Value {
-    let there = object.pointer(&scale.replicas_now).and_then(Value::as_i64).unwrap_or(0);
+    let current_replicas = object.pointer(&scale.replicas_now).and_then(Value::as_i64).unwrap_or(0);
     let selector = scale.selector.as_ref().and_then(|pointer| object.pointer(pointer)?.as_str());
-    view(object, replicas, there, selector.unwrap_or_default())
+    view(object, replicas, current_replicas, selector.unwrap_or_default())
 }
 
 fn built_in(object: &Value) -> Value {
-    let wanted = object["spec"]["replicas"].as_i64().unwrap_or(REPLICAS);
-    let there = object["status"]["replicas"].as_i64().unwrap_or(0);
-    view(object, wanted, there, &selector(&object["spec"]["selector"]))
+    let replicas = object["spec"]["replicas"].as_i64().unwrap_or(REPLICAS);
+    let current_replicas = object["status"]["replicas"].as_i64().unwrap_or(0);
+    view(object, replicas, current_replicas, &selector(&object["spec"]["selector"]))
 }
 
-fn view(object: &Value, wanted: i64, there: i64, selector: &str) -> Value {
-    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
-    let metadata =
-        kept.iter().filter_map(|field| Some(((*field).to_owned(), object["metadata"].get(*field)?.clone())));
-    let mut status = json!({ "replicas": there });
+fn view(object: &Value, replicas: i64, current_replicas: i64, selector: &str) -> Value {
+    let fields = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let metadata = fields
+        .iter()
+        .filter_map(|field| Some(((*field).to_owned(), object["metadata"].get(*field)?.clone())));
+    let mut status = json!({ "replicas": current_replicas });
     if !selector.is_empty() {
         status["selector"] = selector.into();
     }
@@ -104,7 +106,7 @@ fn view(object: &Value, wanted: i64, there: i64, selector: &str) -> Value {
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "metadata": metadata.collect::<serde_json::Map<_, _>>(),
         // Kubernetes omits a zero here.
-        "spec": if wanted == 0 { json!({}) } else { json!({ "replicas": wanted }) },
+        "spec": if replicas == 0 { json!({}) } else { json!({ "replicas": replicas }) },
         "status": status,
     })
 }
@@ -122,17 +124,17 @@ fn selector(value: &Value) -> String {
 /// Returns the managed fields of an object's scale.
 pub(crate) fn managed_fields(call: &Call, object: &Value) -> Option<Value> {
     let entries = object["metadata"].get("managedFields");
-    let knows = |version: &str| managed_fields::knows(call, version);
-    in_place(&call.resource, |place| apply::to_scale(entries, place, &knows))
+    let is_known_version = |version: &str| managed_fields::is_known_version(call, version);
+    in_place(&call.resource, |place| apply::to_scale(entries, place, &is_known_version))
 }
 
 /// Returns the managed fields of an object whose scale has the managed fields `managed`.
 pub(crate) fn managed_fields_of_object(call: &Call, object: &Value, managed: Option<Value>) -> ManagedFields {
     let entries = object["metadata"].get("managedFields");
-    let knows = |version: &str| managed_fields::knows(call, version);
+    let is_known_version = |version: &str| managed_fields::is_known_version(call, version);
     let api_version = call.resource.api_version();
     let in_object =
-        |place: &[&str]| apply::from_scale(entries, managed.as_ref(), place, &api_version, &knows);
+        |place: &[&str]| apply::from_scale(entries, managed.as_ref(), place, &api_version, &is_known_version);
     ManagedFields::Known(in_place(&call.resource, in_object))
 }
 
@@ -150,21 +152,21 @@ fn steps(pointer: &str) -> impl Iterator<Item = String> {
 
 /// Sets the replicas of an object to those of the scale.
 pub(crate) fn applied(resource: &ResourceInfo, mut object: Value, scale: &Value) -> Result<Value, Status> {
-    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if let Some(defined) = defined(resource) {
         // The schema of the custom kind validates the number.
-        set(&mut object, &defined.replicas, wanted);
+        set(&mut object, &defined.replicas, replicas);
         return Ok(object);
     }
-    if wanted < 0 {
-        let error = FieldError::invalid("spec.replicas", wanted, "must be greater than or equal to 0");
+    if replicas < 0 {
+        let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
         return Err(Status::invalid(
             GroupResource::new(GROUP, KIND),
             metadata::text(scale, "name"),
             &[error],
         ));
     }
-    object["spec"]["replicas"] = wanted.into();
+    object["spec"]["replicas"] = replicas.into();
     Ok(object)
 }
 
@@ -213,16 +215,16 @@ mod tests {
     }
 
     #[test]
-    fn bare_labels_are_a_selector_and_none_are_none() {
-        let shown = |spec: Value| of(deployments(), &json!({ "metadata": {}, "spec": spec })).unwrap();
-        assert_eq!(shown(json!({ "selector": { "b": "2", "a": "1" } }))["status"]["selector"], "a=1,b=2");
-        assert_eq!(shown(json!({}))["status"], json!({ "replicas": 0 }));
-        assert_eq!(shown(json!({ "replicas": 0 }))["spec"], json!({}));
-        assert_eq!(shown(json!({}))["spec"], json!({ "replicas": 1 }));
+    fn plain_labels_become_a_selector() {
+        let rendered = |spec: Value| of(deployments(), &json!({ "metadata": {}, "spec": spec })).unwrap();
+        assert_eq!(rendered(json!({ "selector": { "b": "2", "a": "1" } }))["status"]["selector"], "a=1,b=2");
+        assert_eq!(rendered(json!({}))["status"], json!({ "replicas": 0 }));
+        assert_eq!(rendered(json!({ "replicas": 0 }))["spec"], json!({}));
+        assert_eq!(rendered(json!({}))["spec"], json!({ "replicas": 1 }));
     }
 
     #[test]
-    fn the_scale_of_a_custom_object_is_where_its_definition_says() {
+    fn a_custom_scale_uses_the_paths_of_its_definition() {
         let scale = ScalePaths {
             replicas: "/spec/size/count".into(),
             replicas_now: "/status/count".into(),
@@ -237,24 +239,24 @@ mod tests {
         let resource =
             ResourceInfo { origin: Origin::Custom, custom: Some(Arc::new(custom)), ..deployments().clone() };
         let unset = json!({ "metadata": { "name": "a" }, "status": { "count": 2, "labels": "app=a" } });
-        let told = of(&resource, &unset).unwrap_err();
+        let error = of(&resource, &unset).unwrap_err();
         assert!(
-            told.message.ends_with("the spec replicas field \".spec.size.count\" does not exist"),
-            "{told:?}"
+            error.message.ends_with("the spec replicas field \".spec.size.count\" does not exist"),
+            "{error:?}"
         );
         let object = applied(&resource, unset, &json!({ "spec": { "replicas": 3 } })).unwrap();
-        let shown = of(&resource, &object).unwrap();
-        assert_eq!(shown["spec"], json!({ "replicas": 3 }));
-        assert_eq!(shown["status"], json!({ "replicas": 2, "selector": "app=a" }));
+        let rendered = of(&resource, &object).unwrap();
+        assert_eq!(rendered["spec"], json!({ "replicas": 3 }));
+        assert_eq!(rendered["status"], json!({ "replicas": 2, "selector": "app=a" }));
     }
 
     #[test]
-    fn there_cannot_be_fewer_than_none() {
+    fn negative_replicas_are_refused() {
         let scale =
             |replicas: i64| json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } });
-        let told = applied(deployments(), json!({}), &scale(-1)).unwrap_err().message;
+        let error = applied(deployments(), json!({}), &scale(-1)).unwrap_err().message;
         let expected = "Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
-        assert_eq!(told, expected);
+        assert_eq!(error, expected);
         assert_eq!(
             applied(deployments(), json!({}), &scale(3)).unwrap(),
             json!({ "spec": { "replicas": 3 } })

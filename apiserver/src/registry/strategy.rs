@@ -93,8 +93,8 @@ pub(crate) fn set_requester(call: &Call, object: &mut Value) {
         return;
     }
     let Some(spec) = object["spec"].as_object_mut() else { return };
-    for said in ["username", "uid", "groups", "extra"] {
-        spec.remove(said);
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
     }
     spec.extend(call.identity.info());
 }

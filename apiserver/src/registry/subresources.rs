@@ -23,17 +23,18 @@ const PLACES: &[(&str, &[&str])] = &[
 /// Subresources that also write metadata, except the fields that [`ResetFields`] lists for them.
 const DESCRIBED: &[&str] = &["approval", "finalize", "status"];
 
-/// Returns the old object with the fields of subresource `part` from the sent one. The caller validates the result.
-pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent: &Value) -> Value {
+/// Returns the old object with the fields of `subresource` from the sent one. The caller validates the result.
+pub(crate) fn restrict_to(resource: &ResourceInfo, subresource: &str, old: &Value, sent: &Value) -> Value {
     let mut new = old.clone();
-    if DESCRIBED.contains(&part) {
+    if DESCRIBED.contains(&subresource) {
         new["metadata"] =
-            described(ResetFields::of(resource, Some(part)), &old["metadata"], &sent["metadata"]);
+            described(ResetFields::of(resource, Some(subresource)), &old["metadata"], &sent["metadata"]);
     }
-    for pointer in PLACES.iter().filter(|(name, _)| *name == part).flat_map(|(_, pointers)| *pointers) {
+    for pointer in PLACES.iter().filter(|(name, _)| *name == subresource).flat_map(|(_, pointers)| *pointers)
+    {
         set(&mut new, pointer, sent.pointer(pointer).cloned());
     }
-    if part == "resize" {
+    if subresource == "resize" {
         resize(&mut new, sent);
     }
     new
@@ -41,9 +42,9 @@ pub(crate) fn restrict_to(resource: &ResourceInfo, part: &str, old: &Value, sent
 
 /// Merges the metadata: fields in `reset` from the old object, all others from the sent one.
 fn described(reset: ResetFields, old: &Value, sent: &Value) -> Value {
-    let kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
+    let is_kept = |(name, _): &(&String, &Value)| reset.covers(&["metadata", name]);
     let fields = |metadata| Value::as_object(metadata).into_iter().flatten();
-    let both = fields(sent).filter(|field| !kept(field)).chain(fields(old).filter(kept));
+    let both = fields(sent).filter(|field| !is_kept(field)).chain(fields(old).filter(is_kept));
     both.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
@@ -95,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_most_kinds_comes_with_labels() {
+    fn a_status_write_of_some_kinds_also_changes_labels_and_owners() {
         let resource = |group, plural| openapi::catalog::find(group, "v1", plural).expect("a built-in kind");
-        let object = |word: &str| json!({ "metadata": { "labels": { "a": word }, "ownerReferences": [word] }, "status": word });
+        let object = |text: &str| json!({ "metadata": { "labels": { "a": text }, "ownerReferences": [text] }, "status": text });
         let (old, sent) = (object("old"), object("new"));
         let check = |resource: &ResourceInfo, labels: &str, owners: &str| {
             let new = restrict_to(resource, "status", &old, &sent);
@@ -128,10 +129,10 @@ mod tests {
             },
             "status": { "phase": "Other", "conditions": [{ "type": "Ready", "lastUpdateTime": "t", "lastTransitionTime": "t" }] },
         });
-        let check = |part: &str, pointer: &str, expected: Value| {
-            let mut wanted = old.clone();
-            set(&mut wanted, pointer, Some(expected).filter(|value| !value.is_null()));
-            assert_eq!(restrict_to(resource(), part, &old, &sent), wanted, "{part}");
+        let check = |subresource: &str, pointer: &str, expected: Value| {
+            let mut updated = old.clone();
+            set(&mut updated, pointer, Some(expected).filter(|value| !value.is_null()));
+            assert_eq!(restrict_to(resource(), subresource, &old, &sent), updated, "{subresource}");
         };
         check("status", "/status", sent["status"].clone());
         check("approval", "/status/conditions", sent["status"]["conditions"].clone());

@@ -17,35 +17,35 @@ const DEPRECATED: &[(&str, &str, &str, &str)] =
 
 /// The writes that a rule applies to: `Create`, or `Write` for creates and updates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum On {
+enum WriteKind {
     Create,
     Write,
 }
 
 /// A condition on an object. Places are JSON pointers; an empty value counts as missing.
-enum When {
+enum FieldCondition {
     Has(&'static str),
     Lacks(&'static str),
     Is(&'static str, &'static str),
     IsNot(&'static str, &'static str),
 }
 
-use On::{Create, Write};
-use When::{Has, Is, IsNot, Lacks};
+use FieldCondition::{Has, Is, IsNot, Lacks};
+use WriteKind::{Create, Write};
 
-impl When {
+impl FieldCondition {
     fn holds(&self, object: &Value) -> bool {
         let is = |place: &str, value: &str| object.pointer(place).is_some_and(|found| found == value);
         match self {
-            Has(place) => object.pointer(place).is_some_and(is_filled),
-            Lacks(place) => !object.pointer(place).is_some_and(is_filled),
+            Has(place) => object.pointer(place).is_some_and(is_set),
+            Lacks(place) => !object.pointer(place).is_some_and(is_set),
             Is(place, value) => is(place, value),
             IsNot(place, value) => !is(place, value),
         }
     }
 }
 
-fn is_filled(value: &Value) -> bool {
+fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
@@ -56,7 +56,7 @@ fn is_filled(value: &Value) -> bool {
 }
 
 /// A rule: group and kind, the writes it applies to, the conditions (all must hold), and the text.
-struct Rule(&'static str, &'static str, On, &'static [When], &'static str);
+struct Rule(&'static str, &'static str, WriteKind, &'static [FieldCondition], &'static str);
 
 const RULES: &[Rule] = &[
     Rule(
@@ -179,45 +179,45 @@ const PODS: &[(&str, &str, &str)] = &[
 ];
 
 /// A list in a pod spec, the conditions on one element, and the text after the path of the element.
-const OF_PODS: &[(&str, &[When], &str)] = &[
+const OF_PODS: &[(&str, &[FieldCondition], &str)] = &[
     ("volumes", &[Has("/gitRepo")], ".gitRepo: deprecated in v1.11, and disabled by default in v1.33+"),
     ("imagePullSecrets", &[Lacks("/name")], ".name: invalid empty name \"\""),
 ];
 
 /// Returns the warning for any use of a resource.
-pub(crate) fn deprecated(named: &path::Resource) -> Option<&'static str> {
-    let address = (named.group.as_str(), named.version.as_str(), named.resource.as_str());
+pub(crate) fn deprecated(requested: &path::Resource) -> Option<&'static str> {
+    let address = (requested.group.as_str(), requested.version.as_str(), requested.resource.as_str());
     let found = DEPRECATED.iter().find(|(group, version, plural, _)| (*group, *version, *plural) == address);
     found.map(|(.., text)| *text)
 }
 
 /// Returns the warnings for a write. `old` is the replaced object, if this is an update.
 pub(crate) fn about(resource: &ResourceInfo, old: Option<&Value>, object: &Value) -> Vec<String> {
-    let on = if old.is_some() { Write } else { Create };
-    let is_meant = |group: &str, kind: &str| (group, kind) == (&*resource.group, &*resource.kind);
-    let of_kind = RULES.iter().filter(|Rule(group, kind, rule_on, when, _)| {
-        let in_time = on == Create || *rule_on == Write;
-        is_meant(group, kind) && in_time && when.iter().all(|when| when.holds(object))
+    let write = if old.is_some() { Write } else { Create };
+    let is_kind = |group: &str, kind: &str| (group, kind) == (&*resource.group, &*resource.kind);
+    let of_kind = RULES.iter().filter(|Rule(group, kind, rule_write, conditions, _)| {
+        let in_time = write == Create || *rule_write == Write;
+        is_kind(group, kind) && in_time && conditions.iter().all(|condition| condition.holds(object))
     });
-    let mut said: Vec<String> = of_kind.map(|Rule(.., text)| (*text).to_owned()).collect();
-    let pod = PODS.iter().find(|(group, kind, _)| on == Create && is_meant(group, kind));
+    let mut warnings: Vec<String> = of_kind.map(|Rule(.., text)| (*text).to_owned()).collect();
+    let pod = PODS.iter().find(|(group, kind, _)| write == Create && is_kind(group, kind));
     if let Some((_, _, place)) = pod {
-        said.extend(about_pod(object, place));
+        warnings.extend(about_pod(object, place));
     }
     if (Collection { group: &resource.group, plural: &resource.plural }) == DEFINITIONS {
-        said.extend(definition::definition_warnings(None, object));
+        warnings.extend(definition::definition_warnings(None, object));
     }
-    said.extend(validation::object_warnings(resource, old, object));
-    said
+    warnings.extend(validation::object_warnings(resource, old, object));
+    warnings
 }
 
 fn about_pod(object: &Value, place: &str) -> Vec<String> {
     let path = place.trim_start_matches('/').replace('/', ".");
-    let of_list = |(list, when, text): &(&str, &[When], &str)| -> Vec<String> {
+    let of_list = |(list, conditions, text): &(&str, &[FieldCondition], &str)| -> Vec<String> {
         let items = object.pointer(&format!("{place}/{list}")).and_then(Value::as_array);
         let items = items.into_iter().flatten().enumerate();
-        let meant = items.filter(|(_, item)| when.iter().all(|when| when.holds(item)));
-        meant.map(|(index, _)| format!("{path}.{list}[{index}]{text}")).collect()
+        let matching = items.filter(|(_, item)| conditions.iter().all(|condition| condition.holds(item)));
+        matching.map(|(index, _)| format!("{path}.{list}[{index}]{text}")).collect()
     };
     OF_PODS.iter().flat_map(of_list).collect()
 }
@@ -229,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rules_are_about_kinds_there_are() {
+    fn rules_name_existing_kinds() {
         let kinds = RULES.iter().map(|Rule(group, kind, ..)| (*group, *kind));
         for (group, kind) in kinds.chain(PODS.iter().map(|(group, kind, _)| (*group, *kind))) {
             assert!(openapi::schema::builtin::type_name(group, "v1", kind).is_some(), "{group} {kind}");
@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn warnings_are_returned_once_and_in_order() {
-        let said = |plural: (&str, &str), on, object: Value| {
+        let warnings = |plural: (&str, &str), write, object: Value| {
             let resource = catalog::find(plural.0, "v1", plural.1).unwrap();
-            about(resource, Some(&json!({})).filter(|_| on == Write), &object)
+            about(resource, Some(&json!({})).filter(|_| write == Write), &object)
         };
         let service =
             json!({ "spec": { "clusterIP": "None", "externalIPs": ["1.2.3.4"], "externalName": "a.b" } });
@@ -248,18 +248,21 @@ mod tests {
             "spec.externalIPs is ignored for headless services",
             "spec.externalName is ignored when spec.type is not \"ExternalName\"",
         ];
-        assert_eq!(said(("", "services"), Write, service), expected);
+        assert_eq!(warnings(("", "services"), Write, service), expected);
         let slice = json!({ "addressType": "FQDN" });
-        assert_eq!(said(("discovery.k8s.io", "endpointslices"), Create, slice.clone()).len(), 1);
-        assert_eq!(said(("discovery.k8s.io", "endpointslices"), Write, slice), [""; 0]);
+        assert_eq!(warnings(("discovery.k8s.io", "endpointslices"), Create, slice.clone()).len(), 1);
+        assert_eq!(warnings(("discovery.k8s.io", "endpointslices"), Write, slice), [""; 0]);
         let spec = json!({ "imagePullSecrets": [{ "name": "a" }, {}] });
         let deployment = json!({ "spec": { "template": { "spec": spec } } });
         let expected = ["spec.template.spec.imagePullSecrets[1].name: invalid empty name \"\""];
-        assert_eq!(said(("apps", "deployments"), Create, deployment), expected);
-        assert_eq!(said(("", "services"), Create, json!({ "spec": { "externalIPs": [] } })), [""; 0]);
+        assert_eq!(warnings(("apps", "deployments"), Create, deployment), expected);
+        assert_eq!(warnings(("", "services"), Create, json!({ "spec": { "externalIPs": [] } })), [""; 0]);
         let schema = json!({ "openAPIV3Schema": { "type": "string", "format": "odd" } });
         let definition = json!({ "spec": { "versions": [{ "name": "v1", "schema": schema }] } });
         let expected = ["unrecognized format \"odd\""];
-        assert_eq!(said(("apiextensions.k8s.io", "customresourcedefinitions"), Create, definition), expected);
+        assert_eq!(
+            warnings(("apiextensions.k8s.io", "customresourcedefinitions"), Create, definition),
+            expected
+        );
     }
 }

@@ -20,7 +20,7 @@ pub enum Attributes {
     },
 }
 
-/// The attributes of a resource request, in the words of RBAC rules. An empty field names nothing: an empty `name`, for
+/// The attributes of a resource request, in the terms of RBAC rules. An empty field names nothing: an empty `name`, for
 /// example, means the collection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ResourceAttributes {
@@ -38,22 +38,22 @@ impl Attributes {
     pub(crate) fn of(info: &RequestInfo) -> Attributes {
         let method = || info.method.as_str().to_lowercase();
         // A method that has no verb here, such as POST to an object, is authorized as its verb elsewhere.
-        let meant = || match info.method {
+        let verb_of_method = || match info.method {
             Method::POST => Verb::Create.as_str().to_owned(),
             Method::PUT => Verb::Update.as_str().to_owned(),
             _ => method(),
         };
-        let Some(named) = info.resource() else {
+        let Some(resource) = info.resource() else {
             return Attributes::Path { path: info.path_inside(), verb: method() };
         };
         let mut attributes = ResourceAttributes {
-            verb: info.verb().map_or_else(meant, |verb| verb.as_str().to_owned()),
-            group: named.group.clone(),
-            version: named.version.clone(),
-            resource: named.resource.clone(),
-            subresource: named.subresource.clone().unwrap_or_default(),
-            namespace: named.namespace.clone().unwrap_or_default(),
-            name: named.name.clone().unwrap_or_default(),
+            verb: info.verb().map_or_else(verb_of_method, |verb| verb.as_str().to_owned()),
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            resource: resource.resource.clone(),
+            subresource: resource.subresource.clone().unwrap_or_default(),
+            namespace: resource.namespace.clone().unwrap_or_default(),
+            name: resource.name.clone().unwrap_or_default(),
         };
         // A namespace counts as inside itself, so that a role in the namespace can grant access to it.
         if attributes.group.is_empty() && attributes.resource == "namespaces" {
@@ -77,23 +77,24 @@ fn selected(info: &RequestInfo) -> String {
 }
 
 /// Paths that every client may read, also an anonymous one.
-const OPEN: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
+const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
 
 /// Paths that the policy of a logical cluster can open to anonymous clients: discovery, and the issuer of its tokens.
-const OPENED: &[&str] = &["/api", "/apis", "/openapi", "/openid", "/.well-known/openid-configuration"];
+const OPENABLE_PATHS: &[&str] =
+    &["/api", "/apis", "/openapi", "/openid", "/.well-known/openid-configuration"];
 
 /// Reports whether an anonymous client may always send this request.
-pub(crate) fn is_open(wanted: &Attributes) -> bool {
-    reads(wanted, OPEN)
+pub(crate) fn is_public(attributes: &Attributes) -> bool {
+    reads(attributes, PUBLIC_PATHS)
 }
 
 /// Reports whether the policy of a logical cluster can allow this request to anonymous clients.
-pub(crate) fn can_be_opened(wanted: &Attributes) -> bool {
-    reads(wanted, OPENED)
+pub(crate) fn can_be_public(attributes: &Attributes) -> bool {
+    reads(attributes, OPENABLE_PATHS)
 }
 
-fn reads(wanted: &Attributes, paths: &[&str]) -> bool {
-    let Attributes::Path { path, verb } = wanted else { return false };
+fn reads(attributes: &Attributes, paths: &[&str]) -> bool {
+    let Attributes::Path { path, verb } = attributes else { return false };
     let path = path.strip_suffix('/').unwrap_or(path);
     let is_one =
         |one: &&str| path.strip_prefix(*one).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -105,10 +106,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_may_ask_how_it_is_and_nothing_else() {
+    fn only_health_and_version_are_public() {
         let check = |line: &str, expected: bool| {
-            let wanted = Attributes::of(&RequestInfo::line(line));
-            assert_eq!(is_open(&wanted), expected, "{line}");
+            let attributes = Attributes::of(&RequestInfo::line(line));
+            assert_eq!(is_public(&attributes), expected, "{line}");
         };
         check("GET /healthz", true);
         check("GET /readyz/ping?verbose", true);
@@ -126,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_in_the_words_of_roles() {
-        let words = |line: &str| match Attributes::of(&RequestInfo::line(line)) {
+    fn request_attributes_use_the_terms_of_roles() {
+        let formatted = |line: &str| match Attributes::of(&RequestInfo::line(line)) {
             Attributes::Resource(it) => {
                 [it.verb, it.group, it.resource, it.subresource, it.namespace, it.name].join(",")
             }
             Attributes::Path { path, verb } => format!("{verb} {path}"),
         };
-        let check = |line: &str, expected: &str| assert_eq!(words(line), expected, "{line}");
+        let check = |line: &str, expected: &str| assert_eq!(formatted(line), expected, "{line}");
         check("GET /clusters/root/api/v1/namespaces/shop/pods/web/status", "get,,pods,status,shop,web");
         check("GET /apis/apps/v1/deployments?watch=1", "watch,apps,deployments,,,");
         check("DELETE /api/v1/namespaces/shop/pods", "deletecollection,,pods,,shop,");

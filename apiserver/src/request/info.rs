@@ -68,8 +68,8 @@ impl RequestInfo {
 
     /// Returns the connection if the client asks for WebSocket on it.
     pub(crate) fn websocket(&self, headers: &HeaderMap) -> Option<OnUpgrade> {
-        let is_wanted = self.method == Method::GET && is_websocket_upgrade(headers);
-        self.upgrade.clone().filter(|_| is_wanted)
+        let is_upgrade = self.method == Method::GET && is_websocket_upgrade(headers);
+        self.upgrade.clone().filter(|_| is_upgrade)
     }
 
     /// Reports whether the request is a watch, whose response has no end.

@@ -110,10 +110,10 @@ struct Media<'a> {
 
 impl<'a> Media<'a> {
     fn parse(text: &'a str) -> Media<'a> {
-        let mut parts = text.split(';').map(str::trim);
-        let essence = parts.next().unwrap_or_default();
+        let mut parameters = text.split(';').map(str::trim);
+        let essence = parameters.next().unwrap_or_default();
         let mut media = Media { essence, parameters: Vec::new(), quality: 1000 };
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        for (name, value) in parameters.filter_map(|parameter| parameter.split_once('=')) {
             match name.trim() {
                 "q" => {
                     media.quality =
@@ -155,14 +155,14 @@ impl<'a> Media<'a> {
 
 /// Chooses the best form that the server offers. JSON without an Accept header.
 pub(crate) fn answer(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Result<Form, Status> {
-    choose(headers, offered).ok_or_else(|| match is_known(headers) {
+    choose(headers, offered).ok_or_else(|| match names_known_encoding(headers) {
         true => Status::not_acceptable(ACCEPTED),
         false => Status::unknown_accept(ACCEPTED),
     })
 }
 
 /// Reports whether a client names a known encoding, even if in an unknown shape.
-fn is_known(headers: &HeaderMap) -> bool {
+fn names_known_encoding(headers: &HeaderMap) -> bool {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accept.flat_map(|text| text.split(',')).any(|text| ACCEPTED.contains(&Media::parse(text).essence))
 }
@@ -175,7 +175,7 @@ pub(crate) fn objects(headers: &HeaderMap, api_version: &str, kind: &str) -> Res
 /// Chooses the best form for a list. Lists can also be watched, so an error for an unknown encoding names the media
 /// types of both.
 pub(crate) fn lists(headers: &HeaderMap, api_version: &str, kind: &str) -> Result<Form, Status> {
-    objects(headers, api_version, kind).map_err(|status| match is_known(headers) {
+    objects(headers, api_version, kind).map_err(|status| match names_known_encoding(headers) {
         true => status,
         false => Status::unknown_accept(&[ACCEPTED, ACCEPTED_OF_WATCH].concat()),
     })
@@ -214,17 +214,17 @@ fn choose(headers: &HeaderMap, offered: impl Fn(Form) -> bool) -> Option<Form> {
         accept.iter().flat_map(|text| text.split(',')).map(Media::parse).collect();
     // A stable sort: alternatives of equal quality stay in the client's order.
     alternatives.sort_by_key(|media| std::cmp::Reverse(media.quality));
-    let wanted = alternatives.iter().filter(|media| media.quality > 0).filter_map(Media::form);
-    wanted.into_iter().find(|form| offered(*form))
+    let forms = alternatives.iter().filter(|media| media.quality > 0).filter_map(Media::form);
+    forms.into_iter().find(|form| offered(*form))
 }
 
 /// Returns the encoding of a request body.
 pub(crate) fn body(headers: &HeaderMap) -> Result<Written, Status> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok(""), |value| value.to_str()).unwrap_or_default();
-    let mut parts = text.split(';').map(str::trim);
-    let essence = parts.next().unwrap_or_default();
+    let mut parameters = text.split(';').map(str::trim);
+    let essence = parameters.next().unwrap_or_default();
     // A parameter without `=` makes the whole media type invalid.
-    if !parts.all(|part| part.is_empty() || part.contains('=')) {
+    if !parameters.all(|parameter| parameter.is_empty() || parameter.contains('=')) {
         return Err(Status::unsupported_media_type(ACCEPTED));
     }
     match essence {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_lines_or_frames_and_failures_are_always_told() {
+    fn events_are_lines_or_frames_and_errors_fall_back_to_json() {
         assert!(events(&headers(YAML), "v1", "ConfigMap").is_err());
         assert_eq!(encoding(&headers(YAML)), Encoding::Yaml);
         assert_eq!(encoding(&headers("text/html")), Encoding::Json);

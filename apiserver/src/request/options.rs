@@ -38,9 +38,9 @@ fn written(query: &Query) -> Vec<FieldError> {
 }
 
 fn rehearsed(query: &Query) -> Option<FieldError> {
-    let words: Vec<&str> = query.all("dryRun").collect();
-    let known = words.iter().all(|word| *word == "All");
-    (!known).then(|| FieldError::not_supported("dryRun", words, &["All"]))
+    let values: Vec<&str> = query.all("dryRun").collect();
+    let known = values.iter().all(|value| *value == "All");
+    (!known).then(|| FieldError::not_supported("dryRun", values, &["All"]))
 }
 
 fn managed(name: &str) -> Vec<FieldError> {
@@ -72,15 +72,15 @@ mod tests {
 
     #[test]
     fn invalid_options_are_refused_with_the_name_of_their_kind() {
-        let told = |verb, query: &str| {
+        let error_of = |verb, query: &str| {
             check(verb, &Query::parse(Some(query)), false).map_err(|status| status.message)
         };
         let refused = |verb, query: &str, expected: &str| {
-            assert_eq!(told(verb, query), Err(expected.to_owned()), "{query}");
+            assert_eq!(error_of(verb, query), Err(expected.to_owned()), "{query}");
         };
         for query in ["", "dryRun=All&dryRun=All", "fieldManager=a%20b", "fieldValidation=Strict"] {
             for verb in Verb::ALL {
-                assert_eq!(told(verb, query), Ok(()), "{verb:?} {query}");
+                assert_eq!(error_of(verb, query), Ok(()), "{verb:?} {query}");
             }
         }
         refused(

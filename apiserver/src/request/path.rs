@@ -101,7 +101,7 @@ impl fmt::Display for Resource {
         if !self.group.is_empty() {
             write!(f, ".{}", self.group)?;
         }
-        self.subresource.as_ref().map_or(Ok(()), |part| write!(f, "/{part}"))
+        self.subresource.as_ref().map_or(Ok(()), |segment| write!(f, "/{segment}"))
     }
 }
 
@@ -223,7 +223,7 @@ const OF_NAMESPACE: &[&str] = &["status", "finalize"];
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> Result<Target, PathError> {
     let (namespace, rest) = match rest {
-        ["namespaces", _, part] if OF_NAMESPACE.contains(part) => (None, rest),
+        ["namespaces", _, segment] if OF_NAMESPACE.contains(segment) => (None, rest),
         ["namespaces", namespace, collection @ ..] if !collection.is_empty() => {
             (Some(*namespace), collection)
         }
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     /// Formats a target in short: `apps/v1 ns=shop deployments/web/scale`.
-    fn shown(target: &Target) -> String {
+    fn described(target: &Target) -> String {
         let Target::Resource(found) = target else { return format!("{target:?}") };
         let mut text = if found.group.is_empty() { String::new() } else { format!("{}/", found.group) };
         text += &found.version;
@@ -255,8 +255,8 @@ mod tests {
             text += &format!(" ns={namespace}");
         }
         text += &format!(" {}", found.resource);
-        for part in found.name.iter().chain(&found.subresource).chain(&found.rest) {
-            text += &format!("/{part}");
+        for segment in found.name.iter().chain(&found.subresource).chain(&found.rest) {
+            text += &format!("/{segment}");
         }
         text
     }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn paths_name_resources() {
         let check = |path: &str, expected: &str| {
-            let found = parse(path).map(|(_, target)| shown(&target));
+            let found = parse(path).map(|(_, target)| described(&target));
             assert_eq!(found.as_deref(), Ok(expected), "{path}");
         };
         check("/api/v1/pods", "v1 pods");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_everything_else_too() {
+    fn paths_name_other_endpoints() {
         let check = |path: &str, expected: Target| {
             assert_eq!(parse(path).map(|(_, target)| target), Ok(expected), "{path}");
         };
@@ -321,7 +321,7 @@ mod tests {
 
     /// Each of these was a path traversal in some server.
     #[test]
-    fn strange_paths_lead_nowhere() {
+    fn malformed_paths_are_refused() {
         let strange = [
             "",
             "api/v1/pods",

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn numbers_are_read_as_go_reads_them() {
         let version = |text: &str| Query::parse(Some(text)).version();
-        let told = |text: &str| version(text).unwrap_err().of_list().message;
+        let error_of = |text: &str| version(text).unwrap_err().of_list().message;
         for (text, expected) in [("", 0), ("resourceVersion=0", 0), ("resourceVersion=01", 1)] {
             assert_eq!(version(text).unwrap(), Revision(expected), "{text}");
         }
@@ -110,9 +110,9 @@ mod tests {
             ("%2B1", "invalid syntax"),
             ("99999999999999999999", "value out of range"),
         ] {
-            let shown = text.replace("%2B", "+");
-            let expected = format!("{invalid}\"{shown}\": strconv.ParseUint: parsing \"{shown}\": {why}");
-            assert_eq!(told(&format!("resourceVersion={text}")), expected);
+            let display = text.replace("%2B", "+");
+            let expected = format!("{invalid}\"{display}\": strconv.ParseUint: parsing \"{display}\": {why}");
+            assert_eq!(error_of(&format!("resourceVersion={text}")), expected);
         }
         let number = |text: &str| Query::parse(Some(text)).number("limit");
         assert_eq!(number("limit=-1").unwrap(), -1);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_up_unless_it_says_no() {
+    fn a_flag_is_set_unless_its_value_is_false() {
         for (text, expected) in [
             ("", false),
             ("watch", true),

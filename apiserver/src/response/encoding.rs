@@ -28,7 +28,7 @@ impl ResponseEncoding {
         // OpenAPI documents are megabytes in size, and are encoded once and sent as they are.
         let document = matches!(info.target(), Some(Target::OpenApiV2 | Target::OpenApiV3 { .. }));
         ResponseEncoding {
-            pretty: !document && pretty::is_wanted(&info.query, headers),
+            pretty: !document && pretty::is_requested(&info.query, headers),
             gzip: compression::is_accepted(headers),
         }
     }
@@ -46,8 +46,9 @@ impl ResponseEncoding {
             headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
         let pretty = self.pretty && is_json && !is_packed && length > 0;
         let gzip = self.gzip && is_large;
-        let is_said = headers.get_all(VARY).iter().any(|varies| varies == ACCEPT_ENCODING.as_str());
-        if is_large && !is_said {
+        let varies_by_accept_encoding =
+            headers.get_all(VARY).iter().any(|varies| varies == ACCEPT_ENCODING.as_str());
+        if is_large && !varies_by_accept_encoding {
             response.headers_mut().append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
         }
         if !pretty && !gzip {
@@ -55,12 +56,12 @@ impl ResponseEncoding {
         }
         let (mut head, body) = response.into_parts();
         if long.is_some() {
-            let body = if pretty { pretty::indented_pieces(body) } else { body };
+            let body = if pretty { pretty::indent_chunks(body) } else { body };
             if !gzip {
                 return Response::from_parts(head, body);
             }
             head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
-            return Response::from_parts(head, compression::gzip_pieces(body));
+            return Response::from_parts(head, compression::gzip_chunks(body));
         }
         // A body that breaks off stays a broken body.
         let Ok(body) = body.collect().await else {

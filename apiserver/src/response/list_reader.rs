@@ -15,15 +15,15 @@ pub(crate) const SENT_ENTRIES: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct ListReader {
     pub(crate) revision: Revision,
-    held: vec::IntoIter<Entry>,
+    buffered: vec::IntoIter<Entry>,
     /// None once all pages are read.
-    rest: Option<Rest>,
+    next_pages: Option<NextPages>,
     /// The maximum number of entries still to return.
-    left: usize,
+    remaining: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Rest {
+struct NextPages {
     store: Arc<dyn Store>,
     range: Range,
     resource: Arc<ResourceInfo>,
@@ -40,26 +40,31 @@ impl ListReader {
         selection: &Selection,
         page: Page,
     ) -> Result<ListReader, ReadError> {
-        let rest = Rest {
+        let next_pages = NextPages {
             store: store.clone(),
             range,
             resource,
             selection: selection.clone(),
             page: Page { limit: Some(SENT_ENTRIES), ..page },
         };
-        let mut reader = ListReader { rest: Some(rest), ..ListReader::of(Vec::new()) };
-        reader.read_on().await?;
+        let mut reader = ListReader { next_pages: Some(next_pages), ..ListReader::of(Vec::new()) };
+        reader.read_page().await?;
         Ok(reader)
     }
 
     /// Returns a reader over entries that were read already.
     pub(crate) fn of(entries: Vec<Entry>) -> ListReader {
-        ListReader { revision: Revision::ZERO, held: entries.into_iter(), rest: None, left: usize::MAX }
+        ListReader {
+            revision: Revision::ZERO,
+            buffered: entries.into_iter(),
+            next_pages: None,
+            remaining: usize::MAX,
+        }
     }
 
     /// Limits the number of entries.
     pub(crate) fn limited(self, entries: usize) -> ListReader {
-        ListReader { left: entries, ..self }
+        ListReader { remaining: entries, ..self }
     }
 
     /// Returns the next entry. None at the end.
@@ -67,35 +72,35 @@ impl ListReader {
         if self.peek().await?.is_none() {
             return Ok(None);
         }
-        self.left -= 1;
-        Ok(self.held.next())
+        self.remaining -= 1;
+        Ok(self.buffered.next())
     }
 
     /// Returns the next entry without consuming it.
     pub(crate) async fn peek(&mut self) -> Result<Option<&Entry>, ReadError> {
-        while self.held.len() == 0 && self.left > 0 && self.rest.is_some() {
-            self.read_on().await?;
+        while self.buffered.len() == 0 && self.remaining > 0 && self.next_pages.is_some() {
+            self.read_page().await?;
         }
-        Ok(self.held.as_slice().first().filter(|_| self.left > 0))
+        Ok(self.buffered.as_slice().first().filter(|_| self.remaining > 0))
     }
 
     /// Sums up `of` over the entries of the current page. If more pages follow, counts this page twice as an estimate.
     pub(crate) fn add_up(&self, of: impl Fn(&Entry) -> usize) -> usize {
-        let held: usize = self.held.as_slice().iter().take(self.left).map(of).sum();
-        if self.rest.is_some() { 2 * held } else { held }
+        let buffered: usize = self.buffered.as_slice().iter().take(self.remaining).map(of).sum();
+        if self.next_pages.is_some() { 2 * buffered } else { buffered }
     }
 
-    async fn read_on(&mut self) -> Result<(), ReadError> {
-        let Some(rest) = &mut self.rest else { return Ok(()) };
-        let read = rest.store.list(rest.range.clone(), rest.page.clone()).await?;
+    async fn read_page(&mut self) -> Result<(), ReadError> {
+        let Some(next_pages) = &mut self.next_pages else { return Ok(()) };
+        let read = next_pages.store.list(next_pages.range.clone(), next_pages.page.clone()).await?;
         self.revision = read.revision;
-        rest.page.at = Some(read.revision);
-        rest.page.after = read.value.entries.last().map(|entry| entry.key().clone());
+        next_pages.page.at = Some(read.revision);
+        next_pages.page.after = read.value.entries.last().map(|entry| entry.key().clone());
         let mut entries = read.value.entries;
-        entries.retain(|entry| rest.selection.holds(&rest.resource, entry));
-        self.held = entries.into_iter();
+        entries.retain(|entry| next_pages.selection.holds(&next_pages.resource, entry));
+        self.buffered = entries.into_iter();
         if !read.value.more {
-            self.rest = None;
+            self.next_pages = None;
         }
         Ok(())
     }

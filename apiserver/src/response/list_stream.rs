@@ -40,7 +40,7 @@ const LARGE_CHUNK_BYTES: usize = 16 << 10;
 const LARGE_LISTS_MAX: usize = 16;
 static LARGE_LISTS: Semaphore = Semaphore::const_new(LARGE_LISTS_MAX);
 /// The typical size of a table row or of an object's metadata.
-const PART_BYTES: usize = 1 << 10;
+const ITEM_BYTES: usize = 1 << 10;
 
 /// Marks a response that is sent in several chunks but, unlike a watch, has an end.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub(crate) async fn list(
     let mut chunks = ListChunks::new(style, metadata, reader).await?;
     let bytes = chunks.guess();
     // A list that fits into one chunk is sent with its length.
-    let first = chunks.fill().await?.unwrap_or_default();
+    let first = chunks.next_chunk().await?.unwrap_or_default();
     let mut response = render::typed(StatusCode::OK, media_type, first.clone());
     if chunks.reader.is_some() {
         chunks.large = LARGE_LISTS.try_acquire().ok();
@@ -93,7 +93,7 @@ fn kind(style: &Style) -> (String, String) {
 }
 
 /// The parts of a list around its objects, as in the table above.
-struct Around {
+struct Envelope {
     head: Vec<u8>,
     first: &'static str,
     between: &'static str,
@@ -101,8 +101,8 @@ struct Around {
     tail: Vec<u8>,
 }
 
-impl Around {
-    fn json(style: &Style, metadata: &Value) -> Around {
+impl Envelope {
+    fn json(style: &Style, metadata: &Value) -> Envelope {
         let (kind, api_version) = kind(style);
         let list = match style.form.shape {
             Shape::Table => {
@@ -114,11 +114,11 @@ impl Around {
         let head = format!(
             "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{list}:["
         );
-        Around { head: head.into_bytes(), first: "", between: ",", empty: "", tail: b"]}".to_vec() }
+        Envelope { head: head.into_bytes(), first: "", between: ",", empty: "", tail: b"]}".to_vec() }
     }
 
     /// Renders the list without objects and splits it where they belong.
-    fn yaml(style: &Style, metadata: &Value) -> Around {
+    fn yaml(style: &Style, metadata: &Value) -> Envelope {
         let (kind, api_version) = kind(style);
         let mut tree = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
         let list = match style.form.shape {
@@ -133,12 +133,12 @@ impl Around {
         // Only the list itself begins a line with its name.
         let (head, tail) = empty.split_once(&format!("\n{list}: []\n")).unwrap_or((&empty, ""));
         let head = format!("{head}\n{list}:").into_bytes();
-        Around { head, first: "\n", between: "", empty: " []\n", tail: tail.into() }
+        Envelope { head, first: "\n", between: "", empty: " []\n", tail: tail.into() }
     }
 
-    fn protobuf(list: &protobuf::List, metadata: &Value, length: usize) -> Result<Around, ProtobufError> {
+    fn protobuf(list: &protobuf::List, metadata: &Value, length: usize) -> Result<Envelope, ProtobufError> {
         let head = list.head(metadata, length)?;
-        Ok(Around { head, first: "", between: "", empty: "", tail: list.tail() })
+        Ok(Envelope { head, first: "", between: "", empty: "", tail: list.tail() })
     }
 }
 
@@ -162,7 +162,7 @@ impl ItemWriter {
         Ok(ItemWriter { style, now: Timestamp::now(), heading, protobuf })
     }
 
-    /// Writes one object, or nothing if it cannot be shown.
+    /// Writes one object, or nothing if it cannot be encoded.
     fn write(&self, entry: &Entry, out: &mut BytesMut) {
         match (self.style.form.encoding, self.style.form.shape) {
             (Encoding::Json, Shape::Table) => {
@@ -179,8 +179,10 @@ impl ItemWriter {
             }
             (Encoding::Protobuf, _) => {
                 let tree = self.style.tree(entry, entry.revision());
-                let shown = tree.map(|tree| self.style.shown(&tree, ColumnDefinitions::Omitted, &[]));
-                let item = shown.zip(self.protobuf.as_ref()).and_then(|(tree, list)| list.item(&tree).ok());
+                let transformed =
+                    tree.map(|tree| self.style.transform(&tree, ColumnDefinitions::Omitted, &[]));
+                let item =
+                    transformed.zip(self.protobuf.as_ref()).and_then(|(tree, list)| list.item(&tree).ok());
                 out.put_slice(&item.unwrap_or_default());
             }
         }
@@ -189,7 +191,7 @@ impl ItemWriter {
     fn row(&self, entry: &Entry) -> Option<Value> {
         let tree = self.style.tree(entry, entry.revision())?;
         let mut row = tables::row(&self.style.resource.columns, &tree, self.style.include, self.now);
-        self.style.name_row(&mut row);
+        self.style.set_row_version(&mut row);
         Some(row)
     }
 
@@ -199,7 +201,7 @@ impl ItemWriter {
         match (self.style.form.shape, self.style.form.encoding) {
             (Shape::Whole, Encoding::Yaml) => stored + stored / 4,
             (Shape::Whole, _) => stored + stored::ADDED_BYTES_MAX,
-            _ => stored.min(PART_BYTES),
+            _ => stored.min(ITEM_BYTES),
         }
     }
 
@@ -219,7 +221,7 @@ impl ItemWriter {
 
 struct ListChunks {
     items: ItemWriter,
-    around: Around,
+    envelope: Envelope,
     /// Bytes that have been rendered and not sent.
     out: BytesMut,
     is_first: bool,
@@ -234,17 +236,17 @@ struct ListChunks {
 impl ListChunks {
     async fn new(style: Style, metadata: &Value, reader: ListReader) -> Result<ListChunks, Interruption> {
         let items = ItemWriter::new(style)?;
-        let (around, announced) = match (&items.protobuf, items.style.form.encoding) {
+        let (envelope, announced) = match (&items.protobuf, items.style.form.encoding) {
             (Some(list), _) => {
                 let length = items.add_up(reader.clone()).await?;
-                (Around::protobuf(list, metadata, length)?, Some(length))
+                (Envelope::protobuf(list, metadata, length)?, Some(length))
             }
-            (None, Encoding::Yaml) => (Around::yaml(&items.style, metadata), None),
-            (None, _) => (Around::json(&items.style, metadata), None),
+            (None, Encoding::Yaml) => (Envelope::yaml(&items.style, metadata), None),
+            (None, _) => (Envelope::json(&items.style, metadata), None),
         };
         let mut out = chunk_buffer();
-        out.put_slice(&around.head);
-        Ok(ListChunks { items, around, out, is_first: true, announced, reader: Some(reader), large: None })
+        out.put_slice(&envelope.head);
+        Ok(ListChunks { items, envelope, out, is_first: true, announced, reader: Some(reader), large: None })
     }
 
     /// Estimates the length of the list.
@@ -255,7 +257,7 @@ impl ListChunks {
 
     /// Renders the next chunk. None after the last. A read error ends the body early.
     async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
-        match self.fill().await {
+        match self.next_chunk().await {
             Ok(chunk) => chunk.map(Ok),
             Err(error) => {
                 tracing::debug!(%error, "list response aborted");
@@ -264,7 +266,7 @@ impl ListChunks {
         }
     }
 
-    async fn fill(&mut self) -> Result<Option<Bytes>, Interruption> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Interruption> {
         let Some(mut reader) = self.reader.take() else { return Ok(None) };
         let chunk_bytes = if self.large.is_some() { LARGE_CHUNK_BYTES } else { CHUNK_BYTES };
         while let Some(entry) = reader.peek().await? {
@@ -281,19 +283,19 @@ impl ListChunks {
             self.write(&entry)?;
         }
         if self.is_first {
-            self.out.put_slice(self.around.empty.as_bytes());
+            self.out.put_slice(self.envelope.empty.as_bytes());
         }
-        self.out.put_slice(&self.around.tail);
+        self.out.put_slice(&self.envelope.tail);
         match self.announced {
             None | Some(0) => Ok(Some(std::mem::take(&mut self.out).freeze())),
             Some(_) => Err(Interruption::Changed),
         }
     }
 
-    /// Writes one object with its separator, or nothing if it cannot be shown.
+    /// Writes one object with its separator, or nothing if it cannot be encoded.
     fn write(&mut self, entry: &Entry) -> Result<(), Interruption> {
         let before = self.out.len();
-        let sign = if self.is_first { self.around.first } else { self.around.between };
+        let sign = if self.is_first { self.envelope.first } else { self.envelope.between };
         self.out.put_slice(sign.as_bytes());
         let begun = self.out.len();
         self.items.write(entry, &mut self.out);
@@ -439,7 +441,7 @@ mod tests {
 
     /// A client would misread a protobuf list whose objects take more or fewer bytes than announced.
     #[tokio::test]
-    async fn a_list_that_changed_since_its_length_was_told_breaks_off() {
+    async fn a_list_that_changed_after_its_length_was_announced_breaks_off() {
         for sent in [1, 3] {
             let mut chunks = chunks(Shape::Whole, Encoding::Protobuf, entries(2)).await;
             chunks.reader = Some(ListReader::of(entries(sent)));

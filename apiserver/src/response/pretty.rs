@@ -16,7 +16,7 @@ const PEOPLE: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
 /// Reports whether the response is to be indented: by `pretty` in the query, or else by the user agent. As in
 /// Kubernetes.
-pub(crate) fn is_wanted(query: &Query, headers: &HeaderMap) -> bool {
+pub(crate) fn is_requested(query: &Query, headers: &HeaderMap) -> bool {
     match query.text("pretty") {
         "" => {
             let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -35,7 +35,7 @@ pub(crate) fn indented(json: &[u8]) -> Vec<u8> {
 
 /// Indents a body that arrives in chunks. Indentation can multiply the size by a hundred, so one chunk may become
 /// several.
-pub(crate) fn indented_pieces(body: Body) -> Body {
+pub(crate) fn indent_chunks(body: Body) -> Body {
     let state = Some((body, Bytes::new(), Indenter::default()));
     let frames = stream::unfold(state, async |state| {
         let (mut body, mut rest, mut indenter) = state?;
@@ -102,8 +102,8 @@ impl Indenter {
 
     /// Copies the rest of a string, up to its end, the next backslash or the available room. Returns the number of
     /// bytes copied.
-    fn string(&mut self, json: &[u8], room: usize, out: &mut Vec<u8>) -> usize {
-        let json = &json[..json.len().min(room)];
+    fn string(&mut self, json: &[u8], available: usize, out: &mut Vec<u8>) -> usize {
+        let json = &json[..json.len().min(available)];
         let found = memchr::memchr2(b'"', b'\\', json);
         let used = found.map_or(json.len(), |at| at + 1);
         out.extend_from_slice(&json[..used]);
@@ -156,7 +156,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_layout_is_the_one_people_know() {
+    fn the_layout_is_that_of_kubernetes() {
         let values = [
             json!({}),
             json!([]),
@@ -174,20 +174,20 @@ mod tests {
 
     /// Chunk boundaries and growing chunks do not change the result.
     #[tokio::test]
-    async fn so_it_is_in_pieces() {
+    async fn chunk_boundaries_do_not_change_the_output() {
         let deep = (0..100).fold(json!("x\\\"y,{\n".repeat(1000)), |inner, _| json!([{}, inner]));
         let value = json!({ "a": { "b": [1, 2, []] }, "deep": deep, "c": vec![json!({}); 3000] });
         let expected = serde_json::to_string_pretty(&value).unwrap();
         let json = value.to_string().into_bytes();
         for length in [1, 7, 4096] {
-            let pieces: Vec<Bytes> = json.chunks(length).map(Bytes::copy_from_slice).collect();
-            let frames = stream::iter(pieces).map(|piece| Ok(Frame::data(piece)));
-            let mut body = indented_pieces(StreamBody::new(frames).boxed_unsync());
+            let chunks: Vec<Bytes> = json.chunks(length).map(Bytes::copy_from_slice).collect();
+            let frames = stream::iter(chunks).map(|chunk| Ok(Frame::data(chunk)));
+            let mut body = indent_chunks(StreamBody::new(frames).boxed_unsync());
             let mut written = Vec::new();
             while let Some(frame) = body.frame().await {
-                let piece = frame.unwrap().into_data().unwrap();
-                assert!(piece.len() <= CHUNK_BYTES, "{}", piece.len());
-                written.extend_from_slice(&piece);
+                let chunk = frame.unwrap().into_data().unwrap();
+                assert!(chunk.len() <= CHUNK_BYTES, "{}", chunk.len());
+                written.extend_from_slice(&chunk);
             }
             assert!(written == expected.as_bytes(), "{length}");
         }
@@ -201,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn people_are_known_by_their_wish_or_by_their_program() {
+    fn output_is_indented_by_parameter_or_user_agent() {
         let check = |query: &str, agent: &str, expected: bool| {
             let headers = HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
-            assert_eq!(is_wanted(&Query::parse(Some(query)), &headers), expected, "{query} {agent}");
+            assert_eq!(is_requested(&Query::parse(Some(query)), &headers), expected, "{query} {agent}");
         };
         check("", "kubectl/v1.36.4", false);
         check("pretty=true", "kubectl/v1.36.4", true);

@@ -1,7 +1,7 @@
 //! Renders objects in the form that a client accepts.
 //!
-//! Most responses are the stored bytes with the resource version inserted. An object is parsed only if the client wants
-//! another shape or encoding than the stored one, or reads it through another version of its resource.
+//! Most responses are the stored bytes with the resource version inserted. An object is parsed only if the client
+//! requests another shape or encoding than the stored one, or reads it through another version of its resource.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Style {
     ) -> Result<Response<Body>, Status> {
         self.single()?;
         let mut out = BytesMut::new();
-        encode(self.form.encoding, &self.shown(tree, ColumnDefinitions::Shown, columns), &mut out);
+        encode(self.form.encoding, &self.transform(tree, ColumnDefinitions::Shown, columns), &mut out);
         Ok(typed(code, self.form.encoding.media_type(), out))
     }
 
@@ -82,7 +82,7 @@ impl Style {
             return stored::write(entry.value(), revision, self.home(entry), out);
         }
         if let Some(tree) = self.tree(entry, revision) {
-            encode(self.form.encoding, &self.shown(&tree, heading, &self.resource.columns), out);
+            encode(self.form.encoding, &self.transform(&tree, heading, &self.resource.columns), out);
         }
     }
 
@@ -104,14 +104,15 @@ impl Style {
 
     /// Returns one object of a list as a tree. None if it cannot be decoded.
     pub(crate) fn item_tree(&self, entry: &Entry) -> Option<Value> {
-        let mut shown = self.shown(&self.tree(entry, entry.revision())?, ColumnDefinitions::Omitted, &[]);
+        let mut transformed =
+            self.transform(&self.tree(entry, entry.revision())?, ColumnDefinitions::Omitted, &[]);
         if self.leaves_out_heading()
-            && let Some(fields) = shown.as_object_mut()
+            && let Some(fields) = transformed.as_object_mut()
         {
             fields.remove("apiVersion");
             fields.remove("kind");
         }
-        Some(shown)
+        Some(transformed)
     }
 
     /// Reports whether list items omit kind and version.
@@ -127,7 +128,7 @@ impl Style {
         Some(conversion::from_stored(&*self.resource_of(entry)?, tree))
     }
 
-    /// Returns the resource through which an object is shown: that of its own logical cluster. None if that cluster
+    /// Returns the resource with which an object is rendered: that of its own logical cluster. None if that cluster
     /// serves the kind, but not in this version. If the cluster no longer serves the kind, the resource of this one is
     /// used, so that watches can still report the deletion.
     pub(crate) fn resource_of(&self, entry: &Entry) -> Option<Cow<'_, Arc<ResourceInfo>>> {
@@ -143,13 +144,18 @@ impl Style {
     }
 
     /// Converts an object to the requested shape.
-    pub(crate) fn shown(&self, tree: &Value, heading: ColumnDefinitions, columns: &[PrinterColumn]) -> Value {
+    pub(crate) fn transform(
+        &self,
+        tree: &Value,
+        heading: ColumnDefinitions,
+        columns: &[PrinterColumn],
+    ) -> Value {
         match self.form.shape {
             Shape::Table => {
                 let mut table =
                     tables::single_object_table(columns, heading, tree, self.include, Timestamp::now());
                 self.name(&mut table);
-                table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.name_row(row));
+                table["rows"].as_array_mut().into_iter().flatten().for_each(|row| self.set_row_version(row));
                 table
             }
             Shape::Partial | Shape::PartialList => {
@@ -169,7 +175,7 @@ impl Style {
     }
 
     /// Sets the requested version on the object of a table row.
-    pub(crate) fn name_row(&self, row: &mut Value) {
+    pub(crate) fn set_row_version(&self, row: &mut Value) {
         if row["object"]["kind"] == "PartialObjectMetadata" {
             self.name(&mut row["object"]);
         }
@@ -184,10 +190,10 @@ impl Style {
 
     /// Refuses the list shape for a single object.
     fn single(&self) -> Result<(), Status> {
-        let what = go_type(&self.resource, &self.resource.kind);
+        let go_type_name = go_type(&self.resource, &self.resource.kind);
         match self.form.shape {
             Shape::PartialList => Err(unfit(format!(
-                "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({go_type_name})"
             ))),
             _ => Ok(()),
         }
@@ -195,10 +201,10 @@ impl Style {
 
     /// Refuses the single-object shape for a list.
     pub(crate) fn several(&self) -> Result<(), Status> {
-        let what = go_type(&self.resource, &self.resource.list_kind);
+        let go_type_name = go_type(&self.resource, &self.resource.list_kind);
         match self.form.shape {
             Shape::Partial => Err(unfit(format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({what})"
+                "you requested PartialObjectMetadata, but the requested object is a list ({go_type_name})"
             ))),
             _ => Ok(()),
         }

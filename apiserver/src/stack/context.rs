@@ -16,7 +16,7 @@ use crate::request::info::RequestInfo;
 
 /// Read from clients that choose the id themselves, and written to all responses.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Room for two uuids.
+/// As long as two uuids.
 const ID_BYTES_MAX: usize = 80;
 
 /// A request as it arrives.
@@ -48,7 +48,7 @@ pub(super) struct LimitedRequest<B> {
     pub(super) body: B,
 }
 
-/// What the request line says, and the facts that layers find out. The facts are shared, because a request that
+/// The parsed request line, and the facts that layers add. The facts are shared, because a request that
 /// exceeds its deadline is dropped where it is, and the audit log still needs them.
 #[derive(Debug)]
 pub(super) struct RequestContext {
@@ -90,7 +90,8 @@ impl RequestContext {
     }
 }
 
-/// Reports whether an id of the client is safe in headers and logs: it has only the characters of uuids and similar ids.
+/// Reports whether an id of the client is safe in headers and logs: it has only the characters of uuids and similar
+/// ids.
 fn is_sane(id: &HeaderValue) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(plain)
@@ -101,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_the_clients_if_it_looks_like_one() {
-        let check = |sent: &str, kept: bool| {
+    fn a_valid_audit_id_of_the_client_is_used() {
+        let check = |sent: &str, is_used: bool| {
             let request = http::Request::builder().header(AUDIT_ID, sent).body(()).unwrap();
             let id = RequestContext::of(&request.into_parts().0).id;
-            assert_eq!(id == sent, kept, "{sent} became {id:?}");
+            assert_eq!(id == sent, is_used, "{sent} became {id:?}");
             assert!(is_sane(&id));
         };
         check("6f1e5b1c-6a4e-4cf4-93a1-8a44cbbd4a1c", true);

@@ -1,4 +1,4 @@
-//! Writes that go on when their client leaves.
+//! Writes that continue after their client has disconnected.
 //!
 //! A write of which the store has taken a part is finished: otherwise quotas would not count it, nothing would check it
 //! against a namespace that is deleted at the same time, and its IP addresses would be released. A write of which the
@@ -48,7 +48,7 @@ impl Store for WriteStore {
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
         Box::pin(async move {
             if self.client.strong_count() == 0 && !self.has_begun.load(Ordering::Relaxed) {
-                return Err(CommitError::Unavailable { reason: "the client has left".to_owned() });
+                return Err(CommitError::Unavailable { reason: "the client has disconnected".to_owned() });
             }
             let committed = self.inner.commit(key, expect, change).await;
             if matches!(committed, Ok(_) | Err(CommitError::Unknown { .. })) {
@@ -68,8 +68,8 @@ impl Store for WriteStore {
 }
 
 impl Stack {
-    /// Runs a write in a task of its own, and waits for it as long as the client does. If the client has left, the audit
-    /// log gets the result in another line.
+    /// Runs a write in a task of its own, and waits for it as long as the client does. If the client has disconnected,
+    /// the audit log gets the result in another line.
     pub(super) async fn detach<F>(
         self: &Arc<Self>,
         context: &Arc<RequestContext>,
@@ -87,8 +87,8 @@ impl Stack {
         let (sender, receiver) = oneshot::channel();
         let (stack, context) = (self.clone(), context.clone());
         let task = async move {
-            let ended = tokio::time::timeout(WRITE_TIMEOUT, write).await;
-            let unreceived = sender.send(ended.unwrap_or_else(|_| Err(deadline::exceeded())));
+            let result = tokio::time::timeout(WRITE_TIMEOUT, write).await;
+            let unreceived = sender.send(result.unwrap_or_else(|_| Err(deadline::exceeded())));
             if let Err(result) = unreceived {
                 let code = result.map_or_else(|status| status.code, |response| response.status().as_u16());
                 stack.note(&context, StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));

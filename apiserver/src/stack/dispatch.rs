@@ -60,8 +60,8 @@ impl Stack {
         let LimitedRequest { context, identity, slot, headers, body } = request;
         let context = &context;
         let attributes = Attributes::of(&context.info);
-        let may_be_open = attributes::is_open(&attributes) || attributes::can_be_opened(&attributes);
-        if *identity == Identity::Anonymous && !may_be_open {
+        let may_be_public = attributes::is_public(&attributes) || attributes::can_be_public(&attributes);
+        if *identity == Identity::Anonymous && !may_be_public {
             return Err(Status::unauthorized());
         }
         let address = context.info.address.as_ref().map_err(|_| Status::unknown_path());
@@ -83,29 +83,29 @@ impl Stack {
             context.facts().is_refused = true;
             return Err(Status::unknown_path());
         }
-        let Target::Resource(named) = target else {
+        let Target::Resource(requested) = target else {
             if reach == Reach::Every && !is_read(&context.info.method) {
                 return Err(Status::wrong_method());
             }
             return self.document(authorization.identity(), id, target, &context.info, headers).await;
         };
-        let resource = self.resource(id, reach, named).await.map_err(unreadable)?;
+        let resource = self.resource(id, reach, requested).await.map_err(unreadable)?;
         let resource = resource.ok_or_else(Status::unknown_path)?;
         context.facts().resource = Some(resource.clone());
         let call = Call {
             cluster: id,
             reach,
             resource,
-            namespace: named.namespace.clone(),
-            name: named.name.clone(),
-            subresource: named.subresource.clone(),
+            namespace: requested.namespace.clone(),
+            name: requested.name.clone(),
+            subresource: requested.subresource.clone(),
             query: context.info.query.clone(),
             headers,
             identity: authorization.identity().clone(),
             authorization,
             admission: self.admission.clone(),
         };
-        self.call(call, named, context, (slot, body)).await
+        self.call(call, requested, context, (slot, body)).await
     }
 
     /// Answers health checks and the version, before anything is looked up.
@@ -139,15 +139,15 @@ impl Stack {
     async fn call(
         self: &Arc<Self>,
         call: Call,
-        named: &Resource,
+        requested: &Resource,
         context: &Arc<RequestContext>,
         (mut slot, body): (RequestSlot, impl Incoming),
     ) -> Result<Response<Body>, Status> {
         let info = &context.info;
-        if let Some(target) = connect::find(self.connect.as_deref(), &*self.store, &call, named).await? {
+        if let Some(target) = connect::find(self.connect.as_deref(), &*self.store, &call, requested).await? {
             return target.answer(&self.authenticators, &self.stop, &call, info, &mut slot, body).await;
         }
-        let verb = verb_of(&call, named, info)?;
+        let verb = verb_of(&call, requested, info)?;
         let bytes = match verb {
             Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
             _ => slot.receive(body).await?,
@@ -214,9 +214,9 @@ impl Stack {
         &self,
         id: Id,
         reach: Reach,
-        named: &Resource,
+        requested: &Resource,
     ) -> Result<Option<Arc<ResourceInfo>>, ReadError> {
-        let Resource { group, version, resource, .. } = named;
+        let Resource { group, version, resource, .. } = requested;
         let find = |kinds: &Kinds| kinds.find(group, version, resource).cloned();
         if reach == Reach::One {
             return self.kinds.find(id, find).await;
@@ -267,16 +267,16 @@ impl Stack {
 
     /// Returns the form of the response.
     fn style(&self, verb: Verb, call: &Call) -> Result<Style, Status> {
-        let (api_version, kind) = call.shown_kind();
+        let (api_version, kind) = call.response_kind();
         let form = match verb {
             Verb::Watch => negotiation::events(&call.headers, &api_version, &kind)?,
             Verb::List => negotiation::lists(&call.headers, &api_version, &kind)?,
             _ => negotiation::objects(&call.headers, &api_version, &kind)?,
         };
-        let word = call.query.text("includeObject");
-        let include = IncludeObject::parse(word).ok_or_else(|| {
+        let parameter = call.query.text("includeObject");
+        let include = IncludeObject::parse(parameter).ok_or_else(|| {
             Status::bad_request(format!(
-                "Unable to convert to Table as requested: includeObject: Invalid value: {word:?}: \
+                "Unable to convert to Table as requested: includeObject: Invalid value: {parameter:?}: \
                  must be 'Metadata', 'Object', 'None', or empty"
             ))
         })?;
@@ -298,8 +298,8 @@ impl Stack {
         Some(StoreMetrics { revision: counted.revision.0, entries })
     }
 
-    /// Returns the logical cluster of a request, and whether it reads all of them. A client that may not use ids or read
-    /// all logical clusters gets the response of an unknown path.
+    /// Returns the logical cluster of a request, and whether it reads all of them. A client that may not use ids or
+    /// read all logical clusters gets the response of an unknown path.
     async fn find(&self, cluster: &Cluster, identity: &Identity) -> Result<(Id, Reach), Status> {
         let store = &*self.store;
         let found = match cluster {
@@ -314,23 +314,25 @@ impl Stack {
     }
 }
 
-/// Records that access was denied, also to an unknown path, and the identity that the client wanted to impersonate.
+/// Records that access was denied, also to an unknown path, and the identity that the client requested to impersonate.
 fn note_refusal(context: &RequestContext, headers: &HeaderMap) {
     let mut facts = context.facts();
     facts.is_refused = true;
-    if let Some(wanted) = authorization::wants_to_act_as(headers) {
-        facts.acting = Some(wanted);
+    if let Some(identity) = authorization::requested_impersonation(headers) {
+        facts.acting = Some(identity);
     }
 }
 
-/// Returns the verbs that an address supports. Objects of all namespaces can be read together, never created or deleted:
-/// a client that leaves out the namespace by mistake must not delete all of them.
-fn verbs_at(resource: &ResourceInfo, named: &Resource) -> Vec<Verb> {
-    let verbs = match &named.subresource {
-        Some(part) => resource.subresource(part).map_or(&[][..], |part| &part.verbs),
+/// Returns the verbs that an address supports. Objects of all namespaces can be read together, never created or
+/// deleted: a client that leaves out the namespace by mistake must not delete all of them.
+fn verbs_at(resource: &ResourceInfo, requested: &Resource) -> Vec<Verb> {
+    let verbs = match &requested.subresource {
+        Some(subresource) => {
+            resource.subresource(subresource).map_or(&[][..], |subresource| &subresource.verbs)
+        }
         None => &resource.verbs,
     };
-    let across = resource.namespaced && named.namespace.is_none();
+    let across = resource.namespaced && requested.namespace.is_none();
     let can = |verb: &&Verb| !across || matches!(verb, Verb::List | Verb::Watch);
     verbs.iter().filter(can).copied().collect()
 }
@@ -340,7 +342,7 @@ fn is_read(method: &Method) -> bool {
 }
 
 /// Returns the verb of a request, if its resource supports it.
-fn verb_of(call: &Call, named: &Resource, info: &RequestInfo) -> Result<Verb, Status> {
+fn verb_of(call: &Call, requested: &Resource, info: &RequestInfo) -> Result<Verb, Status> {
     let resource = &call.resource;
     // Only namespaced kinds have paths with a namespace.
     if call.namespace.is_some() && !resource.namespaced
@@ -349,11 +351,12 @@ fn verb_of(call: &Call, named: &Resource, info: &RequestInfo) -> Result<Verb, St
         return Err(Status::unknown_path());
     }
     // Only proxy subresources have longer paths, and those are answered before.
-    let is_known = |part: &str| resource.subresource(part).is_some() && named.rest.is_empty();
-    if call.subresource.as_deref().is_some_and(|part| !is_known(part)) {
+    let is_known =
+        |subresource: &str| resource.subresource(subresource).is_some() && requested.rest.is_empty();
+    if call.subresource.as_deref().is_some_and(|subresource| !is_known(subresource)) {
         return Err(Status::unknown_path());
     }
-    let verb = info.verb().filter(|verb| verbs_at(resource, named).contains(verb));
+    let verb = info.verb().filter(|verb| verbs_at(resource, requested).contains(verb));
     let verb = verb.ok_or_else(Status::wrong_method)?;
     // Writes, and reads of one object, need one logical cluster: names repeat in others.
     if call.reach == Reach::Every && !matches!(verb, Verb::List | Verb::Watch) {
@@ -364,14 +367,16 @@ fn verb_of(call: &Call, named: &Resource, info: &RequestInfo) -> Result<Verb, St
 
 /// Returns the methods that the address supports.
 pub(super) fn methods(info: &RequestInfo, resource: Option<&ResourceInfo>) -> Vec<&'static str> {
-    let (Some(named), Some(resource)) = (info.resource(), resource) else { return vec!["GET", "HEAD"] };
-    let verbs = verbs_at(resource, named);
+    let (Some(requested), Some(resource)) = (info.resource(), resource) else { return vec!["GET", "HEAD"] };
+    let verbs = verbs_at(resource, requested);
     let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-    let means = |method: &&str| {
+    let verb_of_method = |method: &&str| {
         let method = Method::from_bytes(method.as_bytes()).ok()?;
-        info::verb(&method, named, false)
+        info::verb(&method, requested, false)
     };
-    all.into_iter().filter(|method| means(method).is_some_and(|verb| verbs.contains(&verb))).collect()
+    all.into_iter()
+        .filter(|method| verb_of_method(method).is_some_and(|verb| verbs.contains(&verb)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -384,8 +389,8 @@ mod tests {
     fn nothing_is_written_across_namespaces() {
         let check = |line: &str, expected: &[&str]| {
             let info = RequestInfo::line(line);
-            let named = info.resource().unwrap();
-            let resource = Kinds::built_in().find(&named.group, &named.version, &named.resource);
+            let requested = info.resource().unwrap();
+            let resource = Kinds::built_in().find(&requested.group, &requested.version, &requested.resource);
             assert_eq!(methods(&info, resource.map(|resource| &**resource)), expected, "{line}");
         };
         check("DELETE /api/v1/configmaps", &["GET", "HEAD"]);
@@ -396,20 +401,22 @@ mod tests {
 
     /// A tenant that could reach another logical cluster by its id could read all secrets.
     #[tokio::test]
-    async fn only_the_privileged_see_more_than_one_logical_cluster() {
+    async fn only_privileged_clients_read_across_logical_clusters() {
         let tasks = controller::tasks::Tasks::new();
         let store = Arc::new(storage::memory::Memory::new());
-        let (there, missing) = (Id::new(1), Id::new(2));
-        records::write(&*store, there, &records::LogicalClusterRecord::new(Id::ROOT, "there")).await.unwrap();
+        let (existing, missing) = (Id::new(1), Id::new(2));
+        records::write(&*store, existing, &records::LogicalClusterRecord::new(Id::ROOT, "there"))
+            .await
+            .unwrap();
         let stack = Stack::new(store, String::new(), tasks.stop());
         let user = |group: &str| {
             Identity::known(User { name: "u".to_owned(), groups: vec![group.to_owned()], ..User::default() })
         };
         let (tenant, master) = (user("system:authenticated"), user("system:masters"));
-        for cluster in [Cluster::Id(there), Cluster::Id(Id::ROOT), Cluster::Id(missing), Cluster::All] {
+        for cluster in [Cluster::Id(existing), Cluster::Id(Id::ROOT), Cluster::Id(missing), Cluster::All] {
             assert_eq!(stack.find(&cluster, &tenant).await, Err(Status::unknown_path()), "{cluster:?}");
         }
-        assert_eq!(stack.find(&Cluster::Id(there), &master).await, Ok((there, Reach::One)));
+        assert_eq!(stack.find(&Cluster::Id(existing), &master).await, Ok((existing, Reach::One)));
         assert_eq!(stack.find(&Cluster::Id(missing), &master).await, Err(Status::unknown_path()));
         assert_eq!(stack.find(&Cluster::All, &master).await, Ok((Id::ROOT, Reach::Every)));
     }

@@ -55,8 +55,8 @@ async fn answer<R: Send>(inner: impl Answering<R>, request: R) -> Response<Body>
 
 /// Reports the end of a request: with the status of its response, or with 499 if its client left before.
 ///
-/// A client may leave at any time, and the server then drops the request where it is. Without a line in the audit log, a
-/// client could hide a write that the store already has.
+/// A client may leave at any time, and the server then drops the request where it is. Without a line in the audit log,
+/// a client could hide a write that the store already has.
 struct RequestEnd<F: FnMut(StatusCode)> {
     report: F,
     code: StatusCode,
@@ -251,10 +251,12 @@ fn deprecated(
     resource: Option<&ResourceInfo>,
     response: Response<Body>,
 ) -> Response<Body> {
-    let strangers = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
+    let unauthenticated = [StatusCode::UNAUTHORIZED, StatusCode::METHOD_NOT_ALLOWED];
     let defined = resource.and_then(|resource| resource.custom.as_ref()?.warning.as_deref());
     match info.resource().and_then(warnings::deprecated).or(defined) {
-        Some(text) if !strangers.contains(&response.status()) => create::warned(response, &[text.to_owned()]),
+        Some(text) if !unauthenticated.contains(&response.status()) => {
+            create::warned(response, &[text.to_owned()])
+        }
         _ => response,
     }
 }

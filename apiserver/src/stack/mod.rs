@@ -63,7 +63,7 @@ pub struct Stack {
     metrics: Metrics,
     /// The commit of the program that serves; empty if it is unknown.
     commit: &'static str,
-    /// Writes in progress. They go on if their clients leave.
+    /// Writes in progress. They continue if their clients disconnect.
     writes: StreamTasks,
     /// Ends watches when the server stops.
     stop: Stop,
@@ -184,7 +184,7 @@ impl Stack {
             (Err(_), Some(token)) => {
                 let accounts = &self.authenticators.accounts;
                 let _place =
-                    if accounts.has_seen(token) { None } else { Some(self.limits.begin_verification()?) };
+                    if accounts.is_verified(token) { None } else { Some(self.limits.begin_verification()?) };
                 match accounts.find(token, &[]).await {
                     Ok(found) => Ok(found.identity),
                     Err(NotFound::Unreadable(error)) => Err(unreadable(error)),
@@ -193,8 +193,10 @@ impl Stack {
                     Err(NotFound::Foreign | NotFound::Invalid(_)) => Err(Status::unauthorized()),
                 }
             }
-            (Ok(known), _) if known.is_expired(Timestamp::now().as_second()) => Err(Status::unauthorized()),
-            (known, _) => known,
+            (Ok(identity), _) if identity.is_expired(Timestamp::now().as_second()) => {
+                Err(Status::unauthorized())
+            }
+            (identity, _) => identity,
         }
     }
 

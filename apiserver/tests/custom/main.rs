@@ -1,9 +1,9 @@
 //! Custom kinds of logical clusters, and Holon's own kinds.
 
-mod elsewhere;
+mod built_in;
+mod convergence;
+mod deletion;
 mod finalizers;
-mod leaving;
-mod own;
-mod resting;
+mod logical_clusters;
 mod server;
 mod serving;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use storage::Store;
 use storage::memory::Memory;
 
-/// Long enough for a machine that does ten other things.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -41,35 +41,39 @@ impl TestServer {
         TestServer::with_own(Own::default()).await
     }
 
-    /// The same with these kinds of its own.
+    /// Like `new`, with these built-in kinds.
     pub(crate) async fn with_own(own: Own) -> TestServer {
-        let kept: Arc<dyn Store> = Arc::new(Memory::new());
+        let inner_store: Arc<dyn Store> = Arc::new(Memory::new());
         let address = "192.0.2.10:6443".parse().unwrap();
         let objects = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
-        let seen = BootstrapStore::open(kept.clone(), objects).await.unwrap();
+        let store = BootstrapStore::open(inner_store.clone(), objects).await.unwrap();
         let mut tasks = Tasks::new();
         let mut server = || {
-            let kinds = Arc::new(Registry::new(kept.clone()).with_own(own.clone()));
+            let kinds = Arc::new(Registry::new(inner_store.clone()).with_own(own.clone()));
             tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
-            (kinds.clone(), Arc::new(Stack::new(seen.clone(), String::new(), tasks.stop()).with_kinds(kinds)))
+            (
+                kinds.clone(),
+                Arc::new(Stack::new(store.clone(), String::new(), tasks.stop()).with_kinds(kinds)),
+            )
         };
         let ((kinds, stack), (_, second)) = (server(), server());
-        let controllers = Controllers::new(seen.clone(), kept, "a certificate".to_owned()).with_kinds(kinds);
+        let controllers =
+            Controllers::new(store.clone(), inner_store, "a certificate".to_owned()).with_kinds(kinds);
         tasks.spawn("controllers", controllers.run(tasks.stop()));
         TestServer { stack, second, _tasks: tasks }
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
-        ask(&self.stack, method, path, body).await
+    pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> Answer {
+        send(&self.stack, method, path, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, Value::Null).await
+        self.send("GET", path, Value::Null).await
     }
 
     /// Creates an object, which must succeed.
     pub(crate) async fn create(&self, path: &str, body: Value) -> Value {
-        let answer = self.ask("POST", path, body).await;
+        let answer = self.send("POST", path, body).await;
         assert_eq!(answer.code, 201, "{}", answer.body);
         answer.body
     }
@@ -104,9 +108,9 @@ impl TestServer {
         .body
     }
 
-    /// Repeats a read until the response is as wanted.
+    /// Repeats a read until the response is as expected.
     pub(crate) async fn until(&self, path: &str, is_right: impl Fn(&Answer) -> bool) -> Answer {
-        let asking = async {
+        let requesting = async {
             loop {
                 let answer = self.get(path).await;
                 if is_right(&answer) {
@@ -115,17 +119,17 @@ impl TestServer {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, asking).await {
+        match tokio::time::timeout(PATIENCE, requesting).await {
             Ok(answer) => answer,
             Err(_) => panic!("{path} is still {}", self.get(path).await.body),
         }
     }
 
-    pub(crate) async fn until_gone(&self, path: &str) {
+    pub(crate) async fn until_deleted(&self, path: &str) {
         self.until(path, |answer| answer.code == 404).await;
     }
 
-    /// Begins a watch; [`Watched::rest`] returns its events.
+    /// Begins a watch; [`Watched::remaining_events`] returns its events.
     pub(crate) async fn watch(&self, path: &str) -> Watched {
         let request = request("GET", path, &Value::Null).body(Full::<Bytes>::default()).unwrap();
         let response = self.stack.respond(administrator(), request).await;
@@ -148,18 +152,18 @@ impl Watched {
                 return Some(serde_json::from_slice(&line).unwrap());
             }
             let frame =
-                tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("the watch says nothing");
+                tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("the watch sends no event");
             self.read.extend_from_slice(&frame?.unwrap().into_data().unwrap());
         }
     }
 
     /// Returns types and names of all events until the watch ends.
-    pub(crate) async fn rest(mut self) -> Vec<String> {
-        let mut told = Vec::new();
+    pub(crate) async fn remaining_events(mut self) -> Vec<String> {
+        let mut reported = Vec::new();
         while let Some(event) = self.next().await {
-            told.push(summary(&event));
+            reported.push(summary(&event));
         }
-        told
+        reported
     }
 }
 
@@ -168,7 +172,7 @@ pub(crate) fn summary(event: &Value) -> String {
     format!("{} {name}", event["type"].as_str().unwrap_or_default())
 }
 
-pub(crate) async fn ask(stack: &Arc<Stack>, method: &str, path: &str, body: Value) -> Answer {
+pub(crate) async fn send(stack: &Arc<Stack>, method: &str, path: &str, body: Value) -> Answer {
     let bytes = if body.is_null() { Bytes::new() } else { body.to_string().into() };
     answer(stack, request(method, path, &body).body(Full::new(bytes)).unwrap()).await
 }

@@ -3,7 +3,7 @@
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use super::server::{DEFINITIONS, TestServer, answer, ask, definition, request, version, widgets};
+use super::server::{DEFINITIONS, TestServer, answer, definition, request, send, version, widgets};
 
 const WIDGETS: &str = "/apis/shop.example/v1/namespaces/default/widgets";
 
@@ -16,7 +16,7 @@ fn size() -> Value {
 }
 
 #[tokio::test]
-async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
+async fn a_kind_is_served_as_soon_as_its_definition_is_established() {
     let test = TestServer::new().await;
     assert_eq!(test.get(WIDGETS).await.code, 404);
     test.define("", widgets(size())).await;
@@ -31,27 +31,27 @@ async fn a_kind_is_served_as_soon_as_its_definition_says_so() {
         (&resources["resources"][0]["name"], &resources["resources"][0]["kind"]),
         (&json!("widgets"), &json!("Widget"))
     );
-    let said = test.get(&format!("{DEFINITIONS}/widgets.shop.example")).await.body["status"].clone();
+    let status = test.get(&format!("{DEFINITIONS}/widgets.shop.example")).await.body["status"].clone();
     let names =
         json!({ "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" });
-    assert_eq!((&said["acceptedNames"], &said["storedVersions"]), (&names, &json!(["v1"])));
+    assert_eq!((&status["acceptedNames"], &status["storedVersions"]), (&names, &json!(["v1"])));
 }
 
 /// Two servers share a store, and a client switches from one to the other.
 #[tokio::test]
-async fn another_server_serves_it_as_well() {
+async fn a_second_server_serves_the_kind_too() {
     let test = TestServer::new().await;
-    let asked = async |path: &str| ask(&test.second, "GET", path, Value::Null).await;
+    let get_from_second = async |path: &str| send(&test.second, "GET", path, Value::Null).await;
     test.define("", widgets(size())).await;
-    assert_eq!(asked("/apis/shop.example").await.code, 200);
-    assert_eq!(asked(WIDGETS).await.code, 200);
-    let made = ask(&test.second, "POST", WIDGETS, widget("a")).await;
+    assert_eq!(get_from_second("/apis/shop.example").await.code, 200);
+    assert_eq!(get_from_second(WIDGETS).await.code, 200);
+    let made = send(&test.second, "POST", WIDGETS, widget("a")).await;
     assert_eq!(made.code, 201, "{}", made.body);
     assert_eq!(test.get(&format!("{WIDGETS}/a")).await.body, made.body);
 }
 
 #[tokio::test]
-async fn documents_are_others_as_soon_as_the_kinds_are() {
+async fn documents_change_as_soon_as_the_kinds_do() {
     let test = TestServer::new().await;
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let tags = async || {
@@ -71,7 +71,7 @@ async fn documents_are_others_as_soon_as_the_kinds_are() {
     assert!(index_before.get("apis/shop.example/v1").is_none());
     assert_eq!(
         index_before["apis/apps/v1"], index_after["apis/apps/v1"],
-        "what did not change is not read again"
+        "an unchanged document is not sent again"
     );
     let address =
         |index: &Value| index["apis/shop.example/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -82,8 +82,8 @@ async fn documents_are_others_as_soon_as_the_kinds_are() {
     test.merge(&format!("{DEFINITIONS}/widgets.shop.example"), wider).await;
     assert_ne!(address(&index().await), address(&index_after));
     // A deleted definition is no longer published.
-    test.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
-    test.until_gone(&format!("{DEFINITIONS}/widgets.shop.example")).await;
+    test.send("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
+    test.until_deleted(&format!("{DEFINITIONS}/widgets.shop.example")).await;
     assert_eq!((tags().await, index().await), (before, index_before));
 }
 
@@ -94,17 +94,20 @@ async fn a_definition_waits_until_its_names_are_free() {
     let other = definition("gadgets", "widget", "Gadget", json!([version("v1", true, size())]));
     test.create(DEFINITIONS, other).await;
     let waiting = test.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
-    let told = &waiting["status"]["conditions"];
-    assert_eq!((&told[0]["reason"], &told[1]["reason"]), (&json!("SingularConflict"), &json!("NotAccepted")));
+    let reported = &waiting["status"]["conditions"];
+    assert_eq!(
+        (&reported[0]["reason"], &reported[1]["reason"]),
+        (&json!("SingularConflict"), &json!("NotAccepted"))
+    );
     assert_eq!(test.get("/apis/shop.example/v1/gadgets").await.code, 404);
-    test.ask("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
+    test.send("DELETE", &format!("{DEFINITIONS}/widgets.shop.example"), Value::Null).await;
     test.condition("", "gadgets.shop.example", "Established", "True").await;
     assert_eq!(test.get("/apis/shop.example/v1/gadgets").await.code, 200);
 }
 
 /// An object is stored in one version and read in another.
 #[tokio::test]
-async fn an_object_is_shown_in_every_version_that_is_served() {
+async fn an_object_is_returned_in_every_served_version() {
     let test = TestServer::new().await;
     let versions = json!([version("v1", true, size()), version("v1beta1", false, size())]);
     test.define("", definition("widgets", "widget", "Widget", versions)).await;
@@ -139,7 +142,7 @@ async fn a_watch_ends_when_its_version_is_no_longer_served() {
     versions[1]["served"] = json!(false);
     test.merge(&format!("{DEFINITIONS}/widgets.shop.example"), json!({ "spec": { "versions": versions } }))
         .await;
-    assert_eq!(beta.rest().await, [""; 0]);
+    assert_eq!(beta.remaining_events().await, [""; 0]);
     assert_eq!(test.get("/apis/shop.example/v1beta1/widgets").await.code, 404);
     assert_eq!(test.get("/apis/shop.example/v1/widgets").await.code, 200);
 }

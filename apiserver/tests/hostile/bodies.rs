@@ -35,13 +35,13 @@ fn unfinished_request_bodies_block_no_other_writes() {
         format!("{path}/api/v1/namespaces/default/configmaps")
     });
     let _halves: Vec<_> = (0..HALVES).map(|_| begin(&clients, &a, 100)).collect();
-    clients.user("bob").is_promptly_told("POST", &b, &map("one"), 201);
-    clients.user("ann").is_promptly_told("POST", &a, &map("one"), 201);
+    clients.user("bob").is_promptly_answered("POST", &b, &map("one"), 201);
+    clients.user("ann").is_promptly_answered("POST", &a, &map("one"), 201);
 }
 
 /// The same with bodies of more than a megabyte, which together exceed the buffer for all tenants.
 #[test]
-fn large_bodies_that_never_arrive_are_given_up_for_those_that_do() {
+fn stalled_large_bodies_are_dropped_for_those_that_arrive() {
     let test = TestServer::new();
     let clients = test.clients();
     let [a, b] = [("a", "ann"), ("b", "bob")].map(|(cluster, user)| {
@@ -49,6 +49,6 @@ fn large_bodies_that_never_arrive_are_given_up_for_those_that_do() {
         format!("{path}/api/v1/namespaces/default/configmaps")
     });
     let _halves: Vec<_> = (0..HALVES).map(|_| begin(&clients, &a, 3 << 19)).collect();
-    clients.user("bob").is_promptly_told("POST", &b, &map("one"), 201);
-    clients.user("ann").is_promptly_told("POST", &a, &map("one"), 201);
+    clients.user("bob").is_promptly_answered("POST", &b, &map("one"), 201);
+    clients.user("ann").is_promptly_answered("POST", &a, &map("one"), 201);
 }

@@ -15,10 +15,10 @@ const SILENT: usize = 1_100;
 /// Checks that administrators, users with a token and probes get responses.
 #[track_caller]
 fn all_clients_are_served(clients: &Clients) {
-    clients.admin().is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 200);
+    clients.admin().is_promptly_answered("GET", "/api/v1/namespaces/default/configmaps", "", 200);
     // An authenticated user without the right to do this.
-    clients.user("ann").is_promptly_told("GET", "/api/v1/namespaces/default/configmaps", "", 404);
-    clients.anonymous().is_promptly_told("GET", "/readyz", "", 200);
+    clients.user("ann").is_promptly_answered("GET", "/api/v1/namespaces/default/configmaps", "", 404);
+    clients.anonymous().is_promptly_answered("GET", "/readyz", "", 200);
 }
 
 /// One address opened 1,100 connections and sent nothing on any of them. Each held one of 1,024 places for handshakes
@@ -62,13 +62,13 @@ fn slow_handshakes_lock_no_client_out() {
 }
 
 /// Returns whether the server ends a connection on which these bytes were sent, well before it would ping the client.
-fn is_cut(client: &Client, said: &[u8]) -> bool {
+fn is_cut(client: &Client, bytes: &[u8]) -> bool {
     let mut stream = client.connect().unwrap();
     let begun = Instant::now();
-    stream.write_all(said).and_then(|()| stream.flush()).unwrap();
-    let ended = stream.read_to_end(&mut Vec::new());
+    stream.write_all(bytes).and_then(|()| stream.flush()).unwrap();
+    let result = stream.read_to_end(&mut Vec::new());
     let is_waiting =
-        ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        result.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     !is_waiting && begun.elapsed() < Duration::from_secs(25)
 }
 
@@ -79,12 +79,12 @@ fn a_connection_without_a_request_is_closed_in_either_version() {
     let test = TestServer::new();
     let clients = test.clients();
     let http2 = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
-    for (client, said) in [
+    for (client, bytes) in [
         (clients.anonymous(), b"GET / HT".as_slice()),
         (clients.anonymous().http2(), &http2),
         (clients.anonymous().http2(), b"PRI * HT"),
     ] {
-        assert!(is_cut(&client, said), "{said:?}: the server still waits");
+        assert!(is_cut(&client, bytes), "{bytes:?}: the server does not close the connection");
     }
 }
 
@@ -98,14 +98,14 @@ fn anonymous_connections_evict_no_authenticated_ones() {
     let watch = |client: Client| {
         let mut stream = client.connect().unwrap();
         stream.write_all(client.head("GET", &format!("{maps}?watch=1"), 0).as_bytes()).unwrap();
-        assert!(until(&mut stream, "kube-root-ca.crt"), "the watch does not begin");
+        assert!(until(&mut stream, "kube-root-ca.crt"), "the watch does not start");
         stream
     };
     let mut watching = [watch(clients.user("ann")), watch(clients.admin())];
     for _ in 0..3 {
-        let strangers: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(test.address).unwrap()).collect();
+        let anonymous: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(test.address).unwrap()).collect();
         all_clients_are_served(&clients);
-        drop(strangers);
+        drop(anonymous);
     }
     clients.admin().create(&maps, &serde_json::json!({ "metadata": { "name": "news" } }));
     for stream in &mut watching {
@@ -114,9 +114,9 @@ fn anonymous_connections_evict_no_authenticated_ones() {
 }
 
 /// Reads until this text was received; returns false if the connection ends before that.
-fn until(stream: &mut Connection, said: &str) -> bool {
+fn until(stream: &mut Connection, text: &str) -> bool {
     let mut read = Vec::new();
-    while !String::from_utf8_lossy(&read).contains(said) {
+    while !String::from_utf8_lossy(&read).contains(text) {
         let mut bytes = [0; 16 << 10];
         match stream.read(&mut bytes) {
             Ok(1..) => read.extend_from_slice(&bytes),

@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// The limit for a prompt response, on a machine that does ten other things.
+/// The limit for a prompt response, on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(5);
 
 /// A server with an administrator and some users with tokens.
@@ -68,7 +68,7 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize)
     let template = bootstrap::objects(&BootstrapOptions { authority: "a certificate", address });
     let engine = Embedded::open(&dir.join("store"), Options::default()).unwrap();
     let store = BootstrapStore::open(Arc::new(engine), template).await.unwrap();
-    fill(&*store, objects).await;
+    create_objects(&*store, objects).await;
     let tokens = dir.join("tokens.csv");
     std::fs::write(&tokens, "token-of-ann,ann,1\ntoken-of-bob,bob,2\n").unwrap();
     let stack =
@@ -84,19 +84,19 @@ async fn serve(dir: &Path, authority: &Authority, tasks: &Tasks, objects: usize)
 }
 
 /// Creates ConfigMaps in the namespace default of the root.
-async fn fill(store: &dyn Store, objects: usize) {
+async fn create_objects(store: &dyn Store, objects: usize) {
     let maps = Collection { group: "", plural: "configmaps" };
     let writes = (0..objects).map(|number| {
         let name = format!("map-{number}");
         // Random words, which do not compress well.
-        let words = |range: std::ops::Range<usize>| {
-            let words = range.map(|word| (number * 32 + word + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c);
-            words.map(|word| format!("{word:032x}")).collect::<String>()
+        let digits = |range: std::ops::Range<usize>| {
+            let digits = range.map(|digit| (number * 32 + digit + 1) as u128 * 0x9e37_79b9_7f4a_7c15_f39c);
+            digits.map(|digit| format!("{digit:032x}")).collect::<String>()
         };
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": name, "namespace": "default", "annotations": { "words": words(0..20) } },
-            "data": { "words": words(20..32) },
+            "metadata": { "name": name, "namespace": "default", "annotations": { "words": digits(0..20) } },
+            "data": { "words": digits(20..32) },
         });
         let put = Change::Put(stored::encode(&object));
         store.commit(maps.key(Id::ROOT, Some("default"), &name), Expect::Absent, put)
@@ -128,8 +128,8 @@ impl Clients {
     }
 
     pub(crate) fn admin(&self) -> Client {
-        let shown = self.authority.client("admin", &["system:masters"]).unwrap();
-        Client { tls: self.authority.client_tls(&shown).unwrap(), ..self.anonymous() }
+        let certificate = self.authority.client("admin", &["system:masters"]).unwrap();
+        Client { tls: self.authority.client_tls(&certificate).unwrap(), ..self.anonymous() }
     }
 
     /// Creates a logical cluster below the root in which this user has all rights.
@@ -187,7 +187,7 @@ impl Client {
     }
 
     /// Returns the code and the body of the response.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
         let mut stream = self.connect()?;
         let head =
             self.head(method, path, body.len()).replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
@@ -204,15 +204,15 @@ impl Client {
     }
 
     pub(crate) fn create(&self, path: &str, object: &Value) {
-        let (code, body) = self.ask("POST", path, &object.to_string()).unwrap();
+        let (code, body) = self.send("POST", path, &object.to_string()).unwrap();
         assert_eq!(code, 201, "{body}");
     }
 
     /// Expects this status code, and a prompt response.
     #[track_caller]
-    pub(crate) fn is_promptly_told(&self, method: &str, path: &str, body: &str, expected: u16) {
+    pub(crate) fn is_promptly_answered(&self, method: &str, path: &str, body: &str, expected: u16) {
         let begun = Instant::now();
-        let answer = self.ask(method, path, body);
+        let answer = self.send(method, path, body);
         let took = begun.elapsed();
         match answer {
             Ok((code, _)) if code == expected && took < PROMPTLY => {}

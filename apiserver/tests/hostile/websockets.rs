@@ -20,9 +20,9 @@ const MORE: usize = 20;
 fn open(client: &Client, cluster: &str) -> Connection {
     let mut stream = client.connect().unwrap();
     let watch = format!("{cluster}{MAPS}?watch=1&fieldSelector=metadata.name%3Dnone");
-    let asks = "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\nSec-WebSocket-Version: 13\r\n\
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nOrigin: https://holon\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
-    let head = client.head("GET", &watch, 0).replacen("\r\n\r\n", &format!("\r\n{asks}\r\n\r\n"), 1);
+    let head = client.head("GET", &watch, 0).replacen("\r\n\r\n", &format!("\r\n{upgrade}\r\n\r\n"), 1);
     stream.write_all(head.as_bytes()).and_then(|()| stream.flush()).unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
@@ -44,17 +44,17 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the code with which the server closes a connection on which these bytes were sent.
-fn code(client: &Client, said: &[u8]) -> u16 {
+fn code(client: &Client, bytes: &[u8]) -> u16 {
     let mut stream = open(client, "");
     // The server closes the connection in the middle, so a write may fail.
-    let _ = stream.write_all(said).and_then(|()| stream.flush());
-    let mut heard = Vec::new();
-    let ended = stream.read_to_end(&mut heard);
-    let is_late =
-        ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-    assert!(!is_late, "the server goes on");
-    let close = heard.windows(2).position(|two| two == [0x88, 2]).expect("a close");
-    u16::from_be_bytes([heard[close + 2], heard[close + 3]])
+    let _ = stream.write_all(bytes).and_then(|()| stream.flush());
+    let mut received = Vec::new();
+    let result = stream.read_to_end(&mut received);
+    let times_out =
+        result.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!times_out, "the server does not close the connection");
+    let close = received.windows(2).position(|two| two == [0x88, 2]).expect("a close");
+    u16::from_be_bytes([received[close + 2], received[close + 3]])
 }
 
 /// A client sends nothing useful on a watch. Frames that announce megabytes are rejected before they are read.
@@ -67,7 +67,7 @@ fn a_client_that_sends_huge_frames_is_disconnected() {
     assert_eq!(code(&admin, &[&[0x82, 0xff], &(1u64 << 62).to_be_bytes()[..], &[0; 4]].concat()), 1009);
     // A ping that is longer than the protocol allows.
     assert_eq!(code(&admin, &frame(9, &[0; 126])), 1002);
-    admin.is_promptly_told("GET", MAPS, "", 200);
+    admin.is_promptly_answered("GET", MAPS, "", 200);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_client_that_floods_a_watch_is_disconnected_and_others_are_served() {
         let flood = frame(kind, payload).repeat(FLOOD);
         let admin = clients.admin();
         let flooding = std::thread::spawn(move || code(&admin, &flood));
-        clients.admin().is_promptly_told("GET", MAPS, "", 200);
+        clients.admin().is_promptly_answered("GET", MAPS, "", 200);
         assert_eq!(flooding.join().unwrap(), 1008, "frames of kind {kind}");
     }
 }
@@ -86,7 +86,7 @@ fn a_client_that_floods_a_watch_is_disconnected_and_others_are_served() {
 /// One tenant opened more watches than its limit of connections. After the upgrade they are no longer HTTP requests,
 /// but still count: the server closes the oldest of that tenant, and no other tenant's.
 #[test]
-fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
+fn upgraded_watches_of_one_tenant_evict_each_other() {
     let test = TestServer::new();
     let clients = test.clients();
     let path = clients.tenant("a", "ann");
@@ -97,9 +97,9 @@ fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
     for socket in sockets.iter_mut().rev().take(100) {
         socket.write_all(&pings).and_then(|()| socket.flush()).unwrap();
     }
-    clients.admin().is_promptly_told("GET", MAPS, "", 200);
-    clients.user("ann").is_promptly_told("GET", &format!("{path}{MAPS}"), "", 200);
-    // A closed connection shows when it is read; on an open one there is nothing to read.
+    clients.admin().is_promptly_answered("GET", MAPS, "", 200);
+    clients.user("ann").is_promptly_answered("GET", &format!("{path}{MAPS}"), "", 200);
+    // Only a read detects a closed connection; on an open one it returns nothing.
     let is_closed = |socket: &mut Connection| {
         socket.sock.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let read = socket.read(&mut [0; 16]);
@@ -107,5 +107,5 @@ fn upgraded_watches_of_one_tenant_make_room_for_each_other() {
     };
     let closed = sockets.iter_mut().take(10 * MORE).map(&is_closed).filter(|is_closed| *is_closed).count();
     assert!(closed >= MORE, "{closed} of {} were closed", sockets.len());
-    assert!(!is_closed(&mut other), "the watch of somebody else was closed");
+    assert!(!is_closed(&mut other), "the watch of another tenant was closed");
 }

@@ -20,8 +20,8 @@ pub(crate) struct Model {
     states: Vec<State>,
     /// The events, ordered by revision and then by key.
     events: Vec<Event>,
-    alive: BTreeSet<Id>,
-    born: BTreeSet<Id>,
+    existing: BTreeSet<Id>,
+    created: BTreeSet<Id>,
     /// Where the overlay keeps a tombstone. Tombstones are removed with their logical cluster, one revision each.
     graves: BTreeSet<Key>,
     compacted: Revision,
@@ -33,8 +33,8 @@ impl Model {
             objects,
             states: vec![State::new()],
             events: Vec::new(),
-            alive: BTreeSet::new(),
-            born: BTreeSet::new(),
+            existing: BTreeSet::new(),
+            created: BTreeSet::new(),
             graves: BTreeSet::new(),
             compacted: Revision::ZERO,
         }
@@ -52,8 +52,8 @@ impl Model {
         &self.states[self.states.len() - 1]
     }
 
-    pub(crate) fn was_born(&self, id: Id) -> bool {
-        self.born.contains(&id)
+    pub(crate) fn was_created(&self, id: Id) -> bool {
+        self.created.contains(&id)
     }
 
     pub(crate) fn expect(&self, key: &Key) -> Expect {
@@ -65,7 +65,7 @@ impl Model {
         object.collection.key(id, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap())
     }
 
-    fn is_row(&self, id: Id, key: &Key) -> bool {
+    fn is_template_object(&self, id: Id, key: &Key) -> bool {
         self.objects.iter().any(|object| Model::key_of(object, id) == *key)
     }
 
@@ -99,20 +99,20 @@ impl Model {
         });
         let changes = innate.chain([(entry.key().clone(), Some(entry.clone()))]).collect();
         self.record(changes);
-        self.alive.insert(id);
-        self.born.insert(id);
+        self.existing.insert(id);
+        self.created.insert(id);
     }
 
     pub(crate) fn end(&mut self, id: Id) {
-        if !self.alive.remove(&id) {
+        if !self.existing.remove(&id) {
             return;
         }
         let record = self.now()[&keys::cluster_record(id)].revision();
         let untouched: Vec<Key> = (self.objects.iter().map(|object| Model::key_of(object, id)))
             .filter(|key| self.now().get(key).is_some_and(|entry| entry.revision() == record))
             .collect();
-        let gone = untouched.into_iter().chain([keys::cluster_record(id)]).map(|key| (key, None));
-        let changes = gone.collect();
+        let removed = untouched.into_iter().chain([keys::cluster_record(id)]).map(|key| (key, None));
+        let changes = removed.collect();
         self.record(changes);
         let resources: BTreeSet<Key> = self.objects.iter().map(|object| Model::key_of(object, id)).collect();
         for key in resources {
@@ -129,14 +129,14 @@ impl Model {
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
-        let (is_row, is_alive) = (self.is_row(id, &key), self.alive.contains(&id));
+        let (is_template_object, exists) = (self.is_template_object(id, &key), self.existing.contains(&id));
         let current = self.now().get(&key).cloned();
         if self.expect(&key) != expect || (current.is_none() && change == Change::Delete) {
             return Err(CommitError::Conflict { current: At { revision: self.head(), value: current } });
         }
         let revision = Revision(self.states.len() as u64);
         let entry = match change {
-            Change::Put(_) if is_row && !is_alive && current.is_none() => {
+            Change::Put(_) if is_template_object && !exists && current.is_none() => {
                 return Err(CommitError::ReadOnly {
                     reason: "the logical cluster does not exist".to_owned(),
                 });
@@ -146,7 +146,7 @@ impl Model {
                 Some(Entry::new(key.clone(), revision, value))
             }
             Change::Delete => {
-                if is_row && is_alive {
+                if is_template_object && exists {
                     self.graves.insert(key.clone());
                 }
                 None
@@ -173,14 +173,14 @@ impl Model {
     pub(crate) fn list(&self, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
         let revision = page.at.unwrap_or(self.head());
         self.check(revision)?;
-        let wanted =
+        let is_selected =
             |key: &Key| range.contains(key.as_bytes()) && page.after.as_ref().is_none_or(|after| key > after);
         let state = &self.states[revision.0 as usize];
         let mut entries: Vec<Entry> =
-            state.iter().filter(|(key, _)| wanted(key)).map(|(_, entry)| entry.clone()).collect();
-        let rest = entries.len().saturating_sub(page.limit.unwrap_or(usize::MAX));
-        entries.truncate(entries.len() - rest);
-        let value = Listing { entries, more: rest > 0, remaining: page.count.then_some(rest) };
+            state.iter().filter(|(key, _)| is_selected(key)).map(|(_, entry)| entry.clone()).collect();
+        let remaining = entries.len().saturating_sub(page.limit.unwrap_or(usize::MAX));
+        entries.truncate(entries.len() - remaining);
+        let value = Listing { entries, more: remaining > 0, remaining: page.count.then_some(remaining) };
         Ok(At { revision, value })
     }
 

@@ -26,17 +26,17 @@ pub(crate) struct Claims {
 pub(crate) struct Kubernetes {
     pub(crate) namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<Named>,
+    pub(crate) node: Option<ObjectRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pod: Option<Named>,
+    pub(crate) pod: Option<ObjectRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<Named>,
-    pub(crate) serviceaccount: Named,
+    pub(crate) secret: Option<ObjectRef>,
+    pub(crate) serviceaccount: ObjectRef,
 }
 
 /// The name and uid of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct ObjectRef {
     pub(crate) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) uid: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Named {
 
 impl Claims {
     /// Returns the claims of a token for a service account, valid from now on and not bound to another object.
-    pub(crate) fn new(iss: String, namespace: &str, serviceaccount: Named, aud: Vec<String>) -> Claims {
+    pub(crate) fn new(iss: String, namespace: &str, serviceaccount: ObjectRef, aud: Vec<String>) -> Claims {
         let now = Timestamp::now().as_second();
         let sub = crate::rbac::account(namespace, &serviceaccount.name);
         let kubernetes = Kubernetes {

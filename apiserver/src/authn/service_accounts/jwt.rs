@@ -17,7 +17,7 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// The parts of a token that is not verified yet.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct UnverifiedToken<'a> {
     pub(super) kid: String,
     pub(super) claims: Vec<u8>,
     /// The signed text.
@@ -32,9 +32,9 @@ struct Header {
     kid: String,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UnverifiedToken<'a> {
     /// Splits a token. None if this server cannot have issued it.
-    pub(super) fn of(token: &'a str) -> Option<Parts<'a>> {
+    pub(super) fn of(token: &'a str) -> Option<UnverifiedToken<'a>> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -42,8 +42,13 @@ impl<'a> Parts<'a> {
         let (header, claims) = signed.split_once('.')?;
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
         let header: Header = serde_json::from_slice(&decode(header)?).ok()?;
-        let parts = Parts { kid: header.kid, claims: decode(claims)?, signed, signature: decode(signature)? };
-        (header.alg == ALGORITHM).then_some(parts)
+        let unverified = UnverifiedToken {
+            kid: header.kid,
+            claims: decode(claims)?,
+            signed,
+            signature: decode(signature)?,
+        };
+        (header.alg == ALGORITHM).then_some(unverified)
     }
 }
 
@@ -88,9 +93,10 @@ impl Signer {
     }
 
     /// Reports whether this key signed a token.
-    pub(super) fn verify(&self, parts: &Parts<'_>) -> bool {
+    pub(super) fn verify(&self, unverified: &UnverifiedToken<'_>) -> bool {
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key().as_ref());
-        self.kid == parts.kid && public.verify(parts.signed.as_bytes(), &parts.signature).is_ok()
+        self.kid == unverified.kid
+            && public.verify(unverified.signed.as_bytes(), &unverified.signature).is_ok()
     }
 
     /// Returns the public key as a JSON web key.
@@ -118,14 +124,14 @@ mod tests {
     fn a_key_verifies_only_its_own_signatures() {
         let (ours, other) = (signer(), signer());
         let token = ours.sign(&json!({ "sub": "ann" }));
-        let parts = Parts::of(&token).unwrap();
-        assert!(ours.verify(&parts) && !other.verify(&parts));
-        assert_eq!(parts.claims, br#"{"sub":"ann"}"#);
+        let unverified = UnverifiedToken::of(&token).unwrap();
+        assert!(ours.verify(&unverified) && !other.verify(&unverified));
+        assert_eq!(unverified.claims, br#"{"sub":"ann"}"#);
         // The signature covers every part.
         let [header, _, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("{token}") };
         let eve = URL_SAFE_NO_PAD.encode(r#"{"sub":"eve"}"#);
         let forged = format!("{header}.{eve}.{signature}");
-        assert!(!ours.verify(&Parts::of(&forged).unwrap()));
+        assert!(!ours.verify(&UnverifiedToken::of(&forged).unwrap()));
         assert!(!format!("{ours:?}").contains("pair"));
     }
 
@@ -135,10 +141,10 @@ mod tests {
         for alg in ["none", "HS256", "RS256", "ES384", "es256", ""] {
             let header = URL_SAFE_NO_PAD.encode(json!({ "alg": alg }).to_string());
             let token = format!("{header}.{}.", URL_SAFE_NO_PAD.encode("{}"));
-            assert!(Parts::of(&token).is_none(), "{alg}");
+            assert!(UnverifiedToken::of(&token).is_none(), "{alg}");
         }
         for odd in ["", ".", "..", "a.b.c", "a.b", &"x".repeat(TOKEN_BYTES_MAX + 1)] {
-            assert!(Parts::of(odd).is_none());
+            assert!(UnverifiedToken::of(odd).is_none());
         }
     }
 

@@ -28,7 +28,7 @@ use storage::{CommitError, Key, ReadError, Store};
 
 use crate::authn::credential::{Credential, Token};
 use crate::authn::identity::{CREDENTIAL, Identity, User};
-use crate::authn::service_accounts::claims::{Claims, Named};
+use crate::authn::service_accounts::claims::{Claims, ObjectRef};
 use crate::authn::service_accounts::signing_keys::Keys;
 use crate::keys::Collection;
 use crate::objects::{metadata, stored};
@@ -44,7 +44,7 @@ pub(crate) const NODES: Collection<'static> = Collection { group: "", plural: "n
 /// An audience that does not depend on the address of the server, so that tokens stay valid when the server moves.
 const IN_CLUSTER: &str = "https://kubernetes.default.svc";
 /// The tokens of a terminating service account or pod stay valid for this long, for cleanup.
-const LEAVING_SECONDS: i64 = 60;
+const TERMINATING_SECONDS: i64 = 60;
 /// Cache size for verified signatures. Verifying one takes longer than all other checks of a token.
 const VERIFIED_MAX: usize = 4096;
 
@@ -61,7 +61,7 @@ pub struct Accounts {
 
 /// The identity of a token and its accepted audiences.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct VerifiedToken {
     pub(crate) identity: Identity,
     pub(crate) audiences: Vec<String>,
 }
@@ -113,8 +113,8 @@ impl Accounts {
         &self,
         cluster: Id,
         namespace: &str,
-        account: Named,
-        secret: Named,
+        account: ObjectRef,
+        secret: ObjectRef,
     ) -> Result<String, CommitError> {
         let mut claims = Claims::new(self.issuer(cluster), namespace, account, self.audiences(cluster));
         claims.kubernetes.secret = Some(secret);
@@ -122,7 +122,7 @@ impl Accounts {
     }
 
     /// Verifies a token for this server, or for one of `audiences` if any are given.
-    pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<Found, NotFound> {
+    pub(crate) async fn find(&self, token: &str, audiences: &[String]) -> Result<VerifiedToken, NotFound> {
         let token = self.verified(token).await?;
         let Token { cluster, claims, .. } = &token;
         let now = Timestamp::now().as_second();
@@ -144,17 +144,17 @@ impl Accounts {
             )));
         }
         self.check_bound(&token).await?;
-        Ok(Found { identity: identity(token), audiences: common })
+        Ok(VerifiedToken { identity: identity(token), audiences: common })
     }
 
     /// Returns the logical cluster in a token, without verifying it.
     pub(crate) fn home(token: &str) -> Option<Id> {
-        let claims = jwt::Parts::of(token)?.claims;
+        let claims = jwt::UnverifiedToken::of(token)?.claims;
         serde_json::from_slice::<Claims>(&claims).ok()?.cluster()
     }
 
     /// Reports whether the signature of a token was already verified.
-    pub(crate) fn has_seen(&self, token: &str) -> bool {
+    pub(crate) fn is_verified(&self, token: &str) -> bool {
         let digest = digest(token.as_bytes());
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
     }
@@ -162,18 +162,18 @@ impl Accounts {
     /// Returns the claims of a token, if a key of its logical cluster signed it.
     async fn verified(&self, token: &str) -> Result<Token, NotFound> {
         let digest = digest(token.as_bytes());
-        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
-        if let Some(known) = known {
-            return Ok(known);
+        let cached = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
+        if let Some(cached) = cached {
+            return Ok(cached);
         }
-        let parts = jwt::Parts::of(token).ok_or(NotFound::Foreign)?;
-        let claims: Claims = serde_json::from_slice(&parts.claims).map_err(|_| NotFound::Foreign)?;
+        let unverified = jwt::UnverifiedToken::of(token).ok_or(NotFound::Foreign)?;
+        let claims: Claims = serde_json::from_slice(&unverified.claims).map_err(|_| NotFound::Foreign)?;
         let cluster = claims.cluster().ok_or(NotFound::Foreign)?;
         let keys = self.keys.find(&*self.store, cluster).await?.ok_or(NotFound::Foreign)?;
-        if !keys.verify(&parts) {
+        if !keys.verify(&unverified) {
             return Err(invalid("invalid signature"));
         }
-        let found = Token { cluster, claims: Arc::new(claims), kid: parts.kid.into(), digest };
+        let found = Token { cluster, claims: Arc::new(claims), kid: unverified.kid.into(), digest };
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= VERIFIED_MAX {
             verified.clear();
@@ -183,15 +183,15 @@ impl Accounts {
     }
 
     /// Returns the objects a token is bound to: key, name and uid, and kind for errors.
-    pub(crate) fn bonds(token: &Token) -> Vec<(Key, &Named, &'static str)> {
-        let own = &token.claims.kubernetes;
-        let key = |collection: Collection<'_>, named: &Named| {
-            collection.key(token.cluster, Some(&own.namespace), &named.name)
+    pub(crate) fn bound_objects(token: &Token) -> Vec<(Key, &ObjectRef, &'static str)> {
+        let kubernetes = &token.claims.kubernetes;
+        let key = |collection: Collection<'_>, object_ref: &ObjectRef| {
+            collection.key(token.cluster, Some(&kubernetes.namespace), &object_ref.name)
         };
-        let account = &own.serviceaccount;
+        let account = &kubernetes.serviceaccount;
         let mut bound = vec![(key(ACCOUNTS, account), account, "service account")];
-        bound.extend(own.secret.as_ref().map(|secret| (key(SECRETS, secret), secret, "secret")));
-        match (&own.pod, &own.node) {
+        bound.extend(kubernetes.secret.as_ref().map(|secret| (key(SECRETS, secret), secret, "secret")));
+        match (&kubernetes.pod, &kubernetes.node) {
             (Some(pod), _) => bound.push((key(PODS, pod), pod, "pod")),
             (None, Some(node)) => bound.push((NODES.key(token.cluster, None, &node.name), node, "node")),
             (None, None) => {}
@@ -211,9 +211,9 @@ impl Accounts {
     /// Checks that the objects the token is bound to exist with the same uids.
     pub(crate) async fn check_bound(&self, token: &Token) -> Result<(), NotFound> {
         self.check_key(token).await?;
-        for (key, named, what) in Accounts::bonds(token) {
-            let object = self.check_there(key, named, what).await?;
-            let is_copy = what == "secret" && token.claims.exp.is_none();
+        for (key, object_ref, kind) in Accounts::bound_objects(token) {
+            let object = self.find_bound_object(key, object_ref, kind).await?;
+            let is_copy = kind == "secret" && token.claims.exp.is_none();
             if is_copy && !holds(&object, token) {
                 return Err(invalid("token does not match server's copy"));
             }
@@ -221,19 +221,24 @@ impl Accounts {
         Ok(())
     }
 
-    async fn check_there(&self, key: Key, named: &Named, what: &str) -> Result<Value, NotFound> {
-        let gone = || invalid("service account token has been invalidated");
-        let entry = self.store.get(&key).await?.value.ok_or_else(gone)?;
+    async fn find_bound_object(
+        &self,
+        key: Key,
+        object_ref: &ObjectRef,
+        kind: &str,
+    ) -> Result<Value, NotFound> {
+        let invalidated = || invalid("service account token has been invalidated");
+        let entry = self.store.get(&key).await?.value.ok_or_else(invalidated)?;
         let object = stored::tree(&entry).unwrap_or_default();
         let uid = metadata::text(&object, "uid");
-        if uid != named.uid.as_deref().unwrap_or_default() {
-            let said = named.uid.as_deref().unwrap_or_default();
-            return Err(invalid(format!("{what} UID ({uid}) does not match claim ({said})")));
+        if uid != object_ref.uid.as_deref().unwrap_or_default() {
+            let claimed = object_ref.uid.as_deref().unwrap_or_default();
+            return Err(invalid(format!("{kind} UID ({uid}) does not match claim ({claimed})")));
         }
-        let leaves = metadata::text(&object, "deletionTimestamp").parse::<Timestamp>().ok();
+        let deleted_at = metadata::text(&object, "deletionTimestamp").parse::<Timestamp>().ok();
         let now = Timestamp::now().as_second();
-        match leaves.is_some_and(|leaves| leaves.as_second() + LEAVING_SECONDS < now) {
-            true => Err(gone()),
+        match deleted_at.is_some_and(|deleted_at| deleted_at.as_second() + TERMINATING_SECONDS < now) {
+            true => Err(invalidated()),
             false => Ok(object),
         }
     }
@@ -286,19 +291,19 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 /// Returns the user that a token authenticates.
 fn identity(token: Token) -> Identity {
     let claims = token.claims.clone();
-    let own = &claims.kubernetes;
+    let kubernetes = &claims.kubernetes;
     let mut extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("JTI={}", claims.jti)])]);
-    for (what, named) in [("pod", &own.pod), ("node", &own.node)] {
-        let Some(Named { name, uid }) = named else { continue };
-        extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![name.clone()]);
+    for (kind, object_ref) in [("pod", &kubernetes.pod), ("node", &kubernetes.node)] {
+        let Some(ObjectRef { name, uid }) = object_ref else { continue };
+        extra.insert(format!("authentication.kubernetes.io/{kind}-name"), vec![name.clone()]);
         if let Some(uid) = uid {
-            extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![uid.clone()]);
+            extra.insert(format!("authentication.kubernetes.io/{kind}-uid"), vec![uid.clone()]);
         }
     }
-    let namespace = &own.namespace;
+    let namespace = &kubernetes.namespace;
     Identity::known(User {
-        name: account(namespace, &own.serviceaccount.name),
-        uid: own.serviceaccount.uid.clone().unwrap_or_default(),
+        name: account(namespace, &kubernetes.serviceaccount.name),
+        uid: kubernetes.serviceaccount.uid.clone().unwrap_or_default(),
         groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
         extra,
         home: Some(token.cluster),
@@ -309,9 +314,9 @@ fn identity(token: Token) -> Identity {
 }
 
 /// Returns name and uid of an object.
-pub(crate) fn named(object: &Value) -> Named {
+pub(crate) fn object_ref(object: &Value) -> ObjectRef {
     let text = |field: &str| metadata::text(object, field).to_owned();
-    Named { name: text("name"), uid: Some(text("uid")) }
+    ObjectRef { name: text("name"), uid: Some(text("uid")) }
 }
 
 #[cfg(test)]

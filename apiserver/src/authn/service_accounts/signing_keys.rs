@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use storage::{Change, CommitError, Entry, Expect, ReadError, Revision, Store};
 
-use crate::authn::service_accounts::jwt::{Parts, Signer};
+use crate::authn::service_accounts::jwt::{Signer, UnverifiedToken};
 use crate::keys;
 
 /// Size of the cache of key sets: some hundred bytes each.
@@ -37,7 +37,7 @@ pub(super) struct KeySet(Vec<Signer>);
 
 /// The stored form.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredKeys {
     keys: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ impl Keys {
         cluster: Id,
     ) -> Result<Option<Arc<KeySet>>, ReadError> {
         let Some(entry) = store.get(&keys::signing(cluster)).await?.value else { return Ok(None) };
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&cluster).cloned();
-        if let Some((_, set)) = known.filter(|(revision, _)| *revision == entry.revision()) {
+        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&cluster).cloned();
+        if let Some((_, set)) = cached.filter(|(revision, _)| *revision == entry.revision()) {
             return Ok(Some(set));
         }
         Ok(self.remember(cluster, &entry))
@@ -63,8 +63,8 @@ impl Keys {
             return Ok(found);
         }
         let unmade = || CommitError::Unavailable { reason: "cannot generate a signing key".to_owned() };
-        let kept = Kept { keys: vec![STANDARD.encode(Signer::generate().ok_or_else(unmade)?)] };
-        let value = serde_json::to_vec(&kept).expect("texts are JSON");
+        let stored = StoredKeys { keys: vec![STANDARD.encode(Signer::generate().ok_or_else(unmade)?)] };
+        let value = serde_json::to_vec(&stored).expect("texts are JSON");
         let written = store.commit(keys::signing(cluster), Expect::Absent, Change::Put(value.into())).await;
         let entry = match written {
             Ok(event) => event.current,
@@ -83,11 +83,11 @@ impl Keys {
         let unmade = || CommitError::Unavailable { reason: "cannot generate a signing key".to_owned() };
         let new = STANDARD.encode(Signer::generate().ok_or_else(unmade)?);
         self.change(store, cluster, |keys| {
-            let has_room = keys.len() < KEYS_MAX;
-            if has_room {
+            let has_capacity = keys.len() < KEYS_MAX;
+            if has_capacity {
                 keys.insert(0, new.clone());
             }
-            has_room
+            has_capacity
         })
         .await
     }
@@ -116,12 +116,13 @@ impl Keys {
         self.make(store, cluster).await?;
         loop {
             let found = store.get(&keys::signing(cluster)).await.map_err(unread)?.value;
-            let kept = found.as_ref().and_then(|entry| serde_json::from_slice::<Kept>(entry.value()).ok());
-            let (Some(entry), Some(mut kept)) = (found, kept) else { return Ok(None) };
-            if !change(&mut kept.keys) {
+            let stored =
+                found.as_ref().and_then(|entry| serde_json::from_slice::<StoredKeys>(entry.value()).ok());
+            let (Some(entry), Some(mut stored)) = (found, stored) else { return Ok(None) };
+            if !change(&mut stored.keys) {
                 return Ok(None);
             }
-            let value = serde_json::to_vec(&kept).expect("texts are JSON");
+            let value = serde_json::to_vec(&stored).expect("texts are JSON");
             let expect = Expect::Revision(entry.revision());
             match store.commit(entry.key().clone(), expect, Change::Put(value.into())).await {
                 Ok(event) => return Ok(event.current.and_then(|entry| self.remember(cluster, &entry))),
@@ -144,8 +145,8 @@ impl Keys {
 
 impl KeySet {
     fn read(entry: &Entry) -> Option<KeySet> {
-        let kept: Kept = serde_json::from_slice(entry.value()).ok()?;
-        let keys = kept.keys.iter().map(|key| Signer::read(&STANDARD.decode(key).ok()?));
+        let stored: StoredKeys = serde_json::from_slice(entry.value()).ok()?;
+        let keys = stored.keys.iter().map(|key| Signer::read(&STANDARD.decode(key).ok()?));
         keys.collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty()).map(KeySet)
     }
 
@@ -153,8 +154,8 @@ impl KeySet {
         self.0[0].sign(claims)
     }
 
-    pub(super) fn verify(&self, parts: &Parts<'_>) -> bool {
-        self.0.iter().any(|key| key.verify(parts))
+    pub(super) fn verify(&self, unverified: &UnverifiedToken<'_>) -> bool {
+        self.0.iter().any(|key| key.verify(unverified))
     }
 
     /// Reports whether a key has not been removed.

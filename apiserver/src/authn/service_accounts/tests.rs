@@ -38,7 +38,7 @@ impl TestAccounts {
     }
 
     fn claims(&self) -> Claims {
-        let (home, bot) = (Id::new(HOME), Named { name: "bot".to_owned(), uid: Some("u1".to_owned()) });
+        let (home, bot) = (Id::new(HOME), ObjectRef { name: "bot".to_owned(), uid: Some("u1".to_owned()) });
         Claims::new(self.accounts.issuer(home), "shop", bot, self.accounts.audiences(home))
     }
 
@@ -77,20 +77,20 @@ async fn a_token_authenticates_as_a_service_account_of_its_logical_cluster() {
 #[tokio::test]
 async fn a_token_is_invalid_after_its_object_is_deleted_or_replaced() {
     let test = TestAccounts::new().await;
-    let gone = "service account token has been invalidated";
+    let invalidated = "service account token has been invalidated";
     let mut bound = test.claims();
-    bound.kubernetes.secret = Some(Named { name: "key".to_owned(), uid: Some("u2".to_owned()) });
+    bound.kubernetes.secret = Some(ObjectRef { name: "key".to_owned(), uid: Some("u2".to_owned()) });
     bound.exp = Some(bound.iat + 600);
     let (free, bound) = (test.signed(&test.claims()).await, test.signed(&bound).await);
     assert_eq!([test.why(&free).await, test.why(&bound).await], ["", ""]);
     test.remove(SECRETS, "key").await;
-    assert_eq!([test.why(&free).await, test.why(&bound).await], ["", gone]);
+    assert_eq!([test.why(&free).await, test.why(&bound).await], ["", invalidated]);
     test.put(SECRETS, "key", "u3").await;
     assert_eq!(test.why(&bound).await, "secret UID (u3) does not match claim (u2)");
     test.put(ACCOUNTS, "bot", "u9").await;
     assert_eq!(test.why(&free).await, "service account UID (u9) does not match claim (u1)");
     test.remove(ACCOUNTS, "bot").await;
-    assert_eq!(test.why(&free).await, gone);
+    assert_eq!(test.why(&free).await, invalidated);
 }
 
 #[tokio::test]
@@ -103,8 +103,8 @@ async fn a_token_is_valid_only_for_its_lifetime_and_audiences() {
     assert_eq!(test.why(&expired).await, "Expired");
     // A token with a bad signature gets no details.
     let other = test.signed(&test.claims()).await;
-    let (said, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
-    assert_eq!(test.why(&format!("{said}.{signature}")).await, "invalid signature");
+    let (signed, signature) = (expired.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
+    assert_eq!(test.why(&format!("{signed}.{signature}")).await, "invalid signature");
     (claims.exp, claims.nbf) = (Some(now + 900), now + 600);
     assert_eq!(test.why(&test.signed(&claims).await).await, "service account token is not valid yet");
     let mut claims = test.claims();
@@ -118,7 +118,7 @@ async fn a_token_is_valid_only_for_its_lifetime_and_audiences() {
 
 /// Names of service accounts repeat across logical clusters; only the issuer distinguishes them.
 #[tokio::test]
-async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
+async fn tokens_are_valid_only_in_their_own_logical_cluster() {
     let test = TestAccounts::new().await;
     let mut claims = test.claims();
     claims.iss = test.accounts.issuer(Id::new(HOME));
@@ -131,7 +131,7 @@ async fn a_logical_cluster_vouches_for_its_own_accounts_only() {
     assert_eq!(test.why(&token).await, "");
     forget(&*test.store, Id::new(HOME)).await.unwrap();
     forget(&*test.store, Id::new(HOME)).await.unwrap();
-    assert_eq!(test.why(&token).await, "invalid signature", "who has seen it before forgets it, too");
+    assert_eq!(test.why(&token).await, "invalid signature", "a cached token is invalid too");
     let afresh = Accounts::new(test.store.clone(), "https://here".to_owned());
     assert!(matches!(afresh.find(&token, &[]).await, Err(NotFound::Foreign)));
 }
@@ -181,9 +181,9 @@ async fn a_watch_ends_when_its_token_does() {
         response.into_body().collect().await.unwrap().to_bytes()
     };
     let watch = tokio::time::timeout(std::time::Duration::from_secs(20), watch);
-    let told = tokio::select! {
-        told = watch => told.expect("the watch has ended"),
+    let collected = tokio::select! {
+        collected = watch => collected.expect("the watch has ended"),
         never = access.follow() => match never {},
     };
-    assert!(told.is_empty() && Timestamp::now().as_second() >= begun + 2, "{told:?}");
+    assert!(collected.is_empty() && Timestamp::now().as_second() >= begun + 2, "{collected:?}");
 }

@@ -13,14 +13,18 @@ use api::cluster::Id;
 use storage::{At, Entry, Key, Listing, Page, Range, ReadError, Revision};
 
 use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
-use crate::clusters::bootstrap::{FoundRecord, Shared, is_tombstone};
+use crate::clusters::bootstrap::{BootstrapState, RecordAtRevision, is_tombstone};
 use crate::keys;
 
 /// Page size while counting across logical clusters.
 const COUNTED_TOGETHER: usize = 1000;
 
 /// Lists one page of a range.
-pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<At<Listing>, ReadError> {
+pub(super) async fn list(
+    shared: &BootstrapState,
+    range: &Range,
+    page: &Page,
+) -> Result<At<Listing>, ReadError> {
     let ranges = shared.template.within(range);
     let alone = alone(&ranges);
     // One entry more than the limit shows whether the list continues. Tombstones may require further reads. Counting
@@ -31,7 +35,7 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
     stored.fetch(shared).await?;
     let revision = stored.revision();
     let range = match &page.after {
-        Some(after) => rest(range, after),
+        Some(after) => range_after(range, after),
         None => range.clone(),
     };
     let ranges = shared.template.within(&range);
@@ -52,7 +56,8 @@ pub(super) async fn list(shared: &Shared, range: &Range, page: &Page) -> Result<
     }
     let remaining = match alone {
         Some((id, collection)) => {
-            let left = listing.entries.last().map_or_else(|| range.clone(), |last| rest(&range, last.key()));
+            let left =
+                listing.entries.last().map_or_else(|| range.clone(), |last| range_after(&range, last.key()));
             count(shared, id, &collection, left, revision).await?
         }
         None => {
@@ -76,7 +81,7 @@ fn alone(ranges: &[TemplateRange]) -> Option<(Id, Arc<TemplateCollection>)> {
 /// Counts the visible objects in a range of one logical cluster. The store counts its entries without reading them;
 /// only the few keys of template objects need a correction.
 async fn count(
-    shared: &Shared,
+    shared: &BootstrapState,
     id: Id,
     collection: &TemplateCollection,
     range: Range,
@@ -84,7 +89,7 @@ async fn count(
 ) -> Result<usize, ReadError> {
     let page = |limit, count| Page { at: Some(revision), limit, count, ..Page::default() };
     let has_record = shared.record_at(id, revision).await?.is_some();
-    let places = collection.rows.iter().map(|row| collection.key(row, id));
+    let places = collection.objects.iter().map(|object| collection.key(object, id));
     let (mut unchanged, mut hidden) = (0, 0);
     for key in places.filter(|key| range.contains(key.as_bytes())) {
         let found = shared.inner.list(Range::key(key), page(None, false)).await?;
@@ -98,7 +103,7 @@ async fn count(
 }
 
 /// Returns the part of a range after a key.
-fn rest(range: &Range, after: &Key) -> Range {
+fn range_after(range: &Range, after: &Key) -> Range {
     if after < range.start() {
         return range.clone();
     }
@@ -111,28 +116,30 @@ fn rest(range: &Range, after: &Key) -> Range {
 }
 
 /// A visible object. A bootstrap object is rendered only if it is returned, not if it is only counted.
-enum Found<'a> {
+enum VisibleObject<'a> {
     Stored(Entry),
-    Template { key: Key, row: &'a TemplateObject, found: FoundRecord },
+    Template { key: Key, object: &'a TemplateObject, found: RecordAtRevision },
 }
 
-impl Found<'_> {
+impl VisibleObject<'_> {
     fn entry(self) -> Entry {
         match self {
-            Found::Stored(entry) => entry,
-            Found::Template { key, row, found } => row.entry(key, &found.record, found.revision),
+            VisibleObject::Stored(entry) => entry,
+            VisibleObject::Template { key, object, found } => {
+                object.entry(key, &found.record, found.revision)
+            }
         }
     }
 }
 
 struct MergeIterator<'a> {
-    shared: &'a Shared,
+    shared: &'a BootstrapState,
     stored: Pages,
     template: TemplateCursor<'a>,
 }
 
 impl<'a> MergeIterator<'a> {
-    async fn next(&mut self) -> Result<Option<Found<'a>>, ReadError> {
+    async fn next(&mut self) -> Result<Option<VisibleObject<'a>>, ReadError> {
         loop {
             let stored = self.stored.peek(self.shared).await?.map(|entry| entry.key().clone());
             let template = self.template.peek(self.shared).await?;
@@ -147,12 +154,12 @@ impl<'a> MergeIterator<'a> {
                         is_tombstone(entry) && self.shared.template.find(entry.key()).is_some()
                     };
                     if let Some(entry) = entry.filter(|entry| !is_hidden(entry)) {
-                        return Ok(Some(Found::Stored(entry)));
+                        return Ok(Some(VisibleObject::Stored(entry)));
                     }
                 }
                 _ => {
-                    if let Some((key, row, found)) = self.template.pop() {
-                        return Ok(Some(Found::Template { key, row, found }));
+                    if let Some((key, object, found)) = self.template.pop() {
+                        return Ok(Some(VisibleObject::Template { key, object, found }));
                     }
                 }
             }
@@ -178,7 +185,7 @@ impl Pages {
         self.page.at.unwrap_or_default()
     }
 
-    async fn fetch(&mut self, shared: &Shared) -> Result<(), ReadError> {
+    async fn fetch(&mut self, shared: &BootstrapState) -> Result<(), ReadError> {
         let read = shared.inner.list(self.range.clone(), self.page.clone()).await?;
         self.page.at = Some(read.revision);
         self.more = read.value.more;
@@ -189,7 +196,7 @@ impl Pages {
         Ok(())
     }
 
-    pub(super) async fn peek(&mut self, shared: &Shared) -> Result<Option<&Entry>, ReadError> {
+    pub(super) async fn peek(&mut self, shared: &BootstrapState) -> Result<Option<&Entry>, ReadError> {
         while self.entries.is_empty() && self.more {
             self.fetch(shared).await?;
         }
@@ -209,7 +216,7 @@ struct TemplateCursor<'a> {
     chunk: Option<usize>,
     ranges: &'a [TemplateRange],
     records: Option<Pages>,
-    next: VecDeque<(Key, &'a TemplateObject, FoundRecord)>,
+    next: VecDeque<(Key, &'a TemplateObject, RecordAtRevision)>,
 }
 
 impl<'a> TemplateCursor<'a> {
@@ -217,7 +224,7 @@ impl<'a> TemplateCursor<'a> {
         TemplateCursor { range, revision, chunk, ranges, records: None, next: VecDeque::new() }
     }
 
-    async fn peek(&mut self, shared: &Shared) -> Result<Option<&Key>, ReadError> {
+    async fn peek(&mut self, shared: &BootstrapState) -> Result<Option<&Key>, ReadError> {
         while self.next.is_empty() {
             let Some((range, others)) = self.ranges.split_first() else { return Ok(None) };
             let records = self.records.get_or_insert_with(|| {
@@ -231,15 +238,16 @@ impl<'a> TemplateCursor<'a> {
             let Some(id) = record.as_ref().and_then(|record| keys::cluster_record_id(record.key())) else {
                 continue;
             };
-            let Some(found) = record.as_ref().and_then(FoundRecord::read) else { continue };
-            let rows = range.collection.rows.iter().map(|row| (range.collection.key(row, id), &**row));
-            let covered = rows.filter(|(key, _)| self.range.contains(key.as_bytes()));
-            self.next.extend(covered.map(|(key, row)| (key, row, found.clone())));
+            let Some(found) = record.as_ref().and_then(RecordAtRevision::read) else { continue };
+            let objects =
+                range.collection.objects.iter().map(|object| (range.collection.key(object, id), &**object));
+            let covered = objects.filter(|(key, _)| self.range.contains(key.as_bytes()));
+            self.next.extend(covered.map(|(key, object)| (key, object, found.clone())));
         }
         Ok(self.next.front().map(|(key, ..)| key))
     }
 
-    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, FoundRecord)> {
+    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, RecordAtRevision)> {
         self.next.pop_front()
     }
 }

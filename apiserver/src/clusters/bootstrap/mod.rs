@@ -56,24 +56,24 @@ const ATTEMPTS: usize = 4;
 
 /// Adds the objects of a template to every logical cluster that has a record and has not changed them.
 #[derive(Debug)]
-pub struct BootstrapStore(Arc<Shared>);
+pub struct BootstrapStore(Arc<BootstrapState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BootstrapState {
     inner: Arc<dyn Store>,
     template: Template,
 }
 
 /// A record and its revision.
 #[derive(Clone, Debug)]
-struct FoundRecord {
+struct RecordAtRevision {
     record: LogicalClusterRecord,
     revision: Revision,
 }
 
 impl BootstrapStore {
     pub fn new(inner: Arc<dyn Store>, template: Template) -> BootstrapStore {
-        BootstrapStore(Arc::new(Shared { inner, template }))
+        BootstrapStore(Arc::new(BootstrapState { inner, template }))
     }
 
     /// Returns the store of a server: every logical cluster has these objects, and the root exists.
@@ -90,7 +90,7 @@ impl BootstrapStore {
 impl Store for BootstrapStore {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
         match self.0.template.find(key) {
-            Some((id, row)) => Box::pin(self.0.get(key, id, row)),
+            Some((id, object)) => Box::pin(self.0.get(key, id, object)),
             None => self.0.inner.get(key),
         }
     }
@@ -103,9 +103,9 @@ impl Store for BootstrapStore {
     }
 
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
-        if let Some((id, row)) = self.0.template.find(&key) {
-            let row = row.clone();
-            return Box::pin(async move { self.0.commit(key, id, &row, expect, change).await });
+        if let Some((id, object)) = self.0.template.find(&key) {
+            let object = object.clone();
+            return Box::pin(async move { self.0.commit(key, id, &object, expect, change).await });
         }
         match keys::cluster_record_id(&key) {
             Some(id) => Box::pin(self.0.commit_record(key, id, expect, change)),
@@ -130,24 +130,24 @@ fn is_tombstone(entry: &Entry) -> bool {
 }
 
 /// Returns the visible object for an entry at the key of a template object.
-fn seen(entry: Option<Entry>) -> Option<Entry> {
+fn visible(entry: Option<Entry>) -> Option<Entry> {
     entry.filter(|entry| !is_tombstone(entry))
 }
 
-impl Shared {
-    async fn get(&self, key: &Key, id: Id, row: &TemplateObject) -> Result<At<Option<Entry>>, ReadError> {
+impl BootstrapState {
+    async fn get(&self, key: &Key, id: Id, object: &TemplateObject) -> Result<At<Option<Entry>>, ReadError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let At { revision, value } = self.inner.get(key).await?;
             if value.is_some() {
-                return Ok(At { revision, value: seen(value) });
+                return Ok(At { revision, value: visible(value) });
             }
             match self.record_at(id, revision).await {
                 Err(ReadError::Compacted { .. }) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(error),
                 Ok(found) => {
-                    let value = found.map(|found| row.entry(key.clone(), &found.record, found.revision));
+                    let value = found.map(|found| object.entry(key.clone(), &found.record, found.revision));
                     return Ok(At { revision, value });
                 }
             }
@@ -168,17 +168,17 @@ impl Shared {
     }
 
     /// Returns the record of a logical cluster at `revision`.
-    async fn record_at(&self, id: Id, revision: Revision) -> Result<Option<FoundRecord>, ReadError> {
+    async fn record_at(&self, id: Id, revision: Revision) -> Result<Option<RecordAtRevision>, ReadError> {
         let page = Page { at: Some(revision), ..Page::default() };
         let listed = self.inner.list(Range::key(keys::cluster_record(id)), page).await?;
-        Ok(listed.value.entries.first().and_then(FoundRecord::read))
+        Ok(listed.value.entries.first().and_then(RecordAtRevision::read))
     }
 
     async fn commit(
         &self,
         key: Key,
         id: Id,
-        row: &TemplateObject,
+        object: &TemplateObject,
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
@@ -196,12 +196,12 @@ impl Shared {
                 found => found.map_err(unread)?,
             };
             let current = match &stored.value {
-                None => found.as_ref().map(|found| row.entry(key.clone(), &found.record, found.revision)),
-                some => seen(some.clone()),
+                None => found.as_ref().map(|found| object.entry(key.clone(), &found.record, found.revision)),
+                some => visible(some.clone()),
             };
             let (inner_expect, inner_change) = decide(&stored, &current, found.is_some(), expect, &change)?;
             match self.inner.commit(key.clone(), inner_expect, inner_change).await {
-                Ok(event) => return Ok(self.told(event, current, id, row).await),
+                Ok(event) => return Ok(self.event_for_writer(event, current, id, object).await),
                 // Another write came first. If the entry is still as the caller expects, the commit is tried again.
                 Err(CommitError::Conflict { current }) => stored = current,
                 Err(error) => return Err(error),
@@ -211,29 +211,35 @@ impl Shared {
 
     /// Returns the event for the writer of a commit, the same as watchers get. If the record was deleted between the
     /// read of `previous` and the commit, the template object was no longer visible.
-    async fn told(&self, event: Event, previous: Option<Entry>, id: Id, row: &TemplateObject) -> Event {
-        let (revision, current) = (event.revision, seen(event.current.clone()));
+    async fn event_for_writer(
+        &self,
+        event: Event,
+        previous: Option<Entry>,
+        id: Id,
+        object: &TemplateObject,
+    ) -> Event {
+        let (revision, current) = (event.revision, visible(event.current.clone()));
         let key = event.key.clone();
-        match self.shown(event, id, row, revision).await {
+        match self.visible_event(event, id, object, revision).await {
             Ok(Some(event)) => event,
             _ => Event { revision, key, current, previous },
         }
     }
 
-    /// Returns the visible event for a change at the key of a template object. None if nothing visible changed. `known`
-    /// is a revision at or after the event's at which records are cheap to read.
-    async fn shown(
+    /// Returns the visible event for a change at the key of a template object. None if nothing visible changed.
+    /// `records_at` is a revision at or after the event's at which records are cheap to read.
+    async fn visible_event(
         &self,
         event: Event,
         id: Id,
-        row: &TemplateObject,
-        known: Revision,
+        object: &TemplateObject,
+        records_at: Revision,
     ) -> Result<Option<Event>, ReadError> {
         let previous = match event.previous {
-            None => self.untouched(&event.key, id, row, event.revision, known).await?,
-            some => seen(some),
+            None => self.untouched(&event.key, id, object, event.revision, records_at).await?,
+            some => visible(some),
         };
-        let current = seen(event.current);
+        let current = visible(event.current);
         let visible = previous.is_some() || current.is_some();
         Ok(visible.then_some(Event { previous, current, ..event }))
     }
@@ -243,17 +249,17 @@ impl Shared {
         &self,
         key: &Key,
         id: Id,
-        row: &TemplateObject,
+        object: &TemplateObject,
         revision: Revision,
-        known: Revision,
+        records_at: Revision,
     ) -> Result<Option<Entry>, ReadError> {
-        let mut found = self.record_at(id, known).await?.filter(|found| found.revision < revision);
-        // No record at `known`: it may have been deleted after `revision`. The opposite cannot happen, because a record
-        // is created once per id.
-        if found.is_none() && known != revision {
+        let mut found = self.record_at(id, records_at).await?.filter(|found| found.revision < revision);
+        // No record at `records_at`: it may have been deleted after `revision`. The opposite cannot happen, because a
+        // record is created once per id.
+        if found.is_none() && records_at != revision {
             found = self.record_at(id, revision).await?;
         }
-        Ok(found.map(|found| row.entry(key.clone(), &found.record, found.revision)))
+        Ok(found.map(|found| object.entry(key.clone(), &found.record, found.revision)))
     }
 
     /// Commits a record. Records are never changed. Deleting one also removes the tombstones of the logical cluster,
@@ -272,12 +278,12 @@ impl Shared {
         }
         let ends = change == Change::Delete;
         let outcome = self.inner.commit(key, expect, change).await;
-        let ended = match &outcome {
+        let is_deleted = match &outcome {
             Ok(_) => true,
             Err(CommitError::Conflict { current }) => current.value.is_none(),
             Err(_) => false,
         };
-        if ends && ended {
+        if ends && is_deleted {
             self.clear(id).await?;
         }
         outcome
@@ -297,9 +303,9 @@ impl Shared {
     }
 }
 
-impl FoundRecord {
-    fn read(entry: &Entry) -> Option<FoundRecord> {
-        Some(FoundRecord { record: LogicalClusterRecord::decode(entry)?, revision: entry.revision() })
+impl RecordAtRevision {
+    fn read(entry: &Entry) -> Option<RecordAtRevision> {
+        Some(RecordAtRevision { record: LogicalClusterRecord::decode(entry)?, revision: entry.revision() })
     }
 }
 

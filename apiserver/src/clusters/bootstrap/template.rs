@@ -44,7 +44,7 @@ pub struct Template(BTreeMap<Box<[u8]>, Arc<TemplateCollection>>);
 #[derive(Debug)]
 pub(super) struct TemplateCollection {
     prefix: Box<[u8]>,
-    pub(super) rows: Vec<Arc<TemplateObject>>,
+    pub(super) objects: Vec<Arc<TemplateObject>>,
 }
 
 #[derive(Debug)]
@@ -73,9 +73,9 @@ impl Template {
             let prefix = object.collection.prefix().into_bytes().into();
             collections.entry(prefix).or_default().push(Arc::new(TemplateObject::new(object)));
         }
-        let made = collections.into_iter().map(|(prefix, mut rows)| {
-            rows.sort_by(|one, next| one.place.cmp(&next.place));
-            (prefix.clone(), Arc::new(TemplateCollection { prefix, rows }))
+        let made = collections.into_iter().map(|(prefix, mut objects)| {
+            objects.sort_by(|one, next| one.place.cmp(&next.place));
+            (prefix.clone(), Arc::new(TemplateCollection { prefix, objects }))
         });
         Template(made.collect())
     }
@@ -88,8 +88,8 @@ impl Template {
         let collection = self.0.get(prefix)?;
         let (id, place) = rest.split_at_checked(ID_BYTES)?;
         let place = place.strip_prefix(b"/")?;
-        let row = collection.rows.binary_search_by(|row| (*row.place).cmp(place)).ok()?;
-        Some((std::str::from_utf8(id).ok()?.parse().ok()?, &collection.rows[row]))
+        let index = collection.objects.binary_search_by(|object| (*object.place).cmp(place)).ok()?;
+        Some((std::str::from_utf8(id).ok()?.parse().ok()?, &collection.objects[index]))
     }
 
     /// Returns the parts of collections that the range can contain, in key order. Empty if the range contains no key of
@@ -100,15 +100,15 @@ impl Template {
 
     /// Returns the keys of all template objects in one logical cluster.
     pub(super) fn keys(&self, cluster: Id) -> impl Iterator<Item = Key> {
-        self.0
-            .values()
-            .flat_map(move |collection| collection.rows.iter().map(move |row| collection.key(row, cluster)))
+        self.0.values().flat_map(move |collection| {
+            collection.objects.iter().map(move |object| collection.key(object, cluster))
+        })
     }
 }
 
 impl TemplateCollection {
-    pub(super) fn key(&self, row: &TemplateObject, cluster: Id) -> Key {
-        Key::from([&*self.prefix, cluster.to_string().as_bytes(), b"/", &*row.place].concat())
+    pub(super) fn key(&self, object: &TemplateObject, cluster: Id) -> Key {
+        Key::from([&*self.prefix, cluster.to_string().as_bytes(), b"/", &*object.place].concat())
     }
 
     /// Returns the range of this collection in one logical cluster.
@@ -138,8 +138,8 @@ impl TemplateCollection {
         if from.len() == ID_BYTES && to == Some(from) {
             // One logical cluster, or one of its namespaces, which may have no template objects.
             let cluster = std::str::from_utf8(from).ok()?.parse().ok()?;
-            let covered = |row: &Arc<TemplateObject>| range.contains(self.key(row, cluster).as_bytes());
-            self.rows.iter().any(covered).then_some(())?;
+            let covered = |object: &Arc<TemplateObject>| range.contains(self.key(object, cluster).as_bytes());
+            self.objects.iter().any(covered).then_some(())?;
             only = Some(cluster);
         }
         Some(TemplateRange {
@@ -203,11 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_found_by_its_key_in_any_logical_cluster() {
+    fn a_template_object_is_found_by_its_key_in_any_logical_cluster() {
         let template = template();
         let check = |key: Key, expected: Option<(u64, &str)>| {
-            let found =
-                template.find(&key).map(|(id, row)| (id, String::from_utf8_lossy(&row.place).into_owned()));
+            let found = template
+                .find(&key)
+                .map(|(id, object)| (id, String::from_utf8_lossy(&object.place).into_owned()));
             assert_eq!(found, expected.map(|(id, place)| (Id::new(id), place.to_owned())), "{key:?}");
         };
         check(MAPS.key(Id::new(3), Some("a"), "m"), Some((3, "a/m")));
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ranges_that_can_hold_a_row_are_concerned() {
+    fn only_ranges_that_can_contain_a_template_object_are_merged() {
         let (template, id) = (template(), Id::new(3));
         let records =
             |range: Range| template.within(&range).into_iter().map(|s| s.records).collect::<Vec<_>>();
@@ -249,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_always_the_same_in_one_logical_cluster_and_never_in_two() {
+    fn a_template_object_is_stable_in_a_logical_cluster_and_differs_between_two() {
         let template = template();
         let key = NODES.key(Id::new(3), None, "n");
-        let (_, row) = template.find(&key).unwrap();
+        let (_, object) = template.find(&key).unwrap();
         let mut record = LogicalClusterRecord::root();
         record.time = "2026-11-16T06:24:49Z".to_owned();
         let tree = |record: &LogicalClusterRecord| {
-            stored::tree(&row.entry(key.clone(), record, Revision(9))).unwrap()
+            stored::tree(&object.entry(key.clone(), record, Revision(9))).unwrap()
         };
         let seen = tree(&record);
         assert_eq!(seen, tree(&record));

@@ -20,7 +20,7 @@ use storage::{Batch, Boxed, Entry, Event, Follow, Key, Range, ReadError, Revisio
 
 use crate::clusters::bootstrap::merge::Pages;
 use crate::clusters::bootstrap::template::{TemplateCollection, TemplateObject, TemplateRange};
-use crate::clusters::bootstrap::{FoundRecord, Shared};
+use crate::clusters::bootstrap::{BootstrapState, RecordAtRevision};
 use crate::keys;
 
 /// Maximum events in a batch, except that events of one revision stay together.
@@ -29,7 +29,7 @@ const BATCH_EVENTS: usize = 512;
 const PAGE_ENTRIES: usize = 1000;
 
 pub(super) async fn watch(
-    shared: &Arc<Shared>,
+    shared: &Arc<BootstrapState>,
     range: Range,
     ranges: Vec<TemplateRange>,
     after: Revision,
@@ -38,34 +38,41 @@ pub(super) async fn watch(
         [one] => one.records.clone(),
         _ => keys::cluster_records(),
     };
-    let entries = Side::new(shared.inner.watch(range.clone(), after).await?);
-    let records = Side::new(shared.inner.watch(records, after).await?);
+    let entries = CursorWithPending::new(shared.inner.watch(range.clone(), after).await?);
+    let records = CursorWithPending::new(shared.inner.watch(records, after).await?);
     let collections = ranges.into_iter().map(|range| range.collection).collect();
-    let following = Following { shared: shared.clone(), range, collections, entries, records, seen: after };
-    Ok(Watch::new(Box::new(following)))
+    let cursor = BootstrapCursor {
+        shared: shared.clone(),
+        range,
+        collections,
+        entries,
+        records,
+        delivered_through: after,
+    };
+    Ok(Watch::new(Box::new(cursor)))
 }
 
 #[derive(Debug)]
-struct Following {
-    shared: Arc<Shared>,
+struct BootstrapCursor {
+    shared: Arc<BootstrapState>,
     range: Range,
     collections: Vec<Arc<TemplateCollection>>,
-    entries: Side,
-    records: Side,
+    entries: CursorWithPending,
+    records: CursorWithPending,
     /// Everything up to here has been returned.
-    seen: Revision,
+    delivered_through: Revision,
 }
 
 /// One of the two cursors, and its events that are not returned yet.
 #[derive(Debug)]
-struct Side {
+struct CursorWithPending {
     watch: Watch,
     pending: VecDeque<Event>,
 }
 
-impl Side {
-    fn new(watch: Watch) -> Side {
-        Side { watch, pending: VecDeque::new() }
+impl CursorWithPending {
+    fn new(watch: Watch) -> CursorWithPending {
+        CursorWithPending { watch, pending: VecDeque::new() }
     }
 
     fn first(&self) -> Option<Revision> {
@@ -83,7 +90,7 @@ impl Side {
     }
 }
 
-impl Follow for Following {
+impl Follow for BootstrapCursor {
     fn step(&mut self, goal: Option<Revision>) -> Boxed<'_, Result<Option<Batch>, ReadError>> {
         Box::pin(self.read(goal))
     }
@@ -91,13 +98,13 @@ impl Follow for Following {
     fn through(&mut self) -> Revision {
         let reached = self.reached();
         if self.first().is_none_or(|first| first > reached) {
-            self.seen = self.seen.max(reached);
+            self.delivered_through = self.delivered_through.max(reached);
         }
-        self.seen
+        self.delivered_through
     }
 }
 
-impl Following {
+impl BootstrapCursor {
     async fn read(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         loop {
             if let Some(batch) = self.deliver().await? {
@@ -136,7 +143,7 @@ impl Following {
         let reached = self.reached();
         let (mut entries, mut records) = (self.entries.pending.iter(), self.records.pending.iter());
         let (mut entry, mut record) = (entries.next(), records.next());
-        let mut batch = Batch { events: Vec::new(), through: self.seen };
+        let mut batch = Batch { events: Vec::new(), through: self.delivered_through };
         loop {
             let next = [entry, record].into_iter().flatten().map(|event| event.revision).min();
             let Some(revision) = next.filter(|revision| *revision <= reached) else {
@@ -147,48 +154,48 @@ impl Following {
                 break;
             }
             if let Some(event) = record.filter(|event| event.revision == revision) {
-                self.life(event, &mut batch.events).await?;
+                self.add_record_events(event, &mut batch.events).await?;
                 record = records.next();
             }
             if let Some(event) = entry.filter(|event| event.revision == revision) {
-                batch.events.extend(self.shown(event, reached).await?);
+                batch.events.extend(self.visible_event(event, reached).await?);
                 entry = entries.next();
             }
             batch.through = revision;
         }
-        for side in [&mut self.entries, &mut self.records] {
-            let done = side.pending.partition_point(|event| event.revision <= batch.through);
-            side.pending.drain(..done);
+        for cursor in [&mut self.entries, &mut self.records] {
+            let done = cursor.pending.partition_point(|event| event.revision <= batch.through);
+            cursor.pending.drain(..done);
         }
-        self.seen = batch.through;
+        self.delivered_through = batch.through;
         Ok(Some(batch).filter(|batch| !batch.events.is_empty()))
     }
 
-    async fn shown(&self, event: &Event, reached: Revision) -> Result<Option<Event>, ReadError> {
+    async fn visible_event(&self, event: &Event, reached: Revision) -> Result<Option<Event>, ReadError> {
         match self.shared.template.find(&event.key) {
-            Some((id, row)) => self.shared.shown(event.clone(), id, row, reached).await,
+            Some((id, object)) => self.shared.visible_event(event.clone(), id, object, reached).await,
             None => Ok(Some(event.clone())),
         }
     }
 
     /// Adds the events of a created or deleted record: template objects appear or disappear.
-    async fn life(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    async fn add_record_events(&self, event: &Event, out: &mut Vec<Event>) -> Result<(), ReadError> {
         let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
-        let record = |entry: &Option<Entry>| entry.as_ref().and_then(FoundRecord::read);
+        let record = |entry: &Option<Entry>| entry.as_ref().and_then(RecordAtRevision::read);
         for collection in &self.collections {
-            let rows = collection.rows.iter().map(|row| (collection.key(row, id), &**row));
-            let rows: Vec<(Key, &TemplateObject)> =
-                rows.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
+            let objects = collection.objects.iter().map(|object| (collection.key(object, id), &**object));
+            let objects: Vec<(Key, &TemplateObject)> =
+                objects.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
             match (record(&event.previous), record(&event.current)) {
-                (None, Some(found)) => out.extend(rows.into_iter().map(|(key, row)| {
-                    let entry = row.entry(key.clone(), &found.record, found.revision);
+                (None, Some(found)) => out.extend(objects.into_iter().map(|(key, object)| {
+                    let entry = object.entry(key.clone(), &found.record, found.revision);
                     Event { revision: event.revision, key, current: Some(entry), previous: None }
                 })),
-                (Some(found), None) if !rows.is_empty() => {
+                (Some(found), None) if !objects.is_empty() => {
                     let touched = self.touched(collection, id, event.revision).await?;
-                    let gone = rows.into_iter().filter(|(key, _)| !touched.contains(key));
-                    out.extend(gone.map(|(key, row)| {
-                        let entry = row.entry(key.clone(), &found.record, found.revision);
+                    let removed = objects.into_iter().filter(|(key, _)| !touched.contains(key));
+                    out.extend(removed.map(|(key, object)| {
+                        let entry = object.entry(key.clone(), &found.record, found.revision);
                         Event { revision: event.revision, key, current: None, previous: Some(entry) }
                     }));
                 }
@@ -209,8 +216,8 @@ impl Following {
         let mut touched = HashSet::new();
         let mut stored = Pages::new(collection.range(id), None, Some(revision), Some(PAGE_ENTRIES));
         while stored.peek(&self.shared).await?.is_some() {
-            let rows = stored.pop().filter(|entry| self.shared.template.find(entry.key()).is_some());
-            touched.extend(rows.map(|entry| entry.key().clone()));
+            let objects = stored.pop().filter(|entry| self.shared.template.find(entry.key()).is_some());
+            touched.extend(objects.map(|entry| entry.key().clone()));
         }
         Ok(touched)
     }

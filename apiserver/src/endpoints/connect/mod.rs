@@ -144,11 +144,11 @@ pub(crate) async fn find<'a>(
     connect: Option<&'a dyn Connect>,
     store: &dyn Store,
     call: &Call,
-    named: &Resource,
+    requested: &Resource,
 ) -> Result<Option<ConnectTarget<'a>>, Status> {
     let part = call.subresource.as_deref().unwrap_or_default();
     let led = Part { group: &call.resource.group, plural: &call.resource.plural, part };
-    let is_one = call.reach == Reach::One && (named.rest.is_empty() || part == PROXY);
+    let is_one = call.reach == Reach::One && (requested.rest.is_empty() || part == PROXY);
     let Some(connect) = connect.filter(|connect| is_one && connect.leads(led)) else { return Ok(None) };
     let name = call.name.as_deref().unwrap_or_default();
     // The resource itself is forwarded if its objects are not stored here.
@@ -171,14 +171,14 @@ pub(crate) async fn find<'a>(
     };
     let found = store.get(&call.key(name)).await.map_err(unreadable)?;
     let object = call.tree(&found.value.ok_or_else(|| call.not_found(name))?)?;
-    if is_kept(part) && !connect.runs(call.cluster, call.authorization.identity(), &object) {
+    if is_kubelet_endpoint(part) && !connect.runs(call.cluster, call.authorization.identity(), &object) {
         return Ok(None);
     }
     Ok(Some(ConnectTarget { connect, name: name.to_owned(), port, object }))
 }
 
 /// Reports whether the server could answer for this subresource too.
-fn is_kept(part: &str) -> bool {
+fn is_kubelet_endpoint(part: &str) -> bool {
     part == "ephemeralcontainers"
 }
 
@@ -195,9 +195,9 @@ impl ConnectTarget<'_> {
         let guard = async || StreamGuard::new(call, authenticators, stop.clone()).await;
         let (body, upgrade) = match &info.upgrade {
             // After an upgrade the client sends no body.
-            Some(on) => {
+            Some(upgrade) => {
                 websocket::check_page(&call.headers)?;
-                (Bytes::new(), Some(Upgrade::new(on.clone(), guard().await?)))
+                (Bytes::new(), Some(Upgrade::new(upgrade.clone(), guard().await?)))
             }
             None => (place.receive(incoming).await?, None),
         };
@@ -235,7 +235,7 @@ impl ConnectTarget<'_> {
 /// Returns the path after `proxy`. `/api/v1/namespaces/shop/pods/web/proxy` has seven segments. Other subresources have
 /// at most a trailing slash, which is ignored.
 fn rest(info: &RequestInfo) -> String {
-    if info.resource().and_then(|named| named.subresource.as_deref()) != Some(PROXY) {
+    if info.resource().and_then(|requested| requested.subresource.as_deref()) != Some(PROXY) {
         return String::new();
     }
     info.path_inside().splitn(9, '/').nth(8).map(|rest| format!("/{rest}")).unwrap_or_default()
@@ -269,8 +269,8 @@ mod tests {
 
         fn connect(&self, request: ConnectRequest) -> Boxed<'_, Result<Response<Body>, Status>> {
             let name = request.object["metadata"]["name"].as_str().unwrap_or_default();
-            let told = format!("{name} {} {}", request.part, request.text("container"));
-            Box::pin(async { Ok(Response::new(whole(Full::from(told)))) })
+            let response = format!("{name} {} {}", request.part, request.text("container"));
+            Box::pin(async { Ok(Response::new(whole(Full::from(response)))) })
         }
     }
 
@@ -287,13 +287,14 @@ mod tests {
         let with = Stack::new(store, String::new(), tasks.stop()).with_connect(Arc::new(Mirror));
         let with = Arc::new(with);
         let admin = Identity::user("admin", &["system:masters"]);
-        let check = async |stack: &Arc<Stack>, who: &Identity, path: &str, code: u16, body: Option<&str>| {
-            let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
-            let answer = stack.respond(who.clone(), request).await;
-            assert_eq!(answer.status(), code, "{path} for {who:?}");
-            let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-            assert!(body.is_none_or(|body| body.as_bytes() == bytes), "{path}: {bytes:?}");
-        };
+        let check =
+            async |stack: &Arc<Stack>, identity: &Identity, path: &str, code: u16, body: Option<&str>| {
+                let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
+                let answer = stack.respond(identity.clone(), request).await;
+                assert_eq!(answer.status(), code, "{path} for {identity:?}");
+                let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+                assert!(body.is_none_or(|body| body.as_bytes() == bytes), "{path}: {bytes:?}");
+            };
         let log = "/api/v1/namespaces/shop/pods/web/log?container=main";
         check(&with, &admin, log, 200, Some("web log main")).await;
         check(&with, &admin, "/api/v1/namespaces/shop/pods/none/log", 404, None).await;
@@ -306,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_names_a_port_beside_the_object() {
+    fn a_proxy_request_names_an_object_and_a_port() {
         let check = |name: &str, expected: Option<(&str, &str, &str)>| {
             let found = Port::split(name);
-            let shown = found.as_ref().map(|(port, name)| (&*port.scheme, *name, &*port.port));
-            assert_eq!(shown, expected, "{name}");
+            let parsed = found.as_ref().map(|(port, name)| (&*port.scheme, *name, &*port.port));
+            assert_eq!(parsed, expected, "{name}");
             if let Some((port, object)) = found {
                 assert_eq!(port.join(object), name);
             }

@@ -65,18 +65,18 @@ impl StreamGuard {
 /// A connection that the client asks to upgrade.
 #[derive(Debug)]
 pub struct Upgrade {
-    on: OnUpgrade,
+    upgrade: OnUpgrade,
     guard: StreamGuard,
 }
 
 impl Upgrade {
-    pub(super) fn new(on: OnUpgrade, guard: StreamGuard) -> Upgrade {
-        Upgrade { on, guard }
+    pub(super) fn new(upgrade: OnUpgrade, guard: StreamGuard) -> Upgrade {
+        Upgrade { upgrade, guard }
     }
 
     /// Returns the upgraded connection, after the client has received the 101 response.
     pub async fn open(self) -> io::Result<Connection> {
-        let upgraded = self.on.await.map_err(io::Error::other)?;
+        let upgraded = self.upgrade.await.map_err(io::Error::other)?;
         Ok(Connection { stream: TokioIo::new(upgraded), guard: self.guard })
     }
 }
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Returns the stream unless it is cut. One task reads and writes, so the waker of the last poll serves both.
-    fn held(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
+    fn authorized_io(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut TokioIo<Upgraded>>> {
         match self.guard.is_cut(context) {
             true => {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client is no longer authorized"))
@@ -112,7 +112,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.held(context)?.poll_read(context, buffer)
+        self.authorized_io(context)?.poll_read(context, buffer)
     }
 }
 
@@ -122,11 +122,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.held(context)?.poll_write(context, bytes)
+        self.authorized_io(context)?.poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.held(context)?.poll_flush(context)
+        self.authorized_io(context)?.poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

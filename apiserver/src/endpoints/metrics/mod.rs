@@ -222,7 +222,7 @@ mod tests {
         response
     }
 
-    async fn shown(metrics: &Metrics) -> String {
+    async fn exposition(metrics: &Metrics) -> String {
         let store = StoreMetrics { revision: 7, entries: 3 };
         let response = metrics.answer(&Limits::default(), Some(store));
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -241,15 +241,15 @@ mod tests {
             count(&metrics, &format!("GET /apis/group{number}.example/v1/things"));
             count(&metrics, &format!("GET /nothing/{number}"));
         }
-        let shown = shown(&metrics).await;
+        let exposition = exposition(&metrics).await;
         let series: Vec<_> =
-            shown.lines().filter(|line| line.starts_with("apiserver_request_total")).collect();
+            exposition.lines().filter(|line| line.starts_with("apiserver_request_total")).collect();
         assert_eq!(series.len(), 4, "{series:#?}");
         let pods = r#"apiserver_request_total{verb="GET",group="",resource="pods",code="200"} 50"#;
         assert!(series.contains(&pods), "{series:#?}");
         for expected in ["holon_store_revision 7", "holon_store_entries 3", "process_resident_memory_bytes "]
         {
-            assert!(shown.contains(expected), "{shown}");
+            assert!(exposition.contains(expected), "{exposition}");
         }
     }
 
@@ -258,8 +258,8 @@ mod tests {
         let metrics = Metrics::default();
         let line = |count: u32| format!("apiserver_longrunning_requests{{verb=\"WATCH\"}} {count}\n");
         let watch = count(&metrics, "GET /api/v1/pods?watch=1");
-        assert!(shown(&metrics).await.contains(&line(1)));
+        assert!(exposition(&metrics).await.contains(&line(1)));
         drop(watch);
-        assert!(shown(&metrics).await.contains(&line(0)));
+        assert!(exposition(&metrics).await.contains(&line(0)));
     }
 }

@@ -138,9 +138,9 @@ impl Authority {
             [] | [_] => Ok(made),
             // The library writes only the last of several organizations.
             _ => {
-                let named = subject::renamed(&made.certificate, &self.key, user, groups);
-                let named = named.ok_or_else(|| PkiError::Groups(user.to_owned()))?;
-                Ok(Identity { certificate: named, ..made })
+                let certificate = subject::renamed(&made.certificate, &self.key, user, groups);
+                let certificate = certificate.ok_or_else(|| PkiError::Groups(user.to_owned()))?;
+                Ok(Identity { certificate, ..made })
             }
         }
     }
@@ -334,21 +334,21 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_another_authority_are_known_if_the_operator_says_so() {
+    fn clients_of_another_authority_are_accepted_if_it_is_configured() {
         let [ours, theirs, file] = [0; 3].map(|_| tempfile::tempdir().unwrap());
         let (ours, theirs) = (Authority::open(ours.path()).unwrap(), Authority::open(theirs.path()).unwrap());
-        let stranger = theirs.client("ann", &[]).unwrap();
-        assert!(!accepts(&ours, &ours, &stranger));
+        let other_client = theirs.client("ann", &[]).unwrap();
+        assert!(!accepts(&ours, &ours, &other_client));
         let path = file.path().join("clients.crt");
         std::fs::write(&path, theirs.certificate()).unwrap();
         let serving = |others| Serving::new(ours.clone(), vec!["localhost".to_owned()], others);
-        let known = serving(Some(path)).offer().unwrap();
-        assert_ne!(known.trust, serving(None).offer().unwrap().trust);
+        let with_others = serving(Some(path)).offer().unwrap();
+        assert_ne!(with_others.trust, serving(None).offer().unwrap().trust);
         assert!(serving(Some(file.path().join("missing"))).offer().is_err());
     }
 
     #[test]
-    fn a_key_that_others_could_read_is_private_from_now_on() {
+    fn a_key_readable_by_others_is_made_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("serving.key");

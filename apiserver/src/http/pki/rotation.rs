@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_interrupted_is_taken_again() {
+    fn an_interrupted_rotation_step_is_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let first = Authority::open(dir.path()).unwrap();
         // As if the process had stopped between the key and the certificate.

@@ -73,7 +73,7 @@ mod tests {
             let key = PrivateSec1KeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
             let names_the_curve =
                 key.secret_sec1_der().windows(super::P256.len()).any(|bytes| bytes == super::P256);
-            assert!(names_the_curve, "readers cannot tell the curve of {}", made.key);
+            assert!(names_the_curve, "{} does not name its curve", made.key);
             let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
             rustls::crypto::ring::sign::any_ecdsa_type(&key).unwrap();
             // The certificate belongs to this key: TLS compares them.

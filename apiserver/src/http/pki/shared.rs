@@ -167,14 +167,14 @@ mod tests {
         let ann = first.client("ann", &[]).unwrap();
         assert!(accepts(&second, &first, &ann));
         // The server that loses the race uses the published authority.
-        let late = tempfile::tempdir().unwrap();
-        let lost = publish(late.path(), &store).await.unwrap();
+        let second = tempfile::tempdir().unwrap();
+        let lost = publish(second.path(), &store).await.unwrap();
         assert_eq!(lost.certificate, first.certificate());
     }
 
     /// If a standalone server gets an etcd, its users' kubeconfigs must keep working.
     #[tokio::test]
-    async fn an_authority_that_is_there_is_published_and_another_is_refused() {
+    async fn an_existing_authority_is_published_and_a_different_one_is_refused() {
         let store = Memory::new();
         let [one, copied, other] = [0; 3].map(|_| tempfile::tempdir().unwrap());
         let before = Authority::open(one.path()).unwrap();
@@ -190,7 +190,7 @@ mod tests {
         let refused = Authority::shared(other.path(), &store).await.unwrap_err().to_string();
         assert!(refused.contains("move") && refused.contains("--data-dir"), "{refused}");
         let left = Authority::existing(other.path()).unwrap();
-        assert_eq!(left.certificate(), own.certificate(), "what was refused is not touched");
+        assert_eq!(left.certificate(), own.certificate(), "the refused directory is unchanged");
     }
 
     #[tokio::test]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_to_the_store_rotates_nothing() {
+    async fn a_directory_with_another_authority_rotates_nothing() {
         let store = Memory::new();
         let [one, other] = [0; 2].map(|_| tempfile::tempdir().unwrap());
         let before = Authority::shared(one.path(), &store).await.unwrap();

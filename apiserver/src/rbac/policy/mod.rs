@@ -13,9 +13,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::rbac::object::{Binding, Named, Role};
+use crate::rbac::object::{Binding, Role, SubjectName};
 use crate::rbac::rule::Rule;
-use crate::rbac::{Decision, GROUP, Who};
+use crate::rbac::{Decision, GROUP, UserInfo};
 use crate::request::attributes::Attributes;
 
 /// The key of a role or binding. The namespace of cluster-scoped ones is empty.
@@ -72,12 +72,12 @@ impl Policy {
     pub fn set_binding(&mut self, place: PolicyKey, binding: Option<Binding>) {
         self.unset_binding(&place);
         let binding = binding.map(Arc::new);
-        for named in binding.iter().flat_map(|binding| &binding.subjects) {
-            let Some(named) = named.named(&place.namespace) else { continue };
+        for subject in binding.iter().flat_map(|binding| &binding.subjects) {
+            let Some(subject_name) = subject.subject_name(&place.namespace) else { continue };
             let scope = self.scopes.entry(place.namespace.clone()).or_default();
-            let list = match named {
-                Named::User(name) => scope.users.entry(name.into()).or_default(),
-                Named::Group(name) => scope.groups.entry(name.into()).or_default(),
+            let list = match subject_name {
+                SubjectName::User(name) => scope.users.entry(name.into()).or_default(),
+                SubjectName::Group(name) => scope.groups.entry(name.into()).or_default(),
             };
             // A binding that names a user twice is listed once.
             if let (Err(at), Some(binding)) =
@@ -92,10 +92,10 @@ impl Policy {
     pub fn unset_binding(&mut self, place: &PolicyKey) {
         let Some(Some(binding)) = self.bindings.remove(place) else { return };
         let Some(scope) = self.scopes.get_mut(&place.namespace) else { return };
-        for named in &binding.subjects {
-            let (lists, name) = match named.named(&place.namespace) {
-                Some(Named::User(name)) => (&mut scope.users, name),
-                Some(Named::Group(name)) => (&mut scope.groups, name),
+        for subject in &binding.subjects {
+            let (lists, name) = match subject.subject_name(&place.namespace) {
+                Some(SubjectName::User(name)) => (&mut scope.users, name),
+                Some(SubjectName::Group(name)) => (&mut scope.groups, name),
                 None => continue,
             };
             if let Some(list) = lists.get_mut(&*name) {
@@ -112,10 +112,10 @@ impl Policy {
 
     /// Returns the bindings of a namespace that match a user. A binding may occur once for the user and once for each
     /// group.
-    fn bound<'a>(&'a self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
+    fn bound<'a>(&'a self, user: UserInfo<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
         let scope = self.scopes.get(namespace);
-        let users = scope.and_then(|scope| scope.users.get(who.name));
-        let groups = who.groups.iter().filter_map(move |group| scope?.groups.get(group.as_str()));
+        let users = scope.and_then(|scope| scope.users.get(user.name));
+        let groups = user.groups.iter().filter_map(move |group| scope?.groups.get(group.as_str()));
         users.into_iter().chain(groups).flatten()
     }
 }
@@ -129,36 +129,37 @@ pub struct Layers<'a> {
 }
 
 /// A rule that a user holds, and the binding that grants it.
-struct Held<'a> {
+struct GrantedRule<'a> {
     bound: &'a Bound,
     rule: &'a Rule,
 }
 
 impl<'a> Layers<'a> {
     /// Decides whether a user may send a request.
-    pub fn decide(self, who: Who<'a>, wanted: &Attributes) -> Decision {
-        let namespace = match wanted {
+    pub fn decide(self, user: UserInfo<'a>, attributes: &Attributes) -> Decision {
+        let namespace = match attributes {
             Attributes::Resource(resource) => resource.namespace.as_str(),
             Attributes::Path { .. } => "",
         };
         let mut missing = Vec::new();
-        let mut held = self.held(who, namespace, &mut missing);
-        if let Some(held) = held.find(|held| held.rule.allows(wanted)) {
+        let mut granted = self.granted(user, namespace, &mut missing);
+        if let Some(granted) = granted.find(|granted| granted.rule.allows(attributes)) {
             return Decision {
                 allowed: true,
-                reason: format!("RBAC: allowed by {}", held.bound.source(who)),
+                reason: format!("RBAC: allowed by {}", granted.bound.source(user)),
             };
         }
-        drop(held);
-        let reason = if missing.is_empty() { String::new() } else { format!("RBAC: {}", told(&missing)) };
+        drop(granted);
+        let reason =
+            if missing.is_empty() { String::new() } else { format!("RBAC: {}", format_errors(&missing)) };
         Decision { allowed: false, reason }
     }
 
     /// Returns all rules of a user in a namespace (cluster-wide if empty), and an error for each role that was not
     /// found.
-    pub fn rules(self, who: Who<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
+    pub fn rules(self, user: UserInfo<'a>, namespace: &str) -> (Vec<&'a Rule>, Vec<String>) {
         let mut missing = Vec::new();
-        let rules = self.held(who, namespace, &mut missing).map(|held| held.rule).collect();
+        let rules = self.granted(user, namespace, &mut missing).map(|granted| granted.rule).collect();
         (rules, missing)
     }
 
@@ -177,14 +178,14 @@ impl<'a> Layers<'a> {
         Ok(&role.rules)
     }
 
-    fn held<'m>(
+    fn granted<'m>(
         self,
-        who: Who<'a>,
+        user: UserInfo<'a>,
         namespace: &str,
         missing: &'m mut Vec<String>,
-    ) -> impl Iterator<Item = Held<'a>> + use<'a, 'm> {
-        let here = (!namespace.is_empty()).then(|| self.bindings(who, namespace)).into_iter().flatten();
-        self.bindings(who, "").chain(here).flat_map(move |bound| {
+    ) -> impl Iterator<Item = GrantedRule<'a>> + use<'a, 'm> {
+        let here = (!namespace.is_empty()).then(|| self.bindings(user, namespace)).into_iter().flatten();
+        self.bindings(user, "").chain(here).flat_map(move |bound| {
             let role = &bound.binding.role_ref;
             let rules = self.role_rules(&bound.place.namespace, &role.kind, &role.name);
             let rules = rules.unwrap_or_else(|error| {
@@ -193,13 +194,13 @@ impl<'a> Layers<'a> {
                 }
                 &[]
             });
-            rules.iter().map(move |rule| Held { bound, rule })
+            rules.iter().map(move |rule| GrantedRule { bound, rule })
         })
     }
 
-    fn bindings(self, who: Who<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
-        let own = self.own.map(|own| own.bound(who, namespace)).into_iter().flatten();
-        let shared = self.shared.bound(who, namespace);
+    fn bindings(self, user: UserInfo<'a>, namespace: &str) -> impl Iterator<Item = &'a Bound> + use<'a> {
+        let own = self.own.map(|own| own.bound(user, namespace)).into_iter().flatten();
+        let shared = self.shared.bound(user, namespace);
         let covered = move |bound: &&Bound| {
             !self.own.is_some_and(|own| !own.bindings.is_empty() && own.bindings.contains_key(&bound.place))
         };
@@ -209,13 +210,14 @@ impl<'a> Layers<'a> {
 
 impl Bound {
     /// Formats binding, role and the first subject that matches the user.
-    fn source(&self, who: Who<'_>) -> String {
+    fn source(&self, user: UserInfo<'_>) -> String {
         let Bound { place, binding } = self;
-        let means = |named: Named| match named {
-            Named::User(name) => name == who.name,
-            Named::Group(name) => who.groups.contains(&name),
+        let matches_user = |subject_name: SubjectName| match subject_name {
+            SubjectName::User(name) => name == user.name,
+            SubjectName::Group(name) => user.groups.contains(&name),
         };
-        let subject = binding.subjects.iter().find(|one| one.named(&place.namespace).is_some_and(means));
+        let subject =
+            binding.subjects.iter().find(|one| one.subject_name(&place.namespace).is_some_and(matches_user));
         let subject = subject.map(|subject| subject.described(&place.namespace)).unwrap_or_default();
         let (kind, name) = match &*place.namespace {
             "" => ("ClusterRoleBinding", place.name.to_string()),
@@ -226,7 +228,7 @@ impl Bound {
 }
 
 /// Formats several errors as Kubernetes does.
-pub(crate) fn told(missing: &[String]) -> String {
+pub(crate) fn format_errors(missing: &[String]) -> String {
     match missing {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),

@@ -33,9 +33,9 @@ fn reader() -> Option<Role> {
     role(json!([{ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"] }]))
 }
 
-fn decide(own: &Policy, shared: &Policy, name: &str, groups: &[&str], wanted: &Attributes) -> Decision {
+fn decide(own: &Policy, shared: &Policy, name: &str, groups: &[&str], attributes: &Attributes) -> Decision {
     let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-    Layers { own: Some(own), shared }.decide(Who { name, groups: &groups }, wanted)
+    Layers { own: Some(own), shared }.decide(UserInfo { name, groups: &groups }, attributes)
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn all_rules_of_a_user_are_listed() {
     policy.set_binding(PolicyKey::new("", "c"), to("gone"));
     let groups = ["dev".to_owned()];
     let layers = Layers { own: None, shared: &policy };
-    let (rules, missing) = layers.rules(Who { name: "ann", groups: &groups }, "shop");
+    let (rules, missing) = layers.rules(UserInfo { name: "ann", groups: &groups }, "shop");
     assert!(rules.iter().all(|rule| **rule == reader().unwrap().rules[0]) && !rules.is_empty());
     assert_eq!(missing, ["clusterrole.rbac.authorization.k8s.io \"gone\" not found"]);
-    assert!(layers.rules(Who { name: "ann", groups: &groups }, "").0.is_empty());
+    assert!(layers.rules(UserInfo { name: "ann", groups: &groups }, "").0.is_empty());
 }
 
 /// A change to a policy: an entry is set, marked as deleted or removed.
@@ -164,20 +164,22 @@ fn apply(policy: &mut Policy, change: &Change) {
 }
 
 /// Makes the same decision by scanning all bindings.
-fn scanned(own: &Policy, shared: &Policy, who: Who<'_>, wanted: &Attributes) -> bool {
-    let Attributes::Resource(resource) = wanted else { return false };
+fn scanned(own: &Policy, shared: &Policy, user: UserInfo<'_>, attributes: &Attributes) -> bool {
+    let Attributes::Resource(resource) = attributes else { return false };
     let layers = Layers { own: Some(own), shared };
     let places = own.bindings.keys().chain(shared.bindings.keys());
     places.filter(|place| ["", &resource.namespace].contains(&&*place.namespace)).any(|place| {
         let found = own.bindings.get(place).or_else(|| shared.bindings.get(place));
         let Some(Some(binding)) = found else { return false };
-        let named = binding.subjects.iter().filter_map(|subject| subject.named(&place.namespace));
-        let mut means = named.map(|named| match named {
-            Named::User(name) => name == who.name,
-            Named::Group(name) => who.groups.contains(&name),
+        let subject_names =
+            binding.subjects.iter().filter_map(|subject| subject.subject_name(&place.namespace));
+        let mut matches = subject_names.map(|subject_name| match subject_name {
+            SubjectName::User(name) => name == user.name,
+            SubjectName::Group(name) => user.groups.contains(&name),
         });
         let rules = layers.role_rules(&place.namespace, &binding.role_ref.kind, &binding.role_ref.name);
-        means.any(|means| means) && rules.is_ok_and(|rules| rules.iter().any(|rule| rule.allows(wanted)))
+        matches.any(|matches| matches)
+            && rules.is_ok_and(|rules| rules.iter().any(|rule| rule.allows(attributes)))
     })
 }
 
@@ -186,7 +188,7 @@ proptest! {
     #[test]
     fn the_lookup_agrees_with_a_scan(
         shared in prop::collection::vec(changes(), 0..12), own in prop::collection::vec(changes(), 0..12),
-        who in 0..4usize, in_dev in any::<bool>(), namespace in prop::sample::select(vec!["", "shop", "other"]),
+        user in 0..4usize, in_dev in any::<bool>(), namespace in prop::sample::select(vec!["", "shop", "other"]),
     ) {
         let mut layers = [Policy::default(), Policy::default()];
         for (policy, changes) in layers.iter_mut().zip([&shared, &own]) {
@@ -194,10 +196,10 @@ proptest! {
         }
         let [shared, own] = &layers;
         let groups: Vec<String> = in_dev.then(|| "dev".to_owned()).into_iter().collect();
-        let name = ["ann", "bob", "system:serviceaccount:shop:bot", "system:serviceaccount:other:bot"][who];
-        let (who, wanted) = (Who { name, groups: &groups }, pods("get", namespace));
-        let found = Layers { own: Some(own), shared }.decide(who, &wanted);
-        prop_assert_eq!(found.allowed, scanned(own, shared, who, &wanted));
+        let name = ["ann", "bob", "system:serviceaccount:shop:bot", "system:serviceaccount:other:bot"][user];
+        let (user, attributes) = (UserInfo { name, groups: &groups }, pods("get", namespace));
+        let found = Layers { own: Some(own), shared }.decide(user, &attributes);
+        prop_assert_eq!(found.allowed, scanned(own, shared, user, &attributes));
         prop_assert_eq!(found.allowed, found.reason.starts_with("RBAC: allowed by "));
     }
 }

@@ -48,37 +48,37 @@ impl IpAllocator<'_> {
     }
 
     async fn address(&mut self, service: &mut Value) -> Result<(), Status> {
-        let said = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
-        let address = match said.as_str() {
+        let requested = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+        let address = match requested.as_str() {
             "None" => return Ok(()),
             "" => self.any_address(service).await?,
-            said => self.this_address(service, said).await?,
+            requested => self.this_address(service, requested).await?,
         };
         service["spec"]["clusterIP"] = address.clone().into();
         service["spec"]["clusterIPs"] = json!([address]);
         Ok(())
     }
 
-    async fn this_address(&mut self, service: &Value, said: &str) -> Result<String, Status> {
+    async fn this_address(&mut self, service: &Value, requested: &str) -> Result<String, Status> {
         let refused = |why: &str| {
-            let why = format!("failed to allocate IP {said}: {why}");
-            invalid(service, "spec.clusterIPs", json!([said]), &why)
+            let why = format!("failed to allocate IP {requested}: {why}");
+            invalid(service, "spec.clusterIPs", json!([requested]), &why)
         };
-        let Ok(address) = said.parse::<Ipv4Addr>() else {
+        let Ok(address) = requested.parse::<Ipv4Addr>() else {
             let why = "IPv6 is not configured on this cluster";
-            return Err(invalid(service, "spec.clusterIPs[0]", json!([said]), why));
+            return Err(invalid(service, "spec.clusterIPs[0]", json!([requested]), why));
         };
         if self.before.contains(&Allocation::Address(address)) {
-            return Ok(said.to_owned());
+            return Ok(requested.to_owned());
         }
         if !in_range(address) {
             let (first, bits) = ADDRESSES;
             return Err(refused(&format!(
-                "the provided IP ({said}) is not in the valid range. The range of valid IPs is {first}/{bits}"
+                "the provided IP ({requested}) is not in the valid range. The range of valid IPs is {first}/{bits}"
             )));
         }
         match self.allocation(service, Allocation::Address(address)).await? {
-            true => Ok(said.to_owned()),
+            true => Ok(requested.to_owned()),
             false => Err(refused("provided IP is already allocated")),
         }
     }
@@ -95,13 +95,13 @@ impl IpAllocator<'_> {
         Err(Status::internal("failed to allocate a serviceIP: range is full"))
     }
 
-    /// Allocates the node ports that the Service names. If `wanted`, draws node ports for its other ports.
-    async fn ports(&mut self, service: &mut Value, wanted: bool) -> Result<(), Status> {
+    /// Allocates the node ports that the Service names. If `draws_ports`, draws node ports for its other ports.
+    async fn ports(&mut self, service: &mut Value, draws_ports: bool) -> Result<(), Status> {
         let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
         let mut given: Vec<(Value, Value, u16)> = Vec::new();
         for index in 0..count {
             let port = service["spec"]["ports"][index].clone();
-            if port_of(&port["nodePort"]).is_none() && !wanted {
+            if port_of(&port["nodePort"]).is_none() && !draws_ports {
                 continue;
             }
             // A port number with two protocols, for example 53 with TCP and UDP, shares one node port.
@@ -109,7 +109,7 @@ impl IpAllocator<'_> {
                 .iter()
                 .filter(|(number, protocol, _)| *number == port["port"] && *protocol != port["protocol"])
                 .map(|(_, _, node_port)| *node_port)
-                .find(|node_port| port_of(&port["nodePort"]).is_none_or(|said| said == *node_port));
+                .find(|node_port| port_of(&port["nodePort"]).is_none_or(|requested| requested == *node_port));
             let node_port = match twin {
                 Some(node_port) => node_port,
                 None => {
@@ -123,8 +123,8 @@ impl IpAllocator<'_> {
         Ok(())
     }
 
-    async fn port(&mut self, service: &Value, said: &Value, field: &str) -> Result<u16, Status> {
-        let Some(port) = port_of(said) else { return self.any_port(service).await };
+    async fn port(&mut self, service: &Value, requested: &Value, field: &str) -> Result<u16, Status> {
+        let Some(port) = port_of(requested) else { return self.any_port(service).await };
         let allocation = Allocation::Port(port);
         if self.before.contains(&allocation) || self.allocations.made.contains_key(&allocation) {
             return Ok(port);
@@ -134,11 +134,11 @@ impl IpAllocator<'_> {
             let why = format!(
                 "provided port is not in the valid range. The range of valid ports is {first}-{last}"
             );
-            return Err(invalid(service, field, said.clone(), &why));
+            return Err(invalid(service, field, requested.clone(), &why));
         }
         match self.allocation(service, allocation).await? {
             true => Ok(port),
-            false => Err(invalid(service, field, said.clone(), "provided port is already allocated")),
+            false => Err(invalid(service, field, requested.clone(), "provided port is already allocated")),
         }
     }
 

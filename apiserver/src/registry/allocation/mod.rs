@@ -92,7 +92,7 @@ pub(crate) fn concern(resource: &ResourceInfo) -> bool {
 }
 
 /// Returns the addresses and ports in the spec of a Service.
-pub(crate) fn held(service: &Value) -> BTreeSet<Allocation> {
+pub(crate) fn allocations_of(service: &Value) -> BTreeSet<Allocation> {
     let spec = &service["spec"];
     let addresses = spec["clusterIPs"].as_array().into_iter().flatten().chain([&spec["clusterIP"]]);
     let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok()).map(Allocation::Address);
@@ -107,7 +107,7 @@ fn port_of(value: &Value) -> Option<u16> {
 
 /// Returns namespace and name of the Service that an allocation was made for. An IPAddress that a client created has
 /// none.
-pub(crate) fn holder(allocation: &Value) -> Option<(&str, &str)> {
+pub(crate) fn service_of(allocation: &Value) -> Option<(&str, &str)> {
     let parent = &allocation["spec"]["parentRef"];
     let ours = parent["resource"] == "services" && parent["group"].as_str().unwrap_or_default().is_empty();
     let labelled =
@@ -145,7 +145,7 @@ impl Service {
         let key = allocation.key(self.cluster);
         let Ok(Some(entry)) = store.get(&key).await.map(|found| found.value) else { return };
         let tree = stored::tree(&entry).unwrap_or_default();
-        if entry.revision() <= since && holder(&tree) == Some((&self.namespace, &self.name)) {
+        if entry.revision() <= since && service_of(&tree) == Some((&self.namespace, &self.name)) {
             let _ = store.commit(key, Expect::Revision(entry.revision()), Change::Delete).await;
         }
     }
@@ -171,9 +171,9 @@ impl Allocations {
 
 /// Releases all allocations of a Service that was deleted at this revision.
 pub(crate) async fn release_all(store: &dyn Store, cluster: Id, service: &Value, at: Revision) {
-    let holder = Service::of(cluster, service);
-    for allocation in held(service) {
-        holder.release(store, allocation, at).await;
+    let owner = Service::of(cluster, service);
+    for allocation in allocations_of(service) {
+        owner.release(store, allocation, at).await;
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) async fn assign(
     old: Option<&Value>,
     new: &mut Value,
 ) -> Result<Allocations, Status> {
-    let before = old.map(held).unwrap_or_default();
+    let before = old.map(allocations_of).unwrap_or_default();
     strip(new);
     let allocations = Allocations { service: Some(Service::of(cluster, new)), ..Allocations::default() };
     let mut allocator = IpAllocator { store, cluster, dry_run, before, allocations };
@@ -194,7 +194,7 @@ pub(crate) async fn assign(
         Ok(()) => {
             // A dry run releases nothing.
             if !dry_run {
-                let now = held(new);
+                let now = allocations_of(new);
                 allocator.allocations.free = allocator.before.difference(&now).copied().collect();
             }
             Ok(allocator.allocations)
@@ -241,18 +241,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_has_its_address_and_its_ports_to_itself_until_it_gives_them_up() {
+    async fn a_service_holds_its_address_and_ports_exclusively_until_it_releases_them() {
         let store = Memory::new();
         let ports =
             json!([{ "port": 53, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }, { "port": 80 }]);
         let first = assigned(&store, None, json!({ "type": "NodePort", "ports": ports })).await.unwrap();
-        let allocations = held(&first);
+        let allocations = allocations_of(&first);
         assert_eq!(allocations.len(), 3, "{first}");
         for allocation in &allocations {
             assert!(is_taken(&store, *allocation).await);
         }
         let node_port = first["spec"]["ports"][0]["nodePort"].clone();
-        assert_eq!(first["spec"]["ports"][1]["nodePort"], node_port, "one port by two protocols");
+        assert_eq!(first["spec"]["ports"][1]["nodePort"], node_port, "one port with two protocols");
 
         let address = &first["spec"]["clusterIP"];
         let taken = assigned(&store, None, json!({ "clusterIP": address })).await.unwrap_err();
@@ -262,8 +262,8 @@ mod tests {
         assert!(taken.contains("spec.ports[0].nodePort") && taken.contains("already allocated"), "{taken}");
 
         // A port that the Service no longer names is released; its address stays allocated.
-        let kept = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
-        let second = assigned(&store, Some(&first), kept).await.unwrap();
+        let same_address = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
+        let second = assigned(&store, Some(&first), same_address).await.unwrap();
         assert_eq!(second["spec"]["clusterIP"], *address);
         for allocation in allocations {
             assert_eq!(
@@ -273,14 +273,14 @@ mod tests {
             );
         }
         let alias = assigned(&store, Some(&second), json!({ "type": "ExternalName", "clusterIP": address }));
-        assert!(held(&alias.await.unwrap()).is_empty());
+        assert!(allocations_of(&alias.await.unwrap()).is_empty());
         release_all(&store, CLUSTER, &second, Revision(u64::MAX)).await;
         assert!(assigned(&store, None, json!({ "clusterIP": address })).await.is_ok());
     }
 
     /// Regression: a dry run of a port change released the port while the Service still used it.
     #[tokio::test]
-    async fn a_rehearsal_gives_nothing_up_and_takes_nothing() {
+    async fn a_dry_run_allocates_and_releases_nothing() {
         let store = Memory::new();
         let port =
             |node_port: u16| json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": node_port }] });
@@ -297,7 +297,7 @@ mod tests {
 
     /// Regression: a refused Service never released its address.
     #[tokio::test]
-    async fn a_service_that_is_refused_leaves_no_claim() {
+    async fn a_refused_service_leaves_no_allocation() {
         let store = Memory::new();
         let spec = json!({ "type": "NodePort", "ports": [{ "port": 80 }, { "port": 81, "nodePort": 80 }] });
         let refused = assigned(&store, None, spec).await.unwrap_err();
@@ -310,7 +310,7 @@ mod tests {
     async fn only_needed_addresses_and_ports_are_allocated() {
         let store = Memory::new();
         let headless = assigned(&store, None, json!({ "clusterIP": "None", "ports": [{ "port": 80 }] }));
-        assert!(held(&headless.await.unwrap()).is_empty());
+        assert!(allocations_of(&headless.await.unwrap()).is_empty());
         let outside = assigned(&store, None, json!({ "clusterIP": "1.2.3.4" })).await.unwrap_err();
         assert!(outside.contains("[\"1.2.3.4\"]: failed to allocate IP 1.2.3.4"), "{outside}");
         let balanced = json!({

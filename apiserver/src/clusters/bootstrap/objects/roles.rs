@@ -10,9 +10,9 @@ const LABELS: &str = "rbac.authorization.k8s.io";
 /// Returns all objects of the table, each with its collection.
 pub(super) fn objects() -> Vec<(&'static str, Value)> {
     let paragraphs = TABLE.split("\n\n").map(|text| text.lines().filter(|line| !line.starts_with('#')));
-    let mut found: Vec<_> = paragraphs.flat_map(|mut lines| read(lines.next(), lines)).collect();
-    gather(&mut found);
-    found
+    let mut objects: Vec<_> = paragraphs.flat_map(|mut lines| read(lines.next(), lines)).collect();
+    aggregate_rules(&mut objects);
+    objects
 }
 
 /// Parses one paragraph: a role, and its binding if it has one.
@@ -27,8 +27,8 @@ fn read<'a>(head: Option<&str>, lines: impl Iterator<Item = &'a str>) -> Vec<(&'
     binding["roleRef"] = json!({ "apiGroup": GROUP, "kind": kind, "name": name });
     let mut is_bound = false;
     for line in lines {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields.as_slice() {
             ["label", label] => role["metadata"]["labels"][format!("{LABELS}/{label}")] = "true".into(),
             ["aggregate", label] => {
                 let selector = json!({ "matchLabels": { format!("{LABELS}/{label}"): "true" } });
@@ -40,7 +40,7 @@ fn read<'a>(head: Option<&str>, lines: impl Iterator<Item = &'a str>) -> Vec<(&'
                 is_bound = true;
                 push(&mut binding["subjects"], subject(kind, name));
             }
-            words => push(&mut role["rules"], rule(words)),
+            fields => push(&mut role["rules"], rule(fields)),
         }
     }
     let (roles, bindings) = match namespace {
@@ -73,11 +73,11 @@ fn subject(kind: &str, name: &str) -> Value {
     }
 }
 
-fn rule(words: &[&str]) -> Value {
-    fn list(words: &str) -> Vec<&str> {
-        words.split(',').map(|word| if word == "-" { "" } else { word }).collect()
+fn rule(fields: &[&str]) -> Value {
+    fn list(values: &str) -> Vec<&str> {
+        values.split(',').map(|value| if value == "-" { "" } else { value }).collect()
     }
-    match words {
+    match fields {
         [verbs, groups, resources] if !groups.starts_with('/') => {
             json!({ "verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources) })
         }
@@ -98,11 +98,11 @@ fn push(list: &mut Value, item: Value) {
 }
 
 /// Sets the rules of aggregated roles.
-fn gather(objects: &mut [(&'static str, Value)]) {
+fn aggregate_rules(objects: &mut [(&'static str, Value)]) {
     let mut roles: Vec<&mut Value> =
         objects.iter_mut().filter(|(plural, _)| *plural == "clusterroles").map(|(_, role)| role).collect();
     let all: Vec<Value> = roles.iter().map(|role| (**role).clone()).collect();
-    for (role, rules) in roles.iter_mut().zip(aggregate::gathered(&all)) {
+    for (role, rules) in roles.iter_mut().zip(aggregate::aggregated_rules(&all)) {
         if let Some(rules) = rules {
             role["rules"] = rules.into();
         }
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_says_roles_and_whom_they_are_bound_to() {
+    fn the_table_defines_roles_and_their_bindings() {
         let objects = objects();
         let count = |plural: &str| objects.iter().filter(|(of, _)| *of == plural).count();
-        let found = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
-        assert_eq!(found, [70, 50, 7, 7]);
+        let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
+        assert_eq!(counts, [70, 50, 7, 7]);
         let find = |plural: &str, name: &str| {
             let found =
                 objects.iter().find(|(of, object)| *of == plural && object["metadata"]["name"] == name);

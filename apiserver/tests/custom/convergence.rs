@@ -30,10 +30,10 @@ fn definition(plural: &str, group: &str, names: Value) -> Value {
 
 /// Returns the version of every definition, once each has its conditions.
 async fn versions(test: &TestServer) -> BTreeMap<String, Value> {
-    let told =
+    let reported =
         |definition: &Value| definition["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
     let all = |body: &Value| body["items"].as_array().cloned().unwrap_or_default();
-    let body = test.until(DEFINITIONS, |answer| all(&answer.body).iter().all(told)).await.body;
+    let body = test.until(DEFINITIONS, |answer| all(&answer.body).iter().all(reported)).await.body;
     let version = |definition: &Value| {
         (
             definition["metadata"]["name"].as_str().unwrap().to_owned(),
@@ -44,12 +44,12 @@ async fn versions(test: &TestServer) -> BTreeMap<String, Value> {
 }
 
 /// Checks that nothing is written after a few rounds of the controllers.
-async fn rests(test: &TestServer) {
+async fn assert_no_writes(test: &TestServer) {
     versions(test).await;
     tokio::time::sleep(A_WHILE).await;
     let before = versions(test).await;
     tokio::time::sleep(A_WHILE).await;
-    assert_eq!(versions(test).await, before, "somebody keeps writing");
+    assert_eq!(versions(test).await, before, "a controller keeps writing");
 }
 
 /// A tenant defined `apiservices.apiregistration.k8s.io`, which is built in and not served. In every second reconcile
@@ -68,7 +68,7 @@ async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
     for (plural, group) in reserved {
         test.create(DEFINITIONS, definition(plural, group, json!({}))).await;
     }
-    rests(&test).await;
+    assert_no_writes(&test).await;
     for (plural, group) in reserved {
         let name = format!("{plural}.{group}");
         // The tenant may write a status that claims the rejected names.
@@ -83,25 +83,25 @@ async fn a_definition_of_a_built_in_kind_is_rejected_without_a_write_loop() {
         let status = json!({ "status": { "acceptedNames": claimed, "conditions": twice } });
         test.merge(&format!("{DEFINITIONS}/{name}/status"), status).await;
     }
-    rests(&test).await;
+    assert_no_writes(&test).await;
     for (plural, group) in reserved {
-        let told = test.condition("", &format!("{plural}.{group}"), "NamesAccepted", "False").await;
-        assert_eq!(told["status"]["acceptedNames"], json!({ "plural": "", "kind": "" }), "{plural}");
+        let reported = test.condition("", &format!("{plural}.{group}"), "NamesAccepted", "False").await;
+        assert_eq!(reported["status"]["acceptedNames"], json!({ "plural": "", "kind": "" }), "{plural}");
         assert_eq!(test.get(&format!("/apis/{group}/v1/{plural}x")).await.code, 404, "{plural}");
     }
-    let told = test.condition("", "apiservices.apiregistration.k8s.io", "Established", "False").await;
-    assert_eq!(told["status"]["conditions"][1]["reason"], "Reserved", "{}", told["status"]);
+    let reported = test.condition("", "apiservices.apiregistration.k8s.io", "Established", "False").await;
+    assert_eq!(reported["status"]["conditions"][1]["reason"], "Reserved", "{}", reported["status"]);
     assert_eq!(
-        told["status"]["conditions"][1]["message"],
+        reported["status"]["conditions"][1]["message"],
         "\"apiservices.apiregistration.k8s.io\" is a built-in kind"
     );
 }
 
 /// Names that conflict, in every field that can: with another definition, with themselves, with built-in kinds.
 #[tokio::test]
-async fn definitions_that_want_the_same_names_come_to_rest() {
+async fn definitions_with_the_same_names_converge() {
     let test = TestServer::new().await;
-    let wanted = [
+    let definitions = [
         (
             "as",
             "g.example",
@@ -116,23 +116,23 @@ async fn definitions_that_want_the_same_names_come_to_rest() {
         ("others", "apiregistration.k8s.io", json!({ "kind": "APIService", "singular": "apiservices" })),
         ("others", "x.k8s.io", json!({})),
     ];
-    for (plural, group, names) in &wanted {
+    for (plural, group, names) in &definitions {
         test.create(DEFINITIONS, definition(plural, group, names.clone())).await;
     }
     let mut unapproved = definition("more", "x.k8s.io", json!({}));
     unapproved["metadata"]["annotations"] = json!({ "api-approved.kubernetes.io": "unapproved, for now" });
     test.create(DEFINITIONS, unapproved.clone()).await;
     unapproved["metadata"] = json!({ "name": "more.x.k8s.io" });
-    assert_eq!(test.ask("POST", DEFINITIONS, unapproved).await.code, 422);
-    rests(&test).await;
+    assert_eq!(test.send("POST", DEFINITIONS, unapproved).await.code, 422);
+    assert_no_writes(&test).await;
     // Each claims the names of the next in its status; then the first is deleted and its names are free.
-    for (one, other) in wanted.iter().zip(wanted.iter().cycle().skip(1)) {
+    for (one, other) in definitions.iter().zip(definitions.iter().cycle().skip(1)) {
         let claimed = definition(other.0, other.1, other.2.clone())["spec"]["names"].clone();
         let path = format!("{DEFINITIONS}/{}.{}/status", one.0, one.1);
         test.merge(&path, json!({ "status": { "acceptedNames": claimed } })).await;
     }
-    rests(&test).await;
-    assert_eq!(test.ask("DELETE", &format!("{DEFINITIONS}/as.g.example"), Value::Null).await.code, 200);
-    test.until_gone(&format!("{DEFINITIONS}/as.g.example")).await;
-    rests(&test).await;
+    assert_no_writes(&test).await;
+    assert_eq!(test.send("DELETE", &format!("{DEFINITIONS}/as.g.example"), Value::Null).await.code, 200);
+    test.until_deleted(&format!("{DEFINITIONS}/as.g.example")).await;
+    assert_no_writes(&test).await;
 }

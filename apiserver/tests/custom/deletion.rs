@@ -19,25 +19,25 @@ fn widget(name: &str, finalizers: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_definition_goes_when_the_last_of_its_objects_has_gone() {
+async fn a_definition_is_removed_after_its_last_object() {
     let test = TestServer::new().await;
     test.define("", widgets(size())).await;
     test.create(WIDGETS, widget("free", &[])).await;
     test.create(WIDGETS, widget("held", &["a.example/b"])).await;
     let watched = test.watch("/apis/shop.example/v1/widgets?watch=1").await;
-    let deleted = test.ask("DELETE", DEFINITION, Value::Null).await;
+    let deleted = test.send("DELETE", DEFINITION, Value::Null).await;
     assert_eq!(deleted.code, 200);
     let metadata = &deleted.body["metadata"];
     assert_eq!(metadata["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!((&metadata["generation"], metadata.get("deletionGracePeriodSeconds")), (&json!(1), None));
     assert_eq!(deleted.body["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
 
-    test.until_gone(&format!("{WIDGETS}/free")).await;
-    let told = test.until(DEFINITION, |answer| {
+    test.until_deleted(&format!("{WIDGETS}/free")).await;
+    let reported = test.until(DEFINITION, |answer| {
         answer.body["status"]["conditions"][2]["reason"] == "InstanceDeletionInProgress"
     });
-    assert_eq!(told.await.body["status"]["conditions"][2]["status"], "True");
-    let refused = test.ask("POST", WIDGETS, widget("late", &[])).await;
+    assert_eq!(reported.await.body["status"]["conditions"][2]["status"], "True");
+    let refused = test.send("POST", WIDGETS, widget("late", &[])).await;
     let expected = "widgets.shop.example \"late\" is forbidden: create not allowed while custom resource definition is terminating";
     assert_eq!((refused.code, &refused.body["message"]), (403, &json!(expected)));
     let verbs = test.get("/apis/shop.example/v1").await.body["resources"][0]["verbs"].clone();
@@ -45,17 +45,21 @@ async fn a_definition_goes_when_the_last_of_its_objects_has_gone() {
 
     // The object that blocks the deletion can still be changed.
     test.merge(&format!("{WIDGETS}/held"), json!({ "metadata": { "finalizers": null } })).await;
-    test.until_gone(DEFINITION).await;
-    let mut told = watched.rest().await;
-    told.retain(|event| !event.starts_with("MODIFIED"));
-    assert_eq!(told, ["ADDED free", "ADDED held", "DELETED free", "DELETED held"]);
+    test.until_deleted(DEFINITION).await;
+    let mut reported = watched.remaining_events().await;
+    reported.retain(|event| !event.starts_with("MODIFIED"));
+    assert_eq!(reported, ["ADDED free", "ADDED held", "DELETED free", "DELETED held"]);
     assert_eq!(test.get(WIDGETS).await.code, 404);
     test.define("", widgets(size())).await;
-    assert_eq!(test.get(WIDGETS).await.body["items"], json!([]), "the next one sees nothing of the last one");
+    assert_eq!(
+        test.get(WIDGETS).await.body["items"],
+        json!([]),
+        "a new definition has none of the earlier objects"
+    );
 }
 
 #[tokio::test]
-async fn a_definition_that_was_never_served_goes_at_once() {
+async fn a_definition_that_was_never_served_is_removed_at_once() {
     let test = TestServer::new().await;
     test.define("", widgets(size())).await;
     let mut other = widgets(size());
@@ -64,30 +68,30 @@ async fn a_definition_that_was_never_served_goes_at_once() {
     test.create(DEFINITIONS, other).await;
     let path = format!("{DEFINITIONS}/gadgets.shop.example");
     test.condition("", "gadgets.shop.example", "NamesAccepted", "False").await;
-    test.ask("DELETE", &path, Value::Null).await;
-    test.until_gone(&path).await;
+    test.send("DELETE", &path, Value::Null).await;
+    test.until_deleted(&path).await;
     assert_eq!(test.get(DEFINITION).await.code, 200);
 }
 
 #[tokio::test]
-async fn a_namespace_takes_custom_objects_with_it_and_waits_for_their_finalizers() {
+async fn a_terminating_namespace_deletes_custom_objects_and_waits_for_their_finalizers() {
     let test = TestServer::new().await;
     test.define("", widgets(size())).await;
     test.create("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } })).await;
     let widgets = "/apis/shop.example/v1/namespaces/shop/widgets";
     test.create(widgets, widget("free", &[])).await;
     test.create(widgets, widget("held", &["a.example/b"])).await;
-    test.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await;
-    test.until_gone(&format!("{widgets}/free")).await;
-    let refused = test.ask("POST", widgets, widget("late", &[])).await;
+    test.send("DELETE", "/api/v1/namespaces/shop", Value::Null).await;
+    test.until_deleted(&format!("{widgets}/free")).await;
+    let refused = test.send("POST", widgets, widget("late", &[])).await;
     assert_eq!((refused.code, &refused.body["reason"]), (403, &json!("Forbidden")));
-    let told = test.until("/api/v1/namespaces/shop", |answer| {
+    let reported = test.until("/api/v1/namespaces/shop", |answer| {
         answer.body["status"]["conditions"][3]["message"]
             == "Some resources are remaining: widgets.shop.example has 1 resource instances"
     });
-    told.await;
+    reported.await;
     test.merge(&format!("{widgets}/held"), json!({ "metadata": { "finalizers": null } })).await;
-    test.until_gone("/api/v1/namespaces/shop").await;
+    test.until_deleted("/api/v1/namespaces/shop").await;
 }
 
 /// The kind may be deleted before the garbage collector has looked up the owner; the dependents are deleted anyway.
@@ -103,11 +107,11 @@ async fn dependents_of_a_custom_object_are_deleted_even_if_its_kind_is_too() {
         });
         test.create(maps, json!({ "metadata": { "name": round, "ownerReferences": [reference] } })).await;
         if round == "object" {
-            test.ask("DELETE", &format!("{WIDGETS}/owner"), Value::Null).await;
-            test.until_gone(&format!("{maps}/{round}")).await;
+            test.send("DELETE", &format!("{WIDGETS}/owner"), Value::Null).await;
+            test.until_deleted(&format!("{maps}/{round}")).await;
         }
-        test.ask("DELETE", DEFINITION, Value::Null).await;
-        test.until_gone(DEFINITION).await;
-        test.until_gone(&format!("{maps}/{round}")).await;
+        test.send("DELETE", DEFINITION, Value::Null).await;
+        test.until_deleted(DEFINITION).await;
+        test.until_deleted(&format!("{maps}/{round}")).await;
     }
 }

@@ -28,7 +28,7 @@ fn home(object: &Value) -> &str {
 #[tokio::test]
 async fn each_logical_cluster_has_its_own_kinds() {
     let test = two().await;
-    assert_eq!(test.get("/apis/shop.example/v1").await.code, 404, "the root defines nothing");
+    assert_eq!(test.get("/apis/shop.example/v1").await.code, 404, "the root has no custom kinds");
     let kind = async |path: &str| {
         let resources = test.get(&format!("/clusters/{path}/apis/shop.example/v1")).await.body;
         resources["resources"][0]["kind"].clone()
@@ -71,7 +71,7 @@ async fn reads_across_logical_clusters_return_each_object_in_its_own_kind() {
     assert_eq!(kinds, ["Wish"]);
     assert_eq!(test.get("/clusters/*/apis/shop.example/v3/widgets").await.code, 404);
     // The kind is deleted in one of them. The deletions are events of the watch, which continues for the other.
-    test.ask(
+    test.send(
         "DELETE",
         &format!("/clusters/root:a{}/widgets.shop.example", super::server::DEFINITIONS),
         Value::Null,
@@ -85,12 +85,12 @@ async fn reads_across_logical_clusters_return_each_object_in_its_own_kind() {
 }
 
 #[tokio::test]
-async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
+async fn a_deleted_logical_cluster_deletes_its_kinds_and_their_objects() {
     let test = two().await;
     let held = json!({ "apiVersion": "shop.example/v1", "kind": "Widget", "metadata": { "name": "x", "finalizers": ["a.example/b"] }, "spec": { "size": 1 } });
     test.create(&format!("/clusters/root:a{WIDGETS}"), held).await;
-    test.ask("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
-    test.until_gone(&format!("{CLUSTERS}/a")).await;
+    test.send("DELETE", &format!("{CLUSTERS}/a"), Value::Null).await;
+    test.until_deleted(&format!("{CLUSTERS}/a")).await;
     let list = test.get("/clusters/*/apis/shop.example/v1/widgets").await.body;
     assert_eq!(list["items"], json!([]));
     let definitions = test.get(&format!("/clusters/*{}", super::server::DEFINITIONS)).await.body;
@@ -98,8 +98,9 @@ async fn a_logical_cluster_takes_its_kinds_and_their_objects_with_it() {
 }
 
 /// A user who could define a built-in kind in another version could write its objects without their validation. The
-/// status, which says what is served, can be written by the same users. Holon's own kinds are not even stored: see
-/// `own`.
+/// status, which determines what is served, can be written by the same users. Holon's own kinds are not even stored:
+/// see
+/// `built_in`.
 #[tokio::test]
 async fn built_in_kinds_cannot_be_redefined() {
     let test = TestServer::new().await;

@@ -73,16 +73,16 @@ async fn every_logical_cluster_serves_them() {
     assert_eq!(
         test.get(&format!("/clusters/root:a{GADGETS}/g")).await.code,
         200,
-        "whatever else is defined there"
+        "it is served beside custom kinds"
     );
 }
 
 #[tokio::test]
-async fn they_do_all_that_kinds_do() {
+async fn they_behave_like_other_built_in_kinds() {
     let test = test().await;
-    let refused = test.ask("POST", GADGETS, gadget("g", 0)).await;
-    let told = refused.body["message"].as_str().unwrap_or_default();
-    assert!(refused.code == 422 && told.contains("spec.size: Invalid value: 0"), "{told}");
+    let refused = test.send("POST", GADGETS, gadget("g", 0)).await;
+    let reported = refused.body["message"].as_str().unwrap_or_default();
+    assert!(refused.code == 422 && reported.contains("spec.size: Invalid value: 0"), "{reported}");
     let path = format!("{GADGETS}/g");
     let applied = test
         .patch(&format!("{path}?fieldManager=test"), "application/apply-patch+yaml", gadget("g", 2))
@@ -96,8 +96,9 @@ async fn they_do_all_that_kinds_do() {
         (&json!(1), &json!(1))
     );
     let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
-    let asked = request("GET", GADGETS, &Value::Null).header("accept", table).body(Full::default()).unwrap();
-    assert_eq!(answer(&test.stack, asked).await.body["rows"][0]["cells"], json!(["g", 2]));
+    let request =
+        request("GET", GADGETS, &Value::Null).header("accept", table).body(Full::default()).unwrap();
+    assert_eq!(answer(&test.stack, request).await.body["rows"][0]["cells"], json!(["g", 2]));
     let mut watched = test.watch(&format!("{GADGETS}?watch=1")).await;
     assert_eq!(super::server::summary(&watched.next().await.unwrap()), "ADDED g");
 }
@@ -112,21 +113,25 @@ async fn kinds_in_a_built_in_group_cannot_be_defined() {
         definition["metadata"]["name"] = format!("{plural}.holon.dev").into();
         definition["spec"]["group"] = "holon.dev".into();
         definition["spec"]["names"]["plural"] = plural.into();
-        let refused = test.ask("POST", DEFINITIONS, definition).await;
-        let told = refused.body["message"].as_str().unwrap_or_default();
+        let refused = test.send("POST", DEFINITIONS, definition).await;
+        let reported = refused.body["message"].as_str().unwrap_or_default();
         let expected = "spec.group: Forbidden: kinds of the group holon.dev are built in";
-        assert!(refused.code == 422 && told.contains(expected), "{told}");
+        assert!(refused.code == 422 && reported.contains(expected), "{reported}");
     }
-    assert_eq!(test.get(DEFINITIONS).await.body["items"], json!([]), "there is nothing to change, either");
+    assert_eq!(
+        test.get(DEFINITIONS).await.body["items"],
+        json!([]),
+        "the definition cannot be changed either"
+    );
 }
 
 #[tokio::test]
-async fn they_go_with_their_namespace() {
+async fn they_are_deleted_with_their_namespace() {
     let test = test().await;
     let shop = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
     test.create("/api/v1/namespaces", shop).await;
     test.create(&GADGETS.replace("default", "shop"), gadget("g", 1)).await;
-    assert_eq!(test.ask("DELETE", "/api/v1/namespaces/shop", Value::Null).await.code, 200);
-    test.until_gone("/api/v1/namespaces/shop").await;
+    assert_eq!(test.send("DELETE", "/api/v1/namespaces/shop", Value::Null).await.code, 200);
+    test.until_deleted("/api/v1/namespaces/shop").await;
     assert_eq!(test.get("/apis/holon.dev/v1alpha1/gadgets").await.body["items"], json!([]));
 }
