@@ -6,12 +6,12 @@
 //!        └── 410, or refused ─┘   └─┘
 //! ```
 //!
-//! A view holds objects as JSON text, which is parsed only when it is read. Objects that are not [kept](Scope::keep) cost
-//! nothing.
+//! A view holds objects as JSON text, which is parsed only when it is read. Objects that are not [kept](Scope::keep)
+//! cost nothing.
 //!
-//! A view is [synced](View::synced) while it has a complete list and a working watch. When the server cannot be reached it
-//! keeps its objects and the reason. An object that is missing from a later list differs from one whose deletion the server
-//! reported: only the second is known to have been deleted.
+//! A view is [synced](View::synced) while it has a complete list and a working watch. When the server cannot be reached
+//! it keeps its objects and the reason. An object that is missing from a later list differs from one whose deletion the
+//! server reported: only the second is known to have been deleted.
 
 mod reflector;
 mod view;

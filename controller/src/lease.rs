@@ -5,10 +5,10 @@
 //!   others    read ──► it changed: wait ──► … ──► nothing changed for 30 s: acquire it
 //! ```
 //!
-//! No two clocks are compared. A holder counts from before its request; a waiting process counts from when it observed the
-//! lease change, which is later. So a holder stops at least ten seconds before another begins, whatever their times of day.
-//! Its last calls have those ten seconds to arrive: they time out [sooner](Terms::patience). The numbers are those of
-//! [`Terms::STEADY`]; where waiting costs more than renewing, there are [others](Terms::QUICK).
+//! No two clocks are compared. A holder counts from before its request; a waiting process counts from when it observed
+//! the lease change, which is later. So a holder stops at least ten seconds before another begins, whatever their times
+//! of day. Its last calls have those ten seconds to arrive: they time out [sooner](Terms::patience). The numbers are
+//! those of [`Terms::STEADY`]; where waiting costs more than renewing, there are [others](Terms::QUICK).
 //!
 //! The lease is also a heartbeat: a change shows that its holder is alive.
 
@@ -32,7 +32,7 @@ pub struct Terms {
     /// From the last change until other processes acquire it.
     pub expires: Duration,
     /// How often other processes read it, and the retry delay of a failed renewal.
-    pub look: Duration,
+    pub poll_interval: Duration,
     /// The timeout of the holder's calls: less than the time between the end of one holder and the beginning of the
     /// next, and short enough that a renewal can be tried twice.
     pub patience: Duration,
@@ -45,7 +45,7 @@ impl Terms {
         renew: Duration::from_secs(10),
         writes: Duration::from_secs(20),
         expires: Duration::from_secs(30),
-        look: Duration::from_secs(2),
+        poll_interval: Duration::from_secs(2),
         patience: PATIENCE,
     };
     /// For processes near the store: a killed holder is replaced within ten seconds.
@@ -53,7 +53,7 @@ impl Terms {
         renew: Duration::from_secs(2),
         writes: Duration::from_secs(5),
         expires: Duration::from_secs(8),
-        look: Duration::from_secs(1),
+        poll_interval: Duration::from_secs(1),
         patience: Duration::from_millis(2500),
     };
 }
@@ -67,15 +67,15 @@ pub struct Lease {
     name: String,
     holder: String,
     terms: Terms,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LeaseState {
     /// Until when this process may write. None if it does not hold the lease.
     writes_until: Option<Instant>,
     /// Another holder, the version of its lease, and since when it has this version.
-    seen: Option<(String, String, Instant)>,
+    observed: Option<(String, String, Instant)>,
 }
 
 /// The next action after reading a lease.
@@ -118,17 +118,17 @@ impl Lease {
 
     /// Returns the other holder at the last attempt.
     pub fn other(&self) -> Option<String> {
-        self.state().seen.as_ref().map(|(holder, ..)| holder.clone())
+        self.state().observed.as_ref().map(|(holder, ..)| holder.clone())
     }
 
-    /// Acquires and renews the lease for as long as it is polled. Calls `told` with the result of each attempt.
-    pub async fn hold(&self, told: impl Fn(Result<bool, &CallError>)) -> Infallible {
+    /// Acquires and renews the lease for as long as it is polled. Calls `report` with the result of each attempt.
+    pub async fn hold(&self, report: impl Fn(Result<bool, &CallError>)) -> Infallible {
         loop {
             let attempt = self.attempt().await;
-            told(attempt.as_ref().map(|held| *held));
+            report(attempt.as_ref().map(|is_held| *is_held));
             match attempt {
                 Ok(true) => sleep(self.terms.renew).await,
-                Ok(false) | Err(_) => sleep(self.terms.look).await,
+                Ok(false) | Err(_) => sleep(self.terms.poll_interval).await,
             }
         }
     }
@@ -138,8 +138,8 @@ impl Lease {
         if self.state().writes_until.take().is_none() {
             return Ok(false);
         }
-        let found = self.remote.get(self.place()).await?;
-        let Some(mut lease) = found.filter(|lease| lease["spec"]["holderIdentity"] == self.holder) else {
+        let lease = self.remote.get(self.place()).await?;
+        let Some(mut lease) = lease.filter(|lease| lease["spec"]["holderIdentity"] == self.holder) else {
             return Ok(false);
         };
         lease["spec"]["holderIdentity"] = "".into();
@@ -150,10 +150,10 @@ impl Lease {
     /// Tries to acquire or renew the lease. Returns whether this process holds it now. A conflict means that another
     /// process does.
     async fn attempt(&self) -> Result<bool, CallError> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let written = match self.remote.get(self.place()).await? {
             None => self.remote.create(&self.kind, &self.namespace, &self.fresh(0)).await,
-            Some(lease) => match self.observe(&lease, asked) {
+            Some(lease) => match self.observe(&lease, requested_at) {
                 LeaseAction::Wait => return Ok(false),
                 LeaseAction::Renew => self.remote.replace(self.place(), &self.renewed(lease)).await,
                 LeaseAction::Take => self.remote.replace(self.place(), &self.taken(&lease)).await,
@@ -161,7 +161,8 @@ impl Lease {
         };
         match written {
             Ok(_) => {
-                *self.state() = State { writes_until: Some(asked + self.terms.writes), seen: None };
+                *self.state() =
+                    LeaseState { writes_until: Some(requested_at + self.terms.writes), observed: None };
                 Ok(true)
             }
             Err(error) if error.is_conflict() => Ok(false),
@@ -184,13 +185,14 @@ impl Lease {
         let declared = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(0).min(600);
         let expires = self.terms.expires.max(Duration::from_secs(declared));
         let version = text(&lease["metadata"]["resourceVersion"]);
-        match &state.seen {
-            Some((_, seen, since)) if *seen == version => match now.duration_since(*since) >= expires {
+        match &state.observed {
+            Some((_, observed, since)) if *observed == version => match now.duration_since(*since) >= expires
+            {
                 true => LeaseAction::Take,
                 false => LeaseAction::Wait,
             },
             _ => {
-                state.seen = Some((holder, version, now));
+                state.observed = Some((holder, version, now));
                 LeaseAction::Wait
             }
         }
@@ -226,7 +228,7 @@ impl Lease {
         Place::new(&self.kind, &self.namespace, &self.name)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, LeaseState> {
         self.state.lock().expect("no holder of this lock panics")
     }
 }

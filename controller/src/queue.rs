@@ -6,9 +6,9 @@
 //!       later ┘  └──────────────────┘
 //! ```
 //!
-//! A key names an object, never an event. So a key that is added twice before a worker takes it is in the queue once, and a
-//! key that is added while a worker processes it is not given to a second one: it is queued again when the first is done. A
-//! key that failed is queued again after a delay that doubles each time.
+//! A key names an object, never an event. So a key that is added twice before a worker takes it is in the queue once,
+//! and a key that is added while a worker processes it is not given to a second one: it is queued again when the first
+//! is done. A key that failed is queued again after a delay that doubles each time.
 //!
 //! The queue holds at most one entry per key, so its size is bounded by the number of objects.
 
@@ -40,13 +40,13 @@ pub enum Outcome {
 /// Keys to reconcile, each at most once.
 #[derive(Debug)]
 pub struct Queue<K> {
-    state: Mutex<State<K>>,
+    state: Mutex<QueueState<K>>,
     /// Notified when a key can be taken, or becomes due earlier than before.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State<K> {
+struct QueueState<K> {
     /// Queued keys, in order.
     waiting: VecDeque<K>,
     /// The keys in `waiting`, as a set.
@@ -70,7 +70,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
     pub fn new() -> Queue<K> {
-        Queue { state: Mutex::new(State::new()), changed: Notify::new() }
+        Queue { state: Mutex::new(QueueState::new()), changed: Notify::new() }
     }
 
     /// Queues a key.
@@ -136,7 +136,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
 
     /// Removes all keys, also those being processed: for a controller that starts over.
     pub fn clear(&self) {
-        *self.state() = State::new();
+        *self.state() = QueueState::new();
     }
 
     /// Returns the number of keys that are queued, being processed or due later.
@@ -149,15 +149,15 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Queue<K> {
         self.len() == 0
     }
 
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<K>> {
         // Nothing below panics while it holds the lock, so it is never poisoned.
         self.state.lock().expect("no holder of this lock panics")
     }
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
-    fn new() -> State<K> {
-        State {
+impl<K: Clone + Eq + Hash> QueueState<K> {
+    fn new() -> QueueState<K> {
+        QueueState {
             waiting: VecDeque::new(),
             queued: HashSet::new(),
             processing: HashMap::new(),
@@ -172,8 +172,8 @@ impl<K: Clone + Eq + Hash> State<K> {
         if let Some(due) = self.due.remove(&key) {
             self.later.remove(&due);
         }
-        if let Some(again) = self.processing.get_mut(&key) {
-            *again = true;
+        if let Some(is_changed) = self.processing.get_mut(&key) {
+            *is_changed = true;
         } else if self.queued.insert(key.clone()) {
             self.waiting.push_back(key);
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_fails_comes_back_later_each_time_whatever_the_news() {
+    async fn a_failing_key_is_retried_with_growing_delays_despite_new_events() {
         let queue = Queue::new();
         queue.add("a");
         let mut waits = Vec::new();
@@ -286,19 +286,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_waiting_worker_gets_a_key_when_there_are_enough() {
+    async fn every_waiting_worker_gets_a_key_if_enough_are_queued() {
         let queue = Queue::new();
         let both = futures_join(&queue).await;
         assert_eq!(both, ("a", "b"));
     }
 
     async fn futures_join(queue: &Queue<&'static str>) -> (&'static str, &'static str) {
-        let fill = async {
+        let add_both = async {
             tokio::task::yield_now().await;
             queue.add("a");
             queue.add("b");
         };
-        let (first, second, ()) = tokio::join!(queue.next(), queue.next(), fill);
+        let (first, second, ()) = tokio::join!(queue.next(), queue.next(), add_both);
         (first, second)
     }
 }

@@ -56,8 +56,8 @@ impl CallError {
     /// Reports whether the server has not reached the requested version: it was restored from a backup, or is another
     /// server. Clients recognize this error by its text.
     pub fn is_ahead(&self) -> bool {
-        let says = |message: &str| message.contains("Too large resource version");
-        matches!(self, CallError::Refused { code: 504, message, .. } if says(message))
+        let contains = |message: &str| message.contains("Too large resource version");
+        matches!(self, CallError::Refused { code: 504, message, .. } if contains(message))
     }
 
     /// Reports whether the server is reachable and responded.

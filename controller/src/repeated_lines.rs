@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use api::meta::hash::hash;
 
-/// A failing object is retried every minute, or on every event. One line a minute says as much.
+/// A failing object is retried every minute, or on every event. One line a minute is enough.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// Subjects whose last line is remembered: less than a megabyte at some 50 bytes each.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// When the last line about each subject was logged, by a hash of the subject: tenants choose names and texts, and so their
-/// length. Two that collide share a minute.
+/// When the last line about each subject was logged, by a hash of the subject: tenants choose names and texts, and so
+/// their length. Two that collide share a minute.
 #[derive(Debug, Default)]
 pub struct RepeatedLines(Mutex<HashMap<u64, Instant>>);
 

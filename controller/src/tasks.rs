@@ -1,6 +1,6 @@
 //! Tasks with names and a parent.
 //!
-//! A task that dies unnoticed is worse than a crash: the process looks alive and does nothing. So every task of Holon
+//! A task that ends unnoticed is worse than a crash: the process looks healthy and does nothing. So every task of Holon
 //! is spawned in a group, which is stopped and joined as a whole. As soon as one of its tasks ends without a stop
 //! request, the group fails and ends the other tasks. Only this module spawns tasks.
 //!
@@ -84,8 +84,8 @@ impl Tasks {
         self.start(name, task);
     }
 
-    /// Starts a task that the others need until they have stopped, because their last writes go through it. It does not get a
-    /// stop request, and is aborted when all others have ended.
+    /// Starts a task that the others need until they have stopped, because their last writes go through it. It does not
+    /// get a stop request, and is aborted when all others have ended.
     pub fn spawn_beneath<E: fmt::Display>(
         &mut self,
         name: impl Into<String>,
@@ -183,8 +183,8 @@ mod tests {
             let mut tasks = Tasks::new();
             tasks.spawn("steady", forever());
             tasks.spawn("feed", task);
-            let told = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
-            assert!(told.contains("feed") && told.contains(expected), "{told}");
+            let message = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
+            assert!(message.contains("feed") && message.contains(expected), "{message}");
         };
         check(Box::pin(ready(Ok(()))), "without a stop request").await;
         check(Box::pin(ready(Err("no route".to_owned()))), "failed: no route").await;
@@ -208,10 +208,10 @@ mod tests {
     #[tokio::test]
     async fn a_task_beneath_runs_until_the_others_have_ended() {
         let mut tasks = Tasks::new();
-        let (mut stop, (ask, mut asked)) =
+        let (mut stop, (requests_sender, mut requests)) =
             (tasks.stop(), tokio::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>(1));
         tasks.spawn_beneath("store", async move {
-            while let Some(answer) = asked.recv().await {
+            while let Some(answer) = requests.recv().await {
                 let _ = answer.send(());
             }
             pending::<Result<(), Infallible>>().await
@@ -219,7 +219,7 @@ mod tests {
         tasks.spawn("writer", async move {
             stop.requested().await;
             let (answer, answered) = tokio::sync::oneshot::channel();
-            ask.send(answer).await.map_err(|_| "the store has ended")?;
+            requests_sender.send(answer).await.map_err(|_| "the store has ended")?;
             answered.await.map_err(|_| "the store does not answer")
         });
         tasks.run_until(ready(()), Duration::from_secs(5)).await.unwrap();
@@ -227,15 +227,15 @@ mod tests {
         let mut tasks = Tasks::new();
         tasks.spawn_beneath("store", ready(Err::<(), _>("no route")));
         tasks.spawn("steady", forever());
-        let told = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
-        assert!(told.contains("store") && told.contains("no route"), "{told}");
+        let message = tasks.run_until(pending(), GRACE).await.unwrap_err().to_string();
+        assert!(message.contains("store") && message.contains("no route"), "{message}");
     }
 
     #[tokio::test]
     async fn a_task_that_does_not_stop_is_named() {
         let mut tasks = Tasks::new();
         tasks.spawn("deaf", forever());
-        let told = tasks.run_until(ready(()), GRACE).await.unwrap_err().to_string();
-        assert!(told.contains("deaf") && told.contains("50ms"), "{told}");
+        let message = tasks.run_until(ready(()), GRACE).await.unwrap_err().to_string();
+        assert!(message.contains("deaf") && message.contains("50ms"), "{message}");
     }
 }

@@ -22,7 +22,7 @@ const PAGE: usize = 500;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The duration of a watch. As in client-go, a new one may reach another server.
 const WATCH: Duration = Duration::from_secs(290);
-/// A connection without any bytes for longer than a whole watch is dead.
+/// A connection without any bytes for longer than a whole watch is broken.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(310);
 /// One event is one object with its managed fields; servers accept no larger ones.
 const LINE_BYTES_MAX: usize = 32 << 20;
@@ -34,7 +34,8 @@ const RETRY_MAX: Duration = Duration::from_secs(15);
 /// A watch that ends sooner without an event counts as failed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
-/// The delay after consecutive failures. Half of it is random, so that clients that failed together do not retry together.
+/// The delay after consecutive failures. Half of it is random, so that clients that failed together do not retry
+/// together.
 struct Backoff(u32);
 
 impl Backoff {
@@ -94,17 +95,27 @@ struct WatchError {
 }
 
 /// Keeps `view` up to date and reports each change, in order.
-pub async fn follow(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) -> Infallible {
-    let reflector = Reflector { remote, view, scope, told };
+pub async fn follow(
+    remote: Remote,
+    view: Arc<View>,
+    scope: Scope,
+    notify: impl Fn(&View, News),
+) -> Infallible {
+    let reflector = Reflector { remote, view, scope, notify };
     loop {
         reflector.list_and_watch(|_| false).await;
     }
 }
 
-/// The same, until the server no longer serves the kind. Then there are no such objects either, and the view is empty and
-/// synced. Only for a server that deletes the objects of a deleted definition.
-pub async fn follow_while_served(remote: Remote, view: Arc<View>, scope: Scope, told: impl Fn(&View, News)) {
-    let reflector = Reflector { remote, view, scope, told };
+/// The same, until the server no longer serves the kind. Then there are no such objects either, and the view is empty
+/// and synced. Only for a server that deletes the objects of a deleted definition.
+pub async fn follow_while_served(
+    remote: Remote,
+    view: Arc<View>,
+    scope: Scope,
+    notify: impl Fn(&View, News),
+) {
+    let reflector = Reflector { remote, view, scope, notify };
     reflector.list_and_watch(CallError::is_not_found).await;
     reflector.retain(&HashSet::new());
     reflector.synced();
@@ -114,7 +125,7 @@ struct Reflector<T> {
     remote: Remote,
     view: Arc<View>,
     scope: Scope,
-    told: T,
+    notify: T,
 }
 
 impl<T: Fn(&View, News)> Reflector<T> {
@@ -151,8 +162,8 @@ impl<T: Fn(&View, News)> Reflector<T> {
         }
     }
 
-    /// Lists all objects. Returns the version of the list. If the version expires before the last page, the next attempt lists
-    /// without pages.
+    /// Lists all objects. Returns the version of the list. If the version expires before the last page, the next
+    /// attempt lists without pages.
     async fn list(&self, pages: &mut bool) -> Result<String, CallError> {
         let listed = self.list_by(if *pages { PAGE } else { 0 }).await;
         *pages = !listed.as_ref().is_err_and(|error| error.code() == 410);
@@ -232,7 +243,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
                 let version = object.version.clone();
                 if self.view.remove(&object.key).is_some() {
                     // The last state of the object, which is newer than that of the view.
-                    self.tell(News::Gone { last: &Arc::new(object), witnessed: true });
+                    self.notify_of(News::Gone { last: &Arc::new(object), witnessed: true });
                 }
                 Ok(Some(version))
             }
@@ -252,13 +263,13 @@ impl<T: Fn(&View, News)> Reflector<T> {
     /// Removes all objects that were not listed.
     fn retain(&self, listed: &HashSet<Key>) {
         let gone = self.view.retain(listed);
-        gone.iter().for_each(|last| self.tell(News::Gone { last, witnessed: false }));
+        gone.iter().for_each(|last| self.notify_of(News::Gone { last, witnessed: false }));
     }
 
     fn put(&self, object: Object) {
         let object = Arc::new(object);
         if let Some(new) = self.view.put(&object) {
-            self.tell(News::Put { now: &object, new });
+            self.notify_of(News::Put { now: &object, new });
         }
     }
 
@@ -274,19 +285,19 @@ impl<T: Fn(&View, News)> Reflector<T> {
 
     fn synced(&self) {
         if self.view.set_synced() {
-            self.tell(News::Synced);
+            self.notify_of(News::Synced);
         }
     }
 
     fn lost(&self, error: &CallError) {
         if self.view.set_lost(error) {
             tracing::warn!(kind = %self.view.kind, %error, "cannot list or watch; retrying");
-            self.tell(News::Lost);
+            self.notify_of(News::Lost);
         }
     }
 
-    fn tell(&self, news: News) {
-        (self.told)(&self.view, news);
+    fn notify_of(&self, news: News) {
+        (self.notify)(&self.view, news);
     }
 }
 

@@ -159,11 +159,11 @@ pub enum News<'a> {
 #[derive(Debug)]
 pub struct View {
     pub kind: Kind,
-    state: RwLock<State>,
+    state: RwLock<ViewState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ViewState {
     objects: BTreeMap<Key, Arc<Object>>,
     synced: bool,
     /// It was synced once.
@@ -290,11 +290,11 @@ impl View {
         std::mem::replace(&mut state.synced, false) || is_first || is_other
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
+    fn state(&self) -> RwLockReadGuard<'_, ViewState> {
         self.state.read().expect("no holder of this lock panics")
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, State> {
+    fn change(&self) -> RwLockWriteGuard<'_, ViewState> {
         self.state.write().expect("no holder of this lock panics")
     }
 }

@@ -62,7 +62,7 @@ async fn live(leases: &[&Lease], seconds: u64) -> Vec<Vec<bool>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_the_other_takes_over_when_it_falls_silent() {
+async fn one_process_leads_and_the_other_takes_over_when_it_stops_renewing() {
     let server = LeaseServer::default();
     let (first, second) = (server.lease("first"), server.lease("second"));
     assert!(live(&[&first], 5).await.iter().all(|led| led[0]));

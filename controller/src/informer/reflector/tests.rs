@@ -7,7 +7,7 @@ use crate::kind::Kind;
 /// Requests and responses, in order. After the end of the script the server is unavailable.
 type Script = &'static [(&'static str, u16, &'static str)];
 
-/// Plays a script and returns the news as words, and the view.
+/// Plays a script and returns the news as text, and the view.
 async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
     let place = Arc::new(Mutex::new(0));
     let remote = fake_server::remote(move |_, path, _| {
@@ -18,22 +18,22 @@ async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
         (*code, (*answer).to_owned())
     });
     let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
-    let told = Mutex::new(Vec::new());
+    let news_log = Mutex::new(Vec::new());
     let note = |_: &View, news: News| {
-        let word = match news {
+        let line = match news {
             News::Put { now, new } => format!("{}{}@{}", if new { "+" } else { "~" }, now.key, now.version),
             News::Gone { last, witnessed } => format!("-{}{}", last.key, if witnessed { "" } else { "?" }),
             News::Synced => "synced".to_owned(),
             News::Lost => "lost".to_owned(),
         };
-        told.lock().unwrap().push(word);
+        news_log.lock().unwrap().push(line);
     };
     let _ = timeout(Duration::from_secs(60), follow(remote, view.clone(), scope, note)).await;
-    (told.into_inner().unwrap(), view)
+    (news_log.into_inner().unwrap(), view)
 }
 
-/// The view of a kind whose definition was deleted stayed unsynced for ever, so a caller could not know that it has no objects
-/// left.
+/// The view of a kind whose definition was deleted stayed unsynced for ever, so a caller could not know that it has no
+/// objects left.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_no_longer_served_has_no_objects() {
     let answers = Arc::new(Mutex::new(vec![
@@ -44,14 +44,14 @@ async fn a_kind_that_is_no_longer_served_has_no_objects() {
         ),
     ]));
     let remote = fake_server::remote(move |_, _, _| {
-        let (code, answer) = answers.lock().unwrap().pop().expect("it ends");
+        let (code, answer) = answers.lock().unwrap().pop().expect("the reflector returns");
         (code, answer.to_owned())
     });
     let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
-    let told = Mutex::new(Vec::new());
-    let note = |_: &View, news: News| told.lock().unwrap().push(matches!(news, News::Gone { .. }));
+    let news_log = Mutex::new(Vec::new());
+    let note = |_: &View, news: News| news_log.lock().unwrap().push(matches!(news, News::Gone { .. }));
     follow_while_served(remote, view.clone(), Scope::default(), note).await;
-    assert_eq!(told.into_inner().unwrap(), [false, false, true], "it came, all was read, it went");
+    assert_eq!(news_log.into_inner().unwrap(), [false, false, true], "put, synced, gone");
     assert!(view.synced() && view.keys().is_empty());
 }
 
@@ -89,8 +89,8 @@ async fn it_lists_by_pages_then_watches_and_resumes_from_the_last_version() {
             "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"c\",\"resourceVersion\":\"10\"}}}\n",
         ),
     ];
-    let (told, view) = play(script, Scope::default()).await;
-    assert_eq!(told, ["+n/a@3", "+n/b@4", "synced", "~n/a@6", "-n/b", "+c@10", "lost"]);
+    let (news_log, view) = play(script, Scope::default()).await;
+    assert_eq!(news_log, ["+n/a@3", "+n/b@4", "synced", "~n/a@6", "-n/b", "+c@10", "lost"]);
     assert_eq!(view.keys(), [Key::new("", "c"), Key::new("n", "a")]);
     assert_eq!(view.keys_in("n"), [Key::new("n", "a")]);
     assert!(view.has_observed(9) && view.has_observed(10) && !view.has_observed(11));
@@ -126,8 +126,8 @@ async fn an_object_missing_from_a_later_list_is_gone_unwitnessed() {
         ),
         ("limit", 200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
     ];
-    let (told, view) = play(script, Scope::default()).await;
-    assert_eq!(told, ["+a@3", "+b@4", "synced", "-a?", "-b?", "lost"]);
+    let (news_log, view) = play(script, Scope::default()).await;
+    assert_eq!(news_log, ["+a@3", "+b@4", "synced", "-a?", "-b?", "lost"]);
     assert!(view.is_empty());
 }
 
@@ -140,10 +140,10 @@ async fn errors_and_invalid_responses_do_not_change_the_view() {
     {
         let script: Script =
             Box::leak(Box::new([("limit", 200, listed), ("watch=true", 403, ""), ("limit", code, answer)]));
-        let (told, view) = play(script, Scope::default()).await;
+        let (news_log, view) = play(script, Scope::default()).await;
         let known = if answer == EMPTY { 0 } else { 1 };
-        assert_eq!((view.len(), view.synced()), (known, false), "{code} {answer}: {told:?}");
-        assert_eq!(told[..3], ["+a@3", "synced", "lost"]);
+        assert_eq!((view.len(), view.synced()), (known, false), "{code} {answer}: {news_log:?}");
+        assert_eq!(news_log[..3], ["+a@3", "synced", "lost"]);
     }
 }
 
@@ -160,8 +160,8 @@ async fn only_kept_objects_are_stored_and_keys_name_their_logical_cluster() {
     let labels = "holon.dev/placed=true".to_owned();
     let scope =
         Scope { labels, across: true, keep: Some(Box::new(|key| key.name == "a")), ..Scope::default() };
-    let (told, _) = play(script, scope).await;
-    assert_eq!(told, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
+    let (news_log, _) = play(script, scope).await;
+    assert_eq!(news_log, ["+~bbbbbbbbbbbbbbbc/a@3", "+~bbbbbbbbbbbbbbbd/a@4", "synced", "lost"]);
 }
 
 /// A client with rights in one namespace lists only that one, and reports when even that is forbidden.
@@ -174,14 +174,14 @@ async fn one_namespace_is_watched_alone_and_forbidden_is_reported_once() {
         ("/namespaces/shop/configmaps?watch=", 403, r#"{"kind":"Status","code":403,"message":"not you"}"#),
     ];
     let scope = Scope { namespace: "shop".to_owned(), ..Scope::default() };
-    let (told, view) = play(script, scope).await;
-    // Being refused twice is told once; the last is the end of the script, which is another reason.
-    assert_eq!(told, ["lost", "synced", "lost", "lost"]);
+    let (news_log, view) = play(script, scope).await;
+    // A refusal is reported once even if it repeats; the last news is the end of the script, another reason.
+    assert_eq!(news_log, ["lost", "synced", "lost", "lost"]);
     assert!(view.forbidden().is_none() && view.error().is_some());
 }
 
-/// A server that was restored from an older backup, or another one behind the same address, has not come as far as we were
-/// told. A watch from there got no events until the server had reached it.
+/// A server that was restored from an older backup, or another one behind the same address, has not come as far as we
+/// were told. A watch from there got no events until the server had reached it.
 #[tokio::test(start_paused = true)]
 async fn a_server_behind_the_last_version_is_listed_again() {
     let script: Script = &[
@@ -206,8 +206,8 @@ async fn a_server_behind_the_last_version_is_listed_again() {
             "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"c\",\"resourceVersion\":\"6\"}}}\n",
         ),
     ];
-    let (told, _) = play(script, Scope::default()).await;
-    assert_eq!(told, ["+a@8", "synced", "lost", "+b@4", "-a?", "synced", "+c@6", "lost"]);
+    let (news_log, _) = play(script, Scope::default()).await;
+    assert_eq!(news_log, ["+a@8", "synced", "lost", "+b@4", "-a?", "synced", "+c@6", "lost"]);
 }
 
 /// After other timeouts the version is still valid, and the watch continues from it.
@@ -224,22 +224,22 @@ async fn after_any_other_timeout_it_resumes_from_the_last_version() {
         ),
         ("resourceVersion=2", 503, ""),
     ];
-    let (told, _) = play(script, Scope::default()).await;
-    assert_eq!(told, ["synced", "lost", "synced", "lost"]);
+    let (news_log, _) = play(script, Scope::default()).await;
+    assert_eq!(news_log, ["synced", "lost", "synced", "lost"]);
 }
 
 /// A proxy that ends every response at once, and a server that has compacted every version, were called in a busy loop.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_every_watch_at_once_is_called_with_back_off() {
     let expired = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
-    let told = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n";
-    for (code, answer) in [(200, ""), (410, expired), (200, told)] {
-        let asked = Arc::new(Mutex::new(0));
-        let count = asked.clone();
+    let expired_event = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\"}}\n";
+    for (code, answer) in [(200, ""), (410, expired), (200, expired_event)] {
+        let calls = Arc::new(Mutex::new(0));
+        let count = calls.clone();
         let remote = fake_server::remote(move |_, path, _| {
             let mut count = count.lock().unwrap();
             *count += 1;
-            assert!(*count < 1000, "it is asked without a pause");
+            assert!(*count < 1000, "the server is called without a pause");
             match path.contains("watch=true") {
                 true => (code, answer.to_owned()),
                 false => (200, EMPTY.to_owned()),
@@ -248,9 +248,9 @@ async fn a_server_that_ends_every_watch_at_once_is_called_with_back_off() {
         let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
         let following = follow(remote, view.clone(), Scope::default(), |_, _| ());
         let _ = timeout(Duration::from_secs(600), following).await;
-        let asked = *asked.lock().unwrap();
+        let calls = *calls.lock().unwrap();
         // Every fifteen seconds in the end, by a list and a watch.
-        assert!((40..=200).contains(&asked), "{code} {answer}: {asked} times in ten minutes");
+        assert!((40..=200).contains(&calls), "{code} {answer}: {calls} times in ten minutes");
         assert!(view.error().is_some(), "{code} {answer}");
     }
 }
