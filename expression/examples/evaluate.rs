@@ -9,8 +9,8 @@ fn main() -> Result<(), expression::ExpressionError> {
     let east = json!({ "labels": { "region": "eu" }, "status": { "nodes": { "ready": 5 } } });
     println!("east is selected: {}", selector.evaluate_bool(&[("cluster", &east)])?);
 
-    let mistake =
+    let error =
         Program::compile("cluster.status.nodes.ready >", &["cluster"]).expect_err("not an expression");
-    println!("an error has its place: {mistake}");
+    println!("an error has a line and a column: {error}");
     Ok(())
 }

@@ -93,9 +93,9 @@ impl CostBudget {
 
 pub(super) fn add_to(context: &mut Context, budget: &Arc<CostBudget>) {
     const FREE: &str = "CEL has no function of this name";
-    let (of_items, of_copies) = (Arc::clone(budget), Arc::clone(budget));
-    context.add_function(ITEMS, move |arguments: Arguments| of_items.items(&arguments)).expect(FREE);
-    context.add_function(COPIED, move |arguments: Arguments| of_copies.copied(&arguments)).expect(FREE);
+    let (item_budget, copy_budget) = (Arc::clone(budget), Arc::clone(budget));
+    context.add_function(ITEMS, move |arguments: Arguments| item_budget.items(&arguments)).expect(FREE);
+    context.add_function(COPIED, move |arguments: Arguments| copy_budget.copied(&arguments)).expect(FREE);
 }
 
 fn text_size(chars: usize) -> i64 {
@@ -125,7 +125,7 @@ fn size_of_json(value: &serde_json::Value) -> i64 {
 
 /// Returns the expression with its loops and copies wrapped in the counting functions.
 pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
-    let copies = match &expression.expr {
+    let is_copied = match &expression.expr {
         // Items that a comprehension appends are counted one by one.
         Expr::Call(call) => call.func_name == "_+_" && !appends_in_place(call),
         _ => false,
@@ -140,9 +140,9 @@ pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
         Expr::Comprehension(inner) => {
             let compares = [&inner.loop_cond, &inner.loop_step].into_iter().map(compares).sum();
             inner.iter_range = through(ITEMS, metered(std::mem::take(&mut inner.iter_range)), Some(compares));
-            for part in [&mut inner.accu_init, &mut inner.loop_cond, &mut inner.loop_step, &mut inner.result]
+            for step in [&mut inner.accu_init, &mut inner.loop_cond, &mut inner.loop_step, &mut inner.result]
             {
-                *part = metered(std::mem::take(part));
+                *step = metered(std::mem::take(step));
             }
         }
         Expr::List(list) => {
@@ -159,7 +159,7 @@ pub(super) fn metered(mut expression: IdedExpr) -> IdedExpr {
         Expr::Select(select) => *select.operand = metered(std::mem::take(&mut *select.operand)),
         Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
-    if copies { through(COPIED, expression, None) } else { expression }
+    if is_copied { through(COPIED, expression, None) } else { expression }
 }
 
 /// Reports whether a call is `@result + […]`, which the interpreter appends in place.

@@ -5,9 +5,9 @@
 //!                                                                            cost limit, no clock, no I/O
 //! ```
 //!
-//! [`Program::compile`] takes the names of the variables an expression may refer to, so a misspelt variable is an error when
-//! the expression is written and not when the first object is evaluated. Every [`ExpressionError`] carries line and column,
-//! both from 1. [`compile_cached`] compiles the same text for the same variables only once.
+//! [`Program::compile`] takes the names of the variables an expression may refer to, so a misspelt variable is an error
+//! when the expression is written and not when the first object is evaluated. Every [`ExpressionError`] carries line
+//! and column, both from 1. [`compile_cached`] compiles the same text for the same variables only once.
 //!
 //! ```
 //! use expression::Program;
@@ -21,9 +21,9 @@
 //!
 //! Besides CEL's own functions and macros there are `sum`, `min`, `max`, `all` and `any` of a list.
 //!
-//! Tenants write expressions, and the expressions of all tenants are evaluated in one process. So an expression is bounded in
-//! length and nesting when it is compiled ([`MAX_EXPRESSION_BYTES`]), and in cost when it is evaluated ([`COST_LIMIT`]).
-//! No input makes it panic.
+//! Tenants write expressions, and the expressions of all tenants are evaluated in one process. So an expression is
+//! bounded in length and nesting when it is compiled ([`MAX_EXPRESSION_BYTES`]), and in cost when it is evaluated
+//! ([`COST_LIMIT`]). No input makes it panic.
 
 mod cache;
 mod cost;

@@ -38,10 +38,10 @@ impl Program {
                 format!("expression has {} bytes; the maximum is {MAX_EXPRESSION_BYTES}", text.len());
             return Err(ExpressionError::at(text, 0, message));
         }
-        for (what, bytes, most) in MAX_NESTING {
+        for (construct, bytes, max) in MAX_NESTING {
             let found = text.bytes().filter(|byte| bytes.contains(byte)).count();
-            if found > most {
-                let message = format!("expression has {found} {what}; the maximum is {most}");
+            if found > max {
+                let message = format!("expression has {found} {construct}; the maximum is {max}");
                 return Err(ExpressionError::at(text, 0, message));
             }
         }
@@ -88,8 +88,8 @@ impl Program {
         value.json().map_err(|_| ExpressionError::at(&self.text, 0, "the result cannot be converted to JSON"))
     }
 
-    fn too_costly(&self, what: &str) -> ExpressionError {
-        ExpressionError::at(&self.text, 0, format!("{what}; simplify the expression or select fewer objects"))
+    fn too_costly(&self, why: &str) -> ExpressionError {
+        ExpressionError::at(&self.text, 0, format!("{why}; simplify the expression or select fewer objects"))
     }
 }
 
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn an_error_has_a_line_and_a_column() {
-        let check = |text: &str, (line, column): (usize, usize), word: &str| {
+        let check = |text: &str, (line, column): (usize, usize), expected: &str| {
             let object = json!({ "spec": { "n": 3 } });
             let error = match Program::compile(text, &["object"]) {
                 Ok(program) => program.evaluate(&[("object", &object)]).unwrap_err(),
                 Err(error) => error,
             };
             assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
-            assert!(error.message.contains(word), "{text}: {error}");
+            assert!(error.message.contains(expected), "{text}: {error}");
         };
         check("object.spec.n +", (1, 16), "Syntax error");
         check(

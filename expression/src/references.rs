@@ -16,16 +16,16 @@ pub(crate) fn check_declared(
     program: &Program,
     variables: &[&str],
 ) -> Result<(), ExpressionError> {
-    let mut own = BTreeSet::new();
+    let mut bound = BTreeSet::new();
     visit_all(program.expression(), &mut |expression| {
         if let Expr::Comprehension(comprehension) = &expression.expr {
-            own.insert(comprehension.iter_var.clone());
-            own.extend(comprehension.iter_var2.clone());
-            own.insert(comprehension.accu_var.clone());
+            bound.insert(comprehension.iter_var.clone());
+            bound.extend(comprehension.iter_var2.clone());
+            bound.insert(comprehension.accu_var.clone());
         }
     });
     let references = program.references();
-    let known = |name: &&str| variables.contains(name) || own.contains(*name) || TYPES.contains(name);
+    let known = |name: &&str| variables.contains(name) || bound.contains(*name) || TYPES.contains(name);
     let mut undeclared: Vec<&str> = references.variables().into_iter().filter(|name| !known(name)).collect();
     undeclared.sort_by_key(|name| offset_of(text, name));
     match undeclared.first() {
