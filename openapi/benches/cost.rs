@@ -34,15 +34,15 @@ fn main() {
     let now = Timestamp::UNIX_EPOCH;
     let sent = deployment();
     let text = sent.to_string();
-    let filled = filled(row, &sent);
-    let bytes = protobuf::encode(&filled).expect("a Deployment has a message");
+    let defaulted = defaulted(row, &sent);
+    let bytes = protobuf::encode(&defaulted).expect("a Deployment has a message");
     let patch = json!({ "spec": { "replicas": 5, "template": { "spec": { "containers": [
         { "name": "web", "image": "registry.example/web:2" }
     ] } } } });
     println!(
         "{} bytes of JSON, {} stored, {} of protobuf",
         text.len(),
-        filled.to_string().len(),
+        defaulted.to_string().len(),
         bytes.len()
     );
 
@@ -51,11 +51,11 @@ fn main() {
             println!("{:>8.2} µs  {name}", fastest(work));
         }
     };
-    measure("copy of the tree", &mut || drop(black_box(filled.clone())));
+    measure("copy of the tree", &mut || drop(black_box(defaulted.clone())));
     measure("JSON read without a schema", &mut || {
         black_box(serde_json::from_str::<Value>(&text).expect("JSON"));
     });
-    measure("JSON written", &mut || drop(black_box(filled.to_string())));
+    measure("JSON written", &mut || drop(black_box(defaulted.to_string())));
     measure("decode_as, JSON", &mut || {
         black_box(decode_as(text.as_bytes(), Syntax::Json, schema).expect("a Deployment"));
     });
@@ -65,22 +65,22 @@ fn main() {
         black_box(object);
     });
     measure("prepare_create, and a copy", &mut || {
-        let mut object = filled.clone();
+        let mut object = defaulted.clone();
         prepare_create(row, &mut object, now);
         black_box(object);
     });
     measure("validation::validate_create", &mut || {
-        assert!(black_box(validation::validate_create(row, &filled)).is_empty())
+        assert!(black_box(validation::validate_create(row, &defaulted)).is_empty())
     });
     measure("strategic merge patch, and two copies", &mut || {
         let parsed = StrategicPatch::parse(patch.clone()).expect("a patch");
-        black_box(parsed.apply(filled.clone(), schema).expect("it applies"));
+        black_box(parsed.apply(defaulted.clone(), schema).expect("it applies"));
     });
-    managed_fields(row, schema, &sent, &filled, &measure);
+    managed_fields(row, schema, &sent, &defaulted, &measure);
     measure("protobuf decode", &mut || drop(black_box(protobuf::decode(&bytes).expect("a Deployment"))));
-    measure("protobuf encode", &mut || drop(black_box(protobuf::encode(&filled).expect("a Deployment"))));
+    measure("protobuf encode", &mut || drop(black_box(protobuf::encode(&defaulted).expect("a Deployment"))));
     measure("table row with metadata", &mut || {
-        black_box(table_row(&row.columns, &filled, IncludeObject::Metadata, now));
+        black_box(table_row(&row.columns, &defaulted, IncludeObject::Metadata, now));
     });
     measure("all of a create: decode, fill, prepare, check, write", &mut || {
         let mut object = decode_as(text.as_bytes(), Syntax::Json, schema).expect("a Deployment").value;
@@ -96,7 +96,7 @@ fn managed_fields(
     row: &ResourceInfo,
     schema: &SchemaRef,
     sent: &Value,
-    filled: &Value,
+    defaulted: &Value,
     measure: &dyn Fn(&str, &mut dyn FnMut()),
 ) {
     let writer = FieldManager {
@@ -109,19 +109,19 @@ fn managed_fields(
         now: "2026-01-01T00:00:00Z",
         knows: &|version| version == "apps/v1",
     };
-    let mut tracked = filled.clone();
+    let mut tracked = defaulted.clone();
     tracked["metadata"]["uid"] = "u".into();
     tracked["metadata"]["managedFields"] =
-        writer.updated(writer.blank, filled, None).expect("managed fields");
-    let mut changed = filled.clone();
+        writer.updated(writer.blank, defaulted, None).expect("managed fields");
+    let mut changed = defaulted.clone();
     changed["spec"]["replicas"] = 7.into();
-    let applied = writer.applied(writer.blank, sent, false).expect("nobody else is there");
+    let applied = writer.applied(writer.blank, sent, false).expect("no other manager conflicts");
     let mut stored = applied.object.clone();
     apply_defaults(row, &mut stored);
     stored["metadata"]["uid"] = "u".into();
     stored["metadata"]["managedFields"] = applied.managed_fields.expect("managed fields");
     measure("managed fields of a create", &mut || {
-        black_box(writer.updated(writer.blank, filled, None));
+        black_box(writer.updated(writer.blank, defaulted, None));
     });
     measure("managed fields of an update of one field", &mut || {
         black_box(writer.updated(&tracked, &changed, tracked["metadata"].get("managedFields")));
@@ -150,7 +150,7 @@ fn fastest(work: &mut dyn FnMut()) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-fn filled(row: &ResourceInfo, sent: &Value) -> Value {
+fn defaulted(row: &ResourceInfo, sent: &Value) -> Value {
     let mut object = sent.clone();
     object["metadata"]["uid"] = "5f3ac1a2-0ee0-4c0b-a3b8-7f8ea5e0a1a1".into();
     object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();

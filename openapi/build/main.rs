@@ -18,7 +18,7 @@ fn main() {
     let facts = serde_json::from_str(&facts).expect("hack/facts writes JSON");
     let document = overlay::document(roots::definitions(), &facts);
     let text = serde_json::to_vec(&document).expect("a tree of JSON values has a text");
-    let path =
-        Path::new(&std::env::var_os("OUT_DIR").expect("cargo says where")).join("definitions.json.lz4");
-    std::fs::write(path, lz4_flex::compress_prepend_size(&text)).expect("OUT_DIR is ours to write");
+    let path = Path::new(&std::env::var_os("OUT_DIR").expect("cargo sets the variable"))
+        .join("definitions.json.lz4");
+    std::fs::write(path, lz4_flex::compress_prepend_size(&text)).expect("OUT_DIR is writable");
 }

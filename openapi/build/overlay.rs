@@ -24,7 +24,7 @@ pub(crate) fn document(mut definitions: Definitions, facts: &Value) -> Value {
 }
 
 /// Values with a form of their own, which the crate describes otherwise than a server does.
-fn own_form(name: &str) -> Option<Value> {
+fn explicit_form(name: &str) -> Option<Value> {
     if let Some(extension) = name.strip_prefix(API_EXTENSIONS) {
         return extension
             .starts_with(".JSON")
@@ -44,12 +44,12 @@ fn own_form(name: &str) -> Option<Value> {
 
 /// The crate has one generic list; a server has a list type for each kind.
 fn add_lists(definitions: &mut Definitions, facts: &Value) {
-    for (name, said) in facts.as_object().expect("a table by type") {
+    for (name, facts_of_type) in facts.as_object().expect("a table by type") {
         let Some(item) = name.strip_suffix("List").filter(|_| !definitions.contains_key(name)) else {
             continue;
         };
         let Some(of) = definitions.get(item) else { continue };
-        assert!(!said["kinds"].is_null(), "{name} is no kind");
+        assert!(!facts_of_type["kinds"].is_null(), "{name} is no kind");
         let short = item.rsplit('.').next().unwrap_or(item);
         let list = json!({
             "description": format!("{short}List is a list of {short} objects."),
@@ -73,7 +73,7 @@ fn add_lists(definitions: &mut Definitions, facts: &Value) {
 }
 
 fn complete(name: &str, definition: &Value, facts: &Value, all: &Definitions) -> Value {
-    if let Some(mut form) = own_form(name) {
+    if let Some(mut form) = explicit_form(name) {
         form["description"] = definition["description"].clone();
         return form;
     }
@@ -132,7 +132,7 @@ fn complete_item(item: &Value, choices: &Value, all: &Definitions) -> Value {
     }
     let to = entries.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(PREFIX));
     let is_plain = match to {
-        Some(to) => own_form(to).is_none() && all[to]["type"] == "object",
+        Some(to) => explicit_form(to).is_none() && all[to]["type"] == "object",
         None => !entries.contains_key("format") || entries["type"] == "integer",
     };
     if is_plain {
@@ -170,8 +170,8 @@ fn put(entries: &mut Map<String, Value>, key: &str, value: &Value) {
 
 /// `apps/v1/Deployment` as the object documents use. The core group has no name: `/v1/Pod`.
 fn kind_tag(kind: &str) -> Value {
-    let mut parts = kind.split('/');
-    let mut next = || parts.next().expect("group/version/Kind");
+    let mut segments = kind.split('/');
+    let mut next = || segments.next().expect("group/version/Kind");
     json!({ "group": next(), "version": next(), "kind": next() })
 }
 

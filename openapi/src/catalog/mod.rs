@@ -129,12 +129,12 @@ fn column(key: &str, facts: &Value) -> PrinterColumn {
 /// Returns the selectable fields of a resource. `metadata.name` is always one. `metadata.namespace` is one for
 /// namespaced kinds and, as in Kubernetes, for cluster-scoped kinds without selectable fields of their own.
 fn selectable(key: &str, namespaced: bool) -> Vec<SelectableField> {
-    let own = strategies::selectable(key);
+    let selectable = strategies::selectable(key);
     let mut all = vec![strategies::field("metadata.name")];
-    if namespaced || own.is_empty() {
+    if namespaced || selectable.is_empty() {
         all.push(strategies::field("metadata.namespace"));
     }
-    all.extend(own);
+    all.extend(selectable);
     all
 }
 
@@ -166,15 +166,15 @@ mod tests {
     #[test]
     fn every_rule_is_about_a_resource_that_exists() {
         let keys = keys();
-        let strangers: Vec<_> = strategies::mentioned()
+        let unknown: Vec<_> = strategies::mentioned()
             .chain(columns::mentioned())
             .filter(|key| !keys.iter().any(|k| k == key))
             .collect();
-        assert!(strangers.is_empty(), "{strangers:?}");
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]
-    fn every_resource_has_a_type_and_every_column_something_to_fill_it() {
+    fn every_resource_has_a_type_and_every_column_a_cell() {
         let mut wrong = Vec::new();
         for row in built_in() {
             if builtin::schema(&row.type_name).is_none() {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_says_all_about_itself() {
+    fn the_description_of_a_deployment_is_complete() {
         let row = find("apps", "v1", "deployments").unwrap();
         assert_eq!(
             (&*row.kind, &*row.list_kind, &*row.singular),

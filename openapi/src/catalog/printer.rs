@@ -171,6 +171,9 @@ pub fn labels(map: Option<&Value>) -> String {
 }
 
 /// Formats a label selector as `app=web,tier in (a,b),!old`. A selector without requirements is `<none>`.
+///
+/// `api::meta::selector` is for matching: it rejects invalid selectors and removes duplicate values. A column shows the
+/// selector as it is stored, as in Kubernetes.
 pub fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return "<none>".to_owned() };
     let mut requirements: Vec<(String, String)> = Vec::new();
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_rough() {
+    fn durations_are_rounded() {
         let check = |seconds: i64, expected: &str| assert_eq!(duration(seconds), expected, "{seconds}");
         check(-2, "<invalid>");
         check(-1, "0s");
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_a_word_for_nothing() {
+    fn an_absent_value_has_a_placeholder() {
         let now: Timestamp = "2026-11-16T00:01:00Z".parse().unwrap();
         let object = json!({
             "name": "web", "size": 3, "list": ["a", "b"], "each": [{ "name": "x" }, { "name": "y" }],

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_counts_only_the_parts_it_names() {
+    fn a_generation_counts_only_the_fields_that_it_names() {
         let spec =
             Generation::Within { first: 1, parts: vec!["/spec".into(), "/metadata/annotations".into()] };
         let but_status = Generation::Outside { parts: vec!["metadata".into(), "status".into()] };

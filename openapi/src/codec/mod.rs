@@ -55,7 +55,7 @@ pub fn decode(body: &[u8], syntax: Syntax) -> Result<Decoded, DecodeError> {
     match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| typed::decode_untyped(source))?;
+            let read = decode_all(&text, |source| typed::decode_untyped(source))?;
             Ok(read)
         }
         Syntax::Yaml => {
@@ -83,10 +83,10 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
         strict_errors.extend(read.strict_errors);
         return Ok(Decoded { value: read.value, strict_errors });
     }
-    let (walked, mut strict_errors) = match syntax {
+    let (decoded, mut strict_errors) = match syntax {
         Syntax::Json => {
             let text = String::from_utf8_lossy(body);
-            let read = whole(&text, |source| typed::decode_source(source, schema))?;
+            let read = decode_all(&text, |source| typed::decode_source(source, schema))?;
             (read?, Vec::new())
         }
         Syntax::Yaml => {
@@ -94,8 +94,8 @@ pub fn decode_as(body: &[u8], syntax: Syntax, schema: &Schema) -> Result<Decoded
             (typed::decode_tree(tree, schema)?, strict_errors)
         }
     };
-    strict_errors.extend(walked.strict_errors);
-    Ok(Decoded { value: walked.value, strict_errors })
+    strict_errors.extend(decoded.strict_errors);
+    Ok(Decoded { value: decoded.value, strict_errors })
 }
 
 /// Checks that a custom object names its kind; a built-in one need not. The caller checks that the kind is that of the
@@ -156,14 +156,14 @@ fn named_kind(body: &[u8], syntax: Syntax) -> Result<(String, String), String> {
 }
 
 /// Returns the error text for a body whose kind cannot be decoded.
-pub fn unrecognized_message(wanted_kind: &str, why: &str, body: &[u8]) -> String {
-    let shown = summary(body);
-    format!("the object provided is unrecognized (must be of type {wanted_kind}): {why} ({shown})")
+pub fn unrecognized_message(expected_kind: &str, why: &str, body: &[u8]) -> String {
+    let excerpt = summary(body);
+    format!("the object provided is unrecognized (must be of type {expected_kind}): {why} ({excerpt})")
 }
 
 /// Returns the error text for a body of a known kind that cannot be decoded.
-pub fn mismatch_message(wanted_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
-    format!("{kind} in version {} cannot be handled as a {wanted_kind}: {why}", go::quote(version))
+pub fn mismatch_message(expected_kind: &str, (kind, version): (&str, &str), why: &str) -> String {
+    format!("{kind} in version {} cannot be handled as a {expected_kind}: {why}", go::quote(version))
 }
 
 /// What to do about unknown and duplicate fields (`?fieldValidation=`).
@@ -216,7 +216,7 @@ fn from_yaml(body: &[u8]) -> Result<(Value, Vec<StrictDecodingError>), DecodeErr
 }
 
 /// Parses the whole text; anything behind the value is an error.
-fn whole<'t, T>(
+fn decode_all<'t, T>(
     text: &'t str,
     read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'t>>) -> serde_json::Result<T>,
 ) -> Result<T, DecodeError> {
@@ -262,21 +262,21 @@ fn json_error(text: &str, error: &serde_json::Error) -> DecodeError {
         0 => b'\n',
         _ => line.get(column).copied().unwrap_or(b'\n'),
     };
-    let told = error.to_string();
+    let message = error.to_string();
     // Inside a skipped string, the error position is one byte early.
-    let byte = match told.starts_with("control character") && byte >= b' ' {
+    let byte = match message.starts_with("control character") && byte >= b' ' {
         true => line.get(column + 1).copied().unwrap_or(b'\n'),
         false => byte,
     };
-    let known = CONTEXTS.iter().find(|(start, _)| told.starts_with(start));
-    let context = match known {
+    let context_rule = CONTEXTS.iter().find(|(start, _)| message.starts_with(start));
+    let context = match context_rule {
         Some(("expected ident", _)) => literal_context(line, column),
         Some(("invalid number", _)) => number_context(line, column).to_owned(),
         Some(("trailing comma", _)) if byte == b'}' => {
             "looking for beginning of object key string".to_owned()
         }
         Some((_, context)) => (*context).to_owned(),
-        None => return DecodeError::Json(told),
+        None => return DecodeError::Json(message),
     };
     DecodeError::Json(format!("invalid character {} {context}", go::quote_char(byte)))
 }
@@ -321,9 +321,9 @@ fn number_context(line: &[u8], column: usize) -> &'static str {
 
 /// Returns the start of a body that cannot be decoded, for error texts.
 fn summary(body: &[u8]) -> String {
-    const SHOWN: usize = 30;
-    let more = if body.len() > SHOWN { " ..." } else { "" };
-    let start = &body[..body.len().min(SHOWN)];
+    const EXCERPT_BYTES: usize = 30;
+    let more = if body.len() > EXCERPT_BYTES { " ..." } else { "" };
+    let start = &body[..body.len().min(EXCERPT_BYTES)];
     match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),

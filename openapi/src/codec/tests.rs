@@ -9,7 +9,7 @@ fn json_text(body: &str) -> Result<Decoded, String> {
 }
 
 #[test]
-fn whole_numbers_stay_whole() {
+fn integers_stay_integers() {
     let body = r#"{"max": 9223372036854775807, "min": -9223372036854775808, "f": 1.5, "e": 1e3, "huge": 18446744073709551615}"#;
     let value = json_text(body).expect("JSON").value;
     assert_eq!(value["max"].as_i64(), Some(i64::MAX));
@@ -18,21 +18,24 @@ fn whole_numbers_stay_whole() {
 }
 
 #[test]
-fn duplicates_are_told_in_the_order_of_the_document() {
+fn duplicates_are_reported_in_the_order_of_the_document() {
     let body = r#"{"b": 1, "b": 2, "a": {"x": [{"y": 1, "y": 2}], "x": []}, "b": 3}"#;
     let read = json_text(body).expect("JSON");
-    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["duplicate field \"b\"", "duplicate field \"a.x[0].y\"", "duplicate field \"a.x\""]);
+    let messages: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        ["duplicate field \"b\"", "duplicate field \"a.x[0].y\"", "duplicate field \"a.x\""]
+    );
     assert_eq!(read.value, json!({"b": 3, "a": {"x": []}}));
 }
 
 #[test]
-fn unknown_and_duplicate_fields_of_a_kind_come_in_order_too() {
+fn unknown_and_duplicate_fields_of_a_kind_are_in_order_too() {
     let body = br#"{"spec": {"replicas": 1, "zzz": 1, "replicas": 2, "aaa": {"b": 1, "b": 2}}, "metadata": {"labels": {"a": "1", "a": "2"}}}"#;
     let read = decode_as(body, Syntax::Json, &deployment()).expect("a deployment");
-    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
+    let messages: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "unknown field \"spec.zzz\"",
             "duplicate field \"spec.replicas\"",
@@ -44,18 +47,19 @@ fn unknown_and_duplicate_fields_of_a_kind_come_in_order_too() {
 }
 
 #[test]
-fn yaml_gives_the_same_and_tells_duplicates_in_one() {
+fn yaml_decodes_to_the_same_and_reports_duplicates_in_one_error() {
     let body = b"spec:\n  zzz: 1\n  replicas: 1\n  replicas: 2\nmetadata:\n  labels: {a: yes}\n";
     let refused = decode_as(body, Syntax::Yaml, &deployment()).expect_err("a label is true");
-    let told = "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string";
-    assert_eq!(refused.to_string(), told);
+    let message =
+        "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string";
+    assert_eq!(refused.to_string(), message);
 
     let body = b"spec:\n  zzz: 1\n  replicas: 1\n  replicas: 2\n";
     let read = decode_as(body, Syntax::Yaml, &deployment()).expect("a deployment");
     assert_eq!(read.value, json!({"spec": {"replicas": 2}}));
     let duplicate = "yaml: unmarshal errors:\n  line 4: key \"replicas\" already set in map";
-    let told: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told, [duplicate, "unknown field \"spec.zzz\""]);
+    let messages: Vec<_> = read.strict_errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, [duplicate, "unknown field \"spec.zzz\""]);
     let warnings = FieldValidation::Warn.enforce(&read.strict_errors).expect("only warnings");
     assert_eq!(warnings, ["line 4: key \"replicas\" already set in map", "unknown field \"spec.zzz\""]);
 }
@@ -71,14 +75,15 @@ fn too_deep_json_is_refused_even_in_unknown_fields() {
     let refused = Err("invalid character '{' exceeded max depth".to_owned());
     assert_eq!(read(10_000, &("}]".repeat(5_000) + "}")), refused);
     assert_eq!(read(1_000_000, ""), refused);
-    let known = format!(r#"{{"metadata": {{"managedFields": [{{"fieldsV1": {}"#, r#"{"a":"#.repeat(20_000));
-    assert!(decode_as(known.as_bytes(), Syntax::Json, &deployment()).is_err());
+    let deep_known_field =
+        format!(r#"{{"metadata": {{"managedFields": [{{"fieldsV1": {}"#, r#"{"a":"#.repeat(20_000));
+    assert!(decode_as(deep_known_field.as_bytes(), Syntax::Json, &deployment()).is_err());
     let refused = Err("invalid character '[' exceeded max depth".to_owned());
     assert_eq!(json_text(&"[".repeat(128)), refused);
 }
 
 #[test]
-fn syntax_errors_in_gos_words() {
+fn syntax_errors_have_the_messages_of_go() {
     for (body, expected) in [
         ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),
@@ -122,14 +127,14 @@ fn depth_is_bounded() {
 }
 
 #[test]
-fn bytes_that_are_no_text_become_the_sign_for_that() {
+fn invalid_utf8_becomes_the_replacement_character() {
     let read = decode(b"{\"a\": \"\xff\"}", Syntax::Json).expect("read like Go");
     assert_eq!(read.value, json!({"a": "\u{fffd}"}));
 }
 
 #[test]
 fn decoding_errors_have_the_messages_of_kubernetes() {
-    let told = |body: &str| {
+    let message = |body: &str| {
         let refused = decode_as(body.as_bytes(), Syntax::Json, &deployment()).expect_err("refused");
         refused.message(("Deployment", "v1"), body.as_bytes(), Syntax::Json)
     };
@@ -145,10 +150,10 @@ fn decoding_errors_have_the_messages_of_kubernetes() {
             format!("Pod in version \"v1beta1\" cannot be handled as a Deployment: {mismatch}"),
         ),
     ] {
-        assert_eq!(told(body), expected);
+        assert_eq!(message(body), expected);
     }
     let go_struct = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-    for (body, why, shown) in [
+    for (body, why, excerpt) in [
         ("nonsense", "invalid character 'o' in literal null (expecting 'u')", "6e6f6e73656e7365"),
         ("", "unexpected end of JSON input", "<empty>"),
         (
@@ -165,7 +170,7 @@ fn decoding_errors_have_the_messages_of_kubernetes() {
     ] {
         let start =
             "the object provided is unrecognized (must be of type Deployment): couldn't get version/kind";
-        assert_eq!(told(body), format!("{start}; json parse error: {why} ({shown})"));
+        assert_eq!(message(body), format!("{start}; json parse error: {why} ({excerpt})"));
     }
 }
 
@@ -189,16 +194,16 @@ fn field_validation_decides_about_unknown_and_duplicate_fields() {
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_odd(body in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn arbitrary_bytes_are_decoded_or_rejected(body in prop::collection::vec(any::<u8>(), 0..60)) {
         let _ = decode(&body, Syntax::Json);
         let _ = decode_as(&body, Syntax::Yaml, &deployment());
     }
 
     #[test]
-    fn broken_json_is_refused_with_words(cut in 0usize..60) {
+    fn invalid_json_is_rejected_with_a_message(cut in 0usize..60) {
         let body = br#"{"a": [1, true, null, "x\n", {"b": -1.5e3}], "c": {"d": []}}"#;
         let broken = &body[..cut.min(body.len() - 1)];
-        let told = decode(broken, Syntax::Json).expect_err("cut short").to_string();
-        prop_assert_eq!(told, "unexpected end of JSON input");
+        let message = decode(broken, Syntax::Json).expect_err("cut short").to_string();
+        prop_assert_eq!(message, "unexpected end of JSON input");
     }
 }

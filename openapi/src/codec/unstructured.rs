@@ -61,14 +61,14 @@ fn metadata(
         fields.remove("metadata");
         return Ok(());
     }
-    let walked = decode_tree(metadata.clone(), &field.schema)?;
-    unknown.extend(walked.strict_errors.iter().filter_map(|strict_error| match strict_error {
+    let decoded = decode_tree(metadata.clone(), &field.schema)?;
+    unknown.extend(decoded.strict_errors.iter().filter_map(|strict_error| match strict_error {
         StrictDecodingError::UnknownField(name) => Some(format!("{path}metadata.{name}")),
         _ => None,
     }));
-    let mut whole = json!({ "metadata": walked.value });
-    apply_kind_defaults("meta.k8s.io/v1", "PartialObjectMetadata", &mut whole);
-    *metadata = whole["metadata"].take();
+    let mut partial_object = json!({ "metadata": decoded.value });
+    apply_kind_defaults("meta.k8s.io/v1", "PartialObjectMetadata", &mut partial_object);
+    *metadata = partial_object["metadata"].take();
     if let Value::Object(metadata) = metadata {
         metadata.retain(|_, value| !value.is_null());
     }
@@ -100,8 +100,8 @@ fn embedded(
                 })?;
             }
             for (name, value) in fields.iter_mut() {
-                let own = object.embedded && name == "metadata";
-                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !own) {
+                let is_embedded_metadata = object.embedded && name == "metadata";
+                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !is_embedded_metadata) {
                     embedded(value, &field.schema, &format!("{path}.{name}"), unknown)?;
                 }
             }
@@ -123,8 +123,8 @@ fn embedded(
 fn drop_nulls(value: &mut Value, schema: &Schema) {
     match (&schema.shape, value) {
         (Shape::Object(object), Value::Object(fields)) => fields.retain(|name, value| {
-            let own = object.embedded && name == "metadata";
-            let field = object.fields.get(name.as_str()).filter(|_| !own);
+            let is_embedded_metadata = object.embedded && name == "metadata";
+            let field = object.fields.get(name.as_str()).filter(|_| !is_embedded_metadata);
             field.is_none_or(|field| stays(value, &field.schema))
         }),
         (Shape::Map(map), Value::Object(fields)) => fields.retain(|_, value| stays(value, &map.values)),

@@ -11,7 +11,7 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 /// The fields of a metric's annotation and their places in version 2: `(type of metric, field, pointer)`.
-const WANTED: &[(&str, &str, &str)] = &[
+const TARGET_FIELDS: &[(&str, &str, &str)] = &[
     ("resource", "name", "/name"),
     ("resource", "targetAverageUtilization", "/target/averageUtilization"),
     ("resource", "targetAverageValue", "/target/averageValue"),
@@ -58,8 +58,8 @@ const MEASURED: &[(&str, &str, &str)] = &[
 
 pub(super) fn to_v1(object: &mut Value) {
     let mut metrics = take(object, "/spec", "metrics").and_then(into_list).unwrap_or_default();
-    if let Some(place) = metrics.iter().position(is_processor) {
-        let metric = metrics.remove(place);
+    if let Some(index) = metrics.iter().position(is_processor) {
+        let metric = metrics.remove(index);
         object["spec"]["targetCPUUtilizationPercentage"] =
             metric["resource"]["target"]["averageUtilization"].clone();
     }
@@ -75,7 +75,7 @@ pub(super) fn to_v1(object: &mut Value) {
     let flat = |metrics: Vec<Value>, words| -> Vec<Value> {
         metrics.iter().map(|metric| flattened(metric, words)).collect()
     };
-    annotate(object, METRICS, flat(metrics, WANTED).into());
+    annotate(object, METRICS, flat(metrics, TARGET_FIELDS).into());
     annotate(object, CURRENT_METRICS, flat(current, MEASURED).into());
     annotate(object, CONDITIONS, conditions.into());
     annotate(object, BEHAVIOR, behavior.unwrap_or_default());
@@ -86,7 +86,7 @@ pub(super) fn to_v2(object: &mut Value) {
         let metrics = noted.and_then(into_list).unwrap_or_default();
         metrics.iter().map(|metric| deepened(metric, words, side)).collect()
     };
-    let mut metrics = deep(noted(object, METRICS), WANTED, "target");
+    let mut metrics = deep(noted(object, METRICS), TARGET_FIELDS, "target");
     if let Some(percent) = take(object, "/spec", "targetCPUUtilizationPercentage") {
         let target = json!({ "type": "Utilization", "averageUtilization": percent });
         metrics.push(json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } }));
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     /// Returns both versions of one autoscaler with every type of metric, as a kube-apiserver 1.36 returns them.
-    fn shown() -> (Value, Value) {
+    fn sample_pair() -> (Value, Value) {
         let mut both: Value = serde_json::from_str(include_str!("autoscaler.json")).unwrap();
         (both["v1"].take(), both["v2"].take())
     }
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn autoscaler_v1_equals_that_of_kubernetes() {
-        let (v1, mut v2) = shown();
+        let (v1, mut v2) = sample_pair();
         to_v1(&mut v2);
         v2["apiVersion"] = "autoscaling/v1".into();
         assert_eq!(with_annotations_read(v2), with_annotations_read(v1));
@@ -267,13 +267,13 @@ mod tests {
 
     /// Only the order of metrics changes, as in Kubernetes: the CPU metric of version 1 comes last.
     #[test]
-    fn nothing_is_lost_on_the_way_back() {
-        let (mut v1, mut v2) = shown();
+    fn a_round_trip_loses_nothing() {
+        let (mut v1, mut v2) = sample_pair();
         to_v2(&mut v1);
         v1["apiVersion"] = "autoscaling/v2".into();
         let metrics = v2["spec"]["metrics"].as_array_mut().unwrap();
-        let place = metrics.iter().position(is_processor).unwrap();
-        let processor = metrics.remove(place);
+        let index = metrics.iter().position(is_processor).unwrap();
+        let processor = metrics.remove(index);
         metrics.push(processor);
         assert_eq!(v1, v2);
     }
@@ -285,11 +285,11 @@ mod tests {
             "spec": { "maxReplicas": 3, "targetCPUUtilizationPercentage": 60 },
             "status": { "currentReplicas": 1, "currentCPUUtilizationPercentage": 7 },
         });
-        let mut there = plain.clone();
-        to_v2(&mut there);
-        assert_eq!(there["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
-        assert!(there["metadata"].get("annotations").is_none());
-        let mut back = there;
+        let mut converted = plain.clone();
+        to_v2(&mut converted);
+        assert_eq!(converted["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+        assert!(converted["metadata"].get("annotations").is_none());
+        let mut back = converted;
         to_v1(&mut back);
         back["metadata"]["annotations"]
             .as_object_mut()

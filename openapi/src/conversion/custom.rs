@@ -17,14 +17,14 @@ use crate::schema::Schema;
 pub fn from_stored(resource: &ResourceInfo, object: &mut Value) -> bool {
     let (Some(custom), Some(schema)) = (&resource.custom, &resource.schema) else { return false };
     let before = object.clone();
-    let wanted = resource.api_version();
+    let requested = resource.api_version();
     let version = object["apiVersion"].as_str().unwrap_or_default();
-    if version != wanted {
+    if version != requested {
         // A version that was removed from the definition has no schema.
         if let Some(stored) = version.rsplit('/').next().and_then(|version| custom.versions.get(version)) {
             settle(object, stored, Defaults::Yes);
         }
-        object["apiVersion"] = wanted.into();
+        object["apiVersion"] = requested.into();
         settle(object, schema, Defaults::No);
     } else {
         settle(object, schema, Defaults::Yes);

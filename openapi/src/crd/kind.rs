@@ -84,8 +84,8 @@ fn stored_version(spec: &Value) -> &Value {
 
 /// Returns the schema of one version.
 fn schema(version: &Value) -> SchemaRef {
-    let nothing_known = |_: &str| Arc::new(Schema::default());
-    let mut schema = parse::schema(source(version), Origin::Custom, &mut { nothing_known });
+    let no_references = |_: &str| Arc::new(Schema::default());
+    let mut schema = parse::schema(source(version), Origin::Custom, &mut { no_references });
     if !matches!(schema.shape, crate::schema::Shape::Object(_)) {
         schema.shape = crate::schema::Shape::Object(Default::default());
     }
@@ -243,7 +243,7 @@ fn columns(version: &Value) -> Vec<PrinterColumn> {
         let (Ok(parsed), Some(printed)) = (JsonPath::parse(path), ColumnType::parse(kind)) else { break };
         let description = match text(&listed["description"]) {
             "" => format!("Custom resource definition column (in JSONPath format): {path}"),
-            said => said.to_owned(),
+            name => name.to_owned(),
         };
         let cell = PrinterCell::Path(Arc::new(parsed), printed);
         columns.push(PrinterColumn {
@@ -264,8 +264,8 @@ fn selectable(version: &Value, namespaced: bool) -> Vec<SelectableField> {
     if namespaced {
         fields.push(field("metadata.namespace"));
     }
-    let own = items(&version["selectableFields"]).map(|own| text(&own["jsonPath"]));
-    fields.extend(own.map(|path| field(path.strip_prefix('.').unwrap_or(path))));
+    let declared = items(&version["selectableFields"]).map(|declared| text(&declared["jsonPath"]));
+    fields.extend(declared.map(|path| field(path.strip_prefix('.').unwrap_or(path))));
     fields
 }
 

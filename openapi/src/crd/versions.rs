@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_finished_version_comes_first() {
+    fn the_most_stable_version_comes_first() {
         let mut versions = [
             "foo1",
             "v1alpha2",

@@ -43,7 +43,7 @@ pub(super) fn items_mut<'a>(fields: &'a mut Fields, name: &str) -> impl Iterator
 }
 
 /// Reports whether the list or map in a field has entries.
-pub(super) fn is_filled(fields: &Fields, name: &str) -> bool {
+pub(super) fn is_non_empty(fields: &Fields, name: &str) -> bool {
     match fields.get(name) {
         Some(Value::Array(items)) => !items.is_empty(),
         Some(Value::Object(entries)) => !entries.is_empty(),

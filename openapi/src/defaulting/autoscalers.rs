@@ -15,9 +15,9 @@ pub(super) fn scaling_rules(behavior: &mut Fields) {
     let all_at_once = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
     let a_few = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });
     let mut complete = |direction: &str, rules: Value| {
-        let (Some(known), Value::Object(rules)) = (made(behavior, direction), rules) else { return };
+        let (Some(explicit), Value::Object(rules)) = (made(behavior, direction), rules) else { return };
         for (name, value) in rules {
-            let slot = known.entry(name).or_insert(Value::Null);
+            let slot = explicit.entry(name).or_insert(Value::Null);
             if slot.is_null() {
                 *slot = value;
             }

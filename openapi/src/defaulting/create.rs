@@ -79,8 +79,9 @@ pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.gene
 
 /// Adds labels with the Job's name and uid to its pods, and selects the pods by uid.
 fn pod_selector(job: &mut Fields) {
-    let said = |name: &str| inner(job, &["metadata"]).map_or("", |metadata| text(metadata, name)).to_owned();
-    let (name, uid) = (said("name"), said("uid"));
+    let metadata_text =
+        |name: &str| inner(job, &["metadata"]).map_or("", |metadata| text(metadata, name)).to_owned();
+    let (name, uid) = (metadata_text("name"), metadata_text("uid"));
     let Some(spec) = inner_mut(job, &["spec"]) else { return };
     if spec.get("manualSelector") == Some(&Value::Bool(true)) {
         return;

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, number, text};
+use super::access::{Fields, inner, inner_mut, is_non_empty, items, items_mut, number, text};
 
 /// Defaults the addresses of a new Service, or of an updated one with respect to the old one.
 pub(super) fn default_ip_families(service: &mut Fields, old: Option<&Fields>) {
@@ -26,7 +26,7 @@ pub(super) fn default_ip_families(service: &mut Fields, old: Option<&Fields>) {
 
 fn one_address_is_a_list_of_one(spec: &mut Fields) {
     let address = text(spec, "clusterIP").to_owned();
-    if !address.is_empty() && !is_filled(spec, "clusterIPs") {
+    if !address.is_empty() && !is_non_empty(spec, "clusterIPs") {
         spec.insert("clusterIPs".to_owned(), json!([address]));
     }
 }
@@ -37,7 +37,7 @@ fn keep_allocated(spec: &mut Fields, old: &Fields) {
         if text(spec, "clusterIP").is_empty() {
             copy(old, spec, "clusterIP");
         }
-        if !is_filled(spec, "clusterIPs") {
+        if !is_non_empty(spec, "clusterIPs") {
             copy(old, spec, "clusterIPs");
         }
     }
@@ -69,7 +69,7 @@ fn node_ports(spec: &Fields) -> Vec<i64> {
 fn follow_the_address(spec: &mut Fields, old: &Fields) {
     let (before, after) = (text(old, "clusterIP"), text(spec, "clusterIP").to_owned());
     if before == after {
-        if !is_filled(spec, "clusterIPs") {
+        if !is_non_empty(spec, "clusterIPs") {
             copy(old, spec, "clusterIPs");
         }
     } else if same(spec, old, "clusterIPs") {
@@ -81,7 +81,7 @@ fn follow_the_address(spec: &mut Fields, old: &Fields) {
 }
 
 fn families(spec: &mut Fields, old: Option<&Fields>) {
-    let selects_nothing = text(spec, "clusterIP") == "None" && !is_filled(spec, "selector");
+    let selects_nothing = text(spec, "clusterIP") == "None" && !is_non_empty(spec, "selector");
     if text(spec, "ipFamilyPolicy").is_empty() {
         let before = old.map_or("", |old| text(old, "ipFamilyPolicy"));
         let policy = match before {
@@ -176,7 +176,7 @@ fn has_health_port(spec: &Fields) -> bool {
 }
 
 fn is_reachable(spec: &Fields) -> bool {
-    has_node_ports(spec) || text(spec, "type") == "ClusterIP" && is_filled(spec, "externalIPs")
+    has_node_ports(spec) || text(spec, "type") == "ClusterIP" && is_non_empty(spec, "externalIPs")
 }
 
 fn same(spec: &Fields, old: &Fields, field: &str) -> bool {

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
+use super::access::{Fields, inner, inner_mut, is_non_empty, items, items_mut, made, text};
 
 /// The label by which namespaces can be selected by name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -23,7 +23,7 @@ pub(super) fn name_label(namespace: &mut Fields) {
 pub(super) fn template_labels(object: &mut Fields) {
     let Some(labels) = pod_labels(object) else { return };
     if let Some(metadata) = made(object, "metadata")
-        && !is_filled(metadata, "labels")
+        && !is_non_empty(metadata, "labels")
     {
         metadata.insert("labels".to_owned(), labels);
     }
@@ -32,7 +32,7 @@ pub(super) fn template_labels(object: &mut Fields) {
 pub(super) fn template_selector(controller: &mut Fields) {
     let Some(labels) = pod_labels(controller) else { return };
     if let Some(spec) = inner_mut(controller, &["spec"])
-        && !is_filled(spec, "selector")
+        && !is_non_empty(spec, "selector")
     {
         spec.insert("selector".to_owned(), labels);
     }
@@ -55,9 +55,9 @@ pub(super) fn claim_types(spec: &mut Fields) {
 /// minimum.
 pub(super) fn limit_defaults(item: &mut Fields) {
     for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-        let known = inner(item, &[from]).cloned().unwrap_or_default();
+        let source = inner(item, &[from]).cloned().unwrap_or_default();
         let Some(defaults) = made(item, to) else { continue };
-        for (name, amount) in known {
+        for (name, amount) in source {
             defaults.entry(name).or_insert(amount);
         }
     }
@@ -110,7 +110,7 @@ pub(super) fn stored_versions(definition: &mut Fields) {
     let stored = items(spec, "versions").find(|version| version.get("storage") == Some(&Value::Bool(true)));
     let Some(name) = stored.map(|version| text(version, "name").to_owned()) else { return };
     if let Some(status) = made(definition, "status")
-        && !is_filled(status, "storedVersions")
+        && !is_non_empty(status, "storedVersions")
     {
         status.insert("storedVersions".to_owned(), json!([name]));
     }

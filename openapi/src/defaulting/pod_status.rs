@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::access::{Fields, inner, inner_mut, is_filled, items, items_mut, made, text};
+use super::access::{Fields, inner, inner_mut, is_non_empty, items, items_mut, made, text};
 use super::resources::{self, Amounts};
 use api::meta::quantity::Quantity;
 
@@ -11,17 +11,17 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 pub(super) fn pod(pod: &mut Fields, now: &str) {
     let Some(spec) = inner(pod, &["spec"]) else { return };
     // A client may set the QoS class, as in Kubernetes.
-    let said = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
-    let pod_qos_class = if said.is_empty() { pod_qos_class(spec) } else { said };
+    let recorded = inner(pod, &["status"]).map_or("", |status| text(status, "qosClass"));
+    let pod_qos_class = if recorded.is_empty() { pod_qos_class(spec) } else { recorded };
     let mut status = json!({ "phase": "Pending", "qosClass": pod_qos_class });
-    if is_filled(spec, "schedulingGates") {
+    if is_non_empty(spec, "schedulingGates") {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "lastTransitionTime": now, "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
     }
     pod.insert("status".to_owned(), status);
-    own_labels(pod);
+    default_affinity_labels(pod);
     app_armor(pod);
 }
 
@@ -62,7 +62,7 @@ fn counted(of: &Fields, list: &str) -> Amounts {
 // --- Selectors with the pod's own label values ---
 
 /// Adds the pod's own values for the `matchLabelKeys` of spread constraints and affinity terms to their selectors.
-fn own_labels(pod: &mut Fields) {
+fn default_affinity_labels(pod: &mut Fields) {
     let labels = inner(pod, &["metadata", "labels"]).cloned().unwrap_or_default();
     let Some(spec) = inner_mut(pod, &["spec"]) else { return };
     for constraint in items_mut(spec, "topologySpreadConstraints") {
@@ -82,18 +82,21 @@ fn own_labels(pod: &mut Fields) {
 }
 
 fn name_values(term: &mut Fields, labels: &Fields) {
-    let mut wanted = Vec::new();
+    let mut requirements = Vec::new();
     for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
         let keys = term.get(keys).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        let known = keys.filter_map(|key| Some((key, labels.get(key)?)));
-        wanted
-            .extend(known.map(|(key, value)| json!({ "key": key, "operator": operator, "values": [value] })));
+        let present = keys.filter_map(|key| Some((key, labels.get(key)?)));
+        requirements.extend(
+            present.map(|(key, value)| json!({ "key": key, "operator": operator, "values": [value] })),
+        );
     }
-    let Some(selector) = inner_mut(term, &["labelSelector"]).filter(|_| !wanted.is_empty()) else { return };
+    let Some(selector) = inner_mut(term, &["labelSelector"]).filter(|_| !requirements.is_empty()) else {
+        return;
+    };
     let expressions = selector.entry("matchExpressions").or_insert(Value::Null);
     match expressions {
-        Value::Array(expressions) => expressions.extend(wanted),
-        expressions => *expressions = wanted.into(),
+        Value::Array(expressions) => expressions.extend(requirements),
+        expressions => *expressions = requirements.into(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::access::{Fields, inner, inner_mut, is_filled, items, made, text};
+use super::access::{Fields, inner, inner_mut, is_non_empty, items, made, text};
 use api::meta::quantity::Quantity;
 
 /// Quantities by resource name.
@@ -17,13 +17,13 @@ pub(super) fn of_pod(spec: &mut Fields) {
     let requests = together(spec, "requests");
     let limits = together(spec, "limits");
     let Some(resources) = inner_mut(spec, &["resources"]) else { return };
-    if !is_filled(resources, "limits") && !is_filled(resources, "requests") {
+    if !is_non_empty(resources, "limits") && !is_non_empty(resources, "requests") {
         return;
     }
-    let asked = inner(resources, &["requests"]).cloned().unwrap_or_default();
-    let pages = limits.into_iter().filter(|(name, _)| is_huge_pages(name) && !asked.contains_key(name));
+    let requested = inner(resources, &["requests"]).cloned().unwrap_or_default();
+    let pages = limits.into_iter().filter(|(name, _)| is_huge_pages(name) && !requested.contains_key(name));
     add_missing(resources, "limits", pages);
-    if !is_filled(resources, "limits") {
+    if !is_non_empty(resources, "limits") {
         return;
     }
     add_missing(resources, "requests", requests.into_iter().filter(|(name, _)| is_basic(name)));
@@ -91,7 +91,7 @@ fn amount(value: &Value) -> Option<Quantity> {
 
 pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
-        let total = sum.get(name).map_or_else(|| Some(amount.clone()), |known| known.checked_add(amount));
+        let total = sum.get(name).map_or_else(|| Some(amount.clone()), |current| current.checked_add(amount));
         // Validation rejects an amount that is too large to add up.
         sum.extend(total.map(|total| (name.clone(), total)));
     }
@@ -99,7 +99,7 @@ pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
 
 fn raise(peak: &mut Amounts, now: Amounts) {
     for (name, amount) in now {
-        if peak.get(&name).is_none_or(|known| *known < amount) {
+        if peak.get(&name).is_none_or(|current| *current < amount) {
             peak.insert(name, amount);
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct DefaultingRule {
 
 #[derive(Debug)]
 enum DefaultingAction {
-    Fill(FieldRef, Value),
+    SetDefault(FieldRef, Value),
     Drop(FieldRef),
     Do(DefaultingFn),
 }
@@ -53,17 +53,19 @@ impl DefaultingRule {
     pub(super) fn apply(&self, fields: &mut Map<String, Value>) {
         let holds = match &self.condition {
             DefaultingCondition::Always => true,
-            DefaultingCondition::Set(place) => place.is_set(fields),
-            DefaultingCondition::Unset(place) => !place.is_set(fields),
-            DefaultingCondition::Equals(place, value) => place.get(fields) == Some(value),
+            DefaultingCondition::Set(field_ref) => field_ref.is_set(fields),
+            DefaultingCondition::Unset(field_ref) => !field_ref.is_set(fields),
+            DefaultingCondition::Equals(field_ref, value) => field_ref.get(fields) == Some(value),
         };
         if !holds {
             return;
         }
         match &self.action {
-            DefaultingAction::Fill(place, value) if !place.is_set(fields) => place.set(fields, value),
-            DefaultingAction::Fill(..) => {}
-            DefaultingAction::Drop(place) => place.remove(fields),
+            DefaultingAction::SetDefault(field_ref, value) if !field_ref.is_set(fields) => {
+                field_ref.set(fields, value)
+            }
+            DefaultingAction::SetDefault(..) => {}
+            DefaultingAction::Drop(field_ref) => field_ref.remove(fields),
             DefaultingAction::Do(step) => step(fields),
         }
     }
@@ -71,9 +73,9 @@ impl DefaultingRule {
 
 impl FieldRef {
     fn get<'a>(&self, fields: &'a Map<String, Value>) -> Option<&'a Value> {
-        let (last, way) = self.path.split_last()?;
+        let (last, parents) = self.path.split_last()?;
         let mut at = fields;
-        for step in way {
+        for step in parents {
             at = at.get(*step)?.as_object()?;
         }
         at.get(*last)
@@ -101,9 +103,9 @@ impl FieldRef {
         &self,
         fields: &'a mut Map<String, Value>,
     ) -> Option<(&'a mut Map<String, Value>, &'static str)> {
-        let (last, way) = self.path.split_last()?;
+        let (last, parents) = self.path.split_last()?;
         let mut at = fields;
-        for step in way {
+        for step in parents {
             at = at.get_mut(*step)?.as_object_mut()?;
         }
         Some((at, last))
@@ -126,7 +128,7 @@ fn parse(text: &'static str) -> HashMap<&'static str, Vec<DefaultingRule>> {
 
 impl DefaultingRule {
     fn parse(of: &'static str, line: &'static str) -> DefaultingRule {
-        let (first, rest) = line.split_once(' ').unwrap_or_else(|| panic!("half a rule: {line}"));
+        let (first, rest) = line.split_once(' ').unwrap_or_else(|| panic!("incomplete rule: {line}"));
         let (action, rest) = match first {
             "do" => {
                 let (name, rest) = word(rest);
@@ -138,7 +140,7 @@ impl DefaultingRule {
             }
             field => {
                 let (value, rest) = json(rest);
-                (DefaultingAction::Fill(FieldRef::parse(of, field), value), rest)
+                (DefaultingAction::SetDefault(FieldRef::parse(of, field), value), rest)
             }
         };
         DefaultingRule { action, condition: DefaultingCondition::parse(of, rest) }
@@ -154,7 +156,7 @@ impl DefaultingCondition {
             ("if", "") => DefaultingCondition::Set(FieldRef::parse(of, field)),
             ("unless", "") => DefaultingCondition::Unset(FieldRef::parse(of, field)),
             ("if", value) => DefaultingCondition::Equals(FieldRef::parse(of, field), json(value).0),
-            _ => panic!("no condition: {text}"),
+            _ => panic!("invalid condition: {text}"),
         }
     }
 }
@@ -195,7 +197,7 @@ fn step(name: &str) -> DefaultingFn {
         "allocatable" => other_kinds::allocatable,
         "definition_names" => other_kinds::definition_names,
         "stored_versions" => other_kinds::stored_versions,
-        _ => panic!("defaults.txt knows a step we do not: {name}"),
+        _ => panic!("defaults.txt names an unknown function {name}"),
     }
 }
 

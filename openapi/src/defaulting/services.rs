@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::access::{Fields, inner, inner_mut, is_filled, items_mut, number, text};
+use super::access::{Fields, inner, inner_mut, is_non_empty, items_mut, number, text};
 
 /// Seconds; three hours.
 const AFFINITY_TIMEOUT: u32 = 10_800;
@@ -26,7 +26,7 @@ pub(super) fn affinity_config(spec: &mut Fields) {
 
 /// Sets the external traffic policy of a ClusterIP Service with external IPs, which is reachable from outside.
 pub(super) fn external_policy(spec: &mut Fields) {
-    let reachable = text(spec, "type") == "ClusterIP" && is_filled(spec, "externalIPs");
+    let reachable = text(spec, "type") == "ClusterIP" && is_non_empty(spec, "externalIPs");
     if reachable && text(spec, "externalTrafficPolicy").is_empty() {
         spec.insert("externalTrafficPolicy".to_owned(), "Cluster".into());
     }

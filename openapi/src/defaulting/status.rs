@@ -41,10 +41,10 @@ pub(super) fn prepare(resource: &ResourceInfo, old: &Fields, new: &mut Fields, n
 /// Sets the time of a volume's last phase change, unless the client sets it.
 fn phase_time(old: &Fields, new: &mut Fields, now: &str) {
     const TIME: &str = "lastPhaseTransitionTime";
-    let told = new.get(TIME).filter(|time| !time.is_null());
+    let new_time = new.get(TIME).filter(|time| !time.is_null());
     let time = match text(old, "phase") == text(new, "phase") {
-        true if told.is_none() => old.get(TIME).cloned(),
-        false if told.is_none() || told == old.get(TIME) => Some(Value::from(now)),
+        true if new_time.is_none() => old.get(TIME).cloned(),
+        false if new_time.is_none() || new_time == old.get(TIME) => Some(Value::from(now)),
         _ => None,
     };
     new.extend(time.map(|time| (TIME.to_owned(), time)));
@@ -58,8 +58,8 @@ fn silent_kubelet(old: &Fields, new: &mut Fields) {
     keep_generation(Some(old), new);
     let mut before: Vec<_> = items(old, "conditions").collect();
     for condition in items_mut(new, "conditions") {
-        let known = before.iter().position(|old| text(old, "type") == text(condition, "type"));
-        keep_generation(known.map(|known| before.remove(known)), condition);
+        let index = before.iter().position(|old| text(old, "type") == text(condition, "type"));
+        keep_generation(index.map(|index| before.remove(index)), condition);
     }
 }
 

@@ -18,16 +18,16 @@ const STEPS_MAX: usize = 20_000_000;
 
 /// Applies the defaults of a schema to fields that are absent, or null without being nullable. It is idempotent.
 pub(crate) fn apply_structural_defaults(object: &mut Value, schema: &Schema) {
-    for part in [ObjectPart::Rest, ObjectPart::Status] {
+    for part in [ObjectPart::Main, ObjectPart::Status] {
         if part.fits(object, schema) {
-            part.fill(object, schema);
+            part.apply_defaults_to(object, schema);
         }
     }
 }
 
 /// Reports an object that has no defaults because they would be too large.
 pub(crate) fn validate(object: &Value, schema: &Schema, found: &mut Vec<FieldError>) {
-    if !(ObjectPart::Rest.fits(object, schema) && ObjectPart::Status.fits(object, schema)) {
+    if !(ObjectPart::Main.fits(object, schema) && ObjectPart::Status.fits(object, schema)) {
         found.push(refused("<nil>"));
     }
 }
@@ -48,7 +48,7 @@ fn refused(field: &str) -> FieldError {
 #[derive(Clone, Copy, PartialEq)]
 enum ObjectPart {
     Status,
-    Rest,
+    Main,
 }
 
 impl ObjectPart {
@@ -66,47 +66,52 @@ impl ObjectPart {
         }
     }
 
-    fn fill(self, value: &mut Value, schema: &Schema) {
+    fn apply_defaults_to(self, value: &mut Value, schema: &Schema) {
         if let (Shape::Object(object), Value::Object(fields)) = (&schema.shape, value) {
-            fill_fields(fields, object, schema, |name| self.has(name));
+            default_fields(fields, object, schema, |name| self.has(name));
         }
     }
 }
 
 type Fields = serde_json::Map<String, Value>;
 
-fn fill_value(value: &mut Value, schema: &Schema) {
+fn default_value(value: &mut Value, schema: &Schema) {
     match (&schema.shape, value) {
-        (Shape::Object(object), Value::Object(fields)) => fill_fields(fields, object, schema, |_| true),
+        (Shape::Object(object), Value::Object(fields)) => default_fields(fields, object, schema, |_| true),
         (Shape::Map(map), Value::Object(fields)) => {
-            fields.values_mut().for_each(|value| fill_one(value, &map.values))
+            fields.values_mut().for_each(|value| default_item(value, &map.values))
         }
         (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| fill_one(item, &list.items))
+            items.iter_mut().for_each(|item| default_item(item, &list.items))
         }
         _ => {}
     }
 }
 
-fn fill_fields(fields: &mut Fields, object: &ObjectSchema, schema: &Schema, wanted: impl Fn(&str) -> bool) {
-    for (name, field) in object.fields.iter().filter(|(name, _)| wanted(name)) {
+fn default_fields(
+    fields: &mut Fields,
+    object: &ObjectSchema,
+    schema: &Schema,
+    is_included: impl Fn(&str) -> bool,
+) {
+    for (name, field) in object.fields.iter().filter(|(name, _)| is_included(name)) {
         if let Some(default) = missing(fields.get(&**name), &field.schema) {
             fields.insert(name.to_string(), default.clone());
         }
     }
-    for (name, value) in fields.iter_mut().filter(|(name, _)| wanted(name)) {
+    for (name, value) in fields.iter_mut().filter(|(name, _)| is_included(name)) {
         if let Some(inner) = schema_of(name, object, schema) {
-            fill_value(value, inner);
+            default_value(value, inner);
         }
     }
 }
 
 /// Applies defaults to a value that is present, even if it is null.
-fn fill_one(value: &mut Value, schema: &Schema) {
+fn default_item(value: &mut Value, schema: &Schema) {
     if let Some(default) = missing(Some(value), schema) {
         *value = default.clone();
     }
-    fill_value(value, schema);
+    default_value(value, schema);
 }
 
 /// The remaining budget for defaults. Measuring visits the same fields as defaulting and changes nothing; it returns
@@ -136,9 +141,9 @@ impl DefaultingBudget {
         fields: &Fields,
         object: &ObjectSchema,
         schema: &Schema,
-        wanted: impl Fn(&str) -> bool,
+        is_included: impl Fn(&str) -> bool,
     ) -> Option<()> {
-        for (name, field) in object.fields.iter().filter(|(name, _)| wanted(name)) {
+        for (name, field) in object.fields.iter().filter(|(name, _)| is_included(name)) {
             self.step()?;
             if let Some(default) = missing(fields.get(&**name), &field.schema) {
                 self.text(name)?;
@@ -146,7 +151,7 @@ impl DefaultingBudget {
                 schema_of(name, object, schema).map_or(Some(()), |inner| self.value(default, inner))?;
             }
         }
-        for (name, value) in fields.iter().filter(|(name, _)| wanted(name)) {
+        for (name, value) in fields.iter().filter(|(name, _)| is_included(name)) {
             let inner = schema_of(name, object, schema);
             let is_missing = object
                 .fields
@@ -196,8 +201,8 @@ impl DefaultingBudget {
 
 /// Returns the default to apply, if the value is absent or null without being nullable.
 fn missing<'s>(value: Option<&Value>, schema: &'s Schema) -> Option<&'s Value> {
-    let is_said = value.is_some_and(|value| !value.is_null() || schema.nullable);
-    schema.default.as_ref().filter(|_| !is_said)
+    let is_set = value.is_some_and(|value| !value.is_null() || schema.nullable);
+    schema.default.as_ref().filter(|_| !is_set)
 }
 
 /// Returns the schema with a field's defaults. The metadata of an embedded object has a schema of its own.
@@ -226,16 +231,16 @@ mod tests {
 
     fn is_refused(schema: &Schema, spec: Value) -> bool {
         let object = json!({ "spec": spec });
-        let mut filled = object.clone();
-        apply_structural_defaults(&mut filled, schema);
+        let mut defaulted = object.clone();
+        apply_structural_defaults(&mut defaulted, schema);
         let mut found = Vec::new();
-        validate(&filled, schema, &mut found);
-        assert_eq!(found.is_empty(), filled != object, "it is filled or refused");
+        validate(&defaulted, schema, &mut found);
+        assert_eq!(found.is_empty(), defaulted != object, "the object is either defaulted or rejected");
         !found.is_empty()
     }
 
     #[test]
-    fn a_large_default_is_not_filled_into_many_items() {
+    fn a_large_default_is_not_copied_into_many_items() {
         let item = json!({ "type": "object", "properties": {
             "a": { "type": "string", "default": "x".repeat(1 << 20) },
         }});

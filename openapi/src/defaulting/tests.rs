@@ -37,9 +37,10 @@ fn a_pod_gets_defaults_that_a_template_does_not() {
         .map(|(field, value)| (format!("{at}/{field}"), value))
         .to_vec()
     };
-    let check = |kind: &str, object: Value, at: &str, own: &[(&str, Value)]| {
-        let own = own.iter().map(|(field, value)| (format!("{at}/{field}"), value.clone()));
-        let all: Vec<_> = both(at).into_iter().chain(own).collect();
+    let check = |kind: &str, object: Value, at: &str, expected_fields: &[(&str, Value)]| {
+        let expected_fields =
+            expected_fields.iter().map(|(field, value)| (format!("{at}/{field}"), value.clone()));
+        let all: Vec<_> = both(at).into_iter().chain(expected_fields).collect();
         check(kind, object, &all.iter().map(|(at, value)| (at.as_str(), value.clone())).collect::<Vec<_>>());
     };
     check(
@@ -88,7 +89,7 @@ fn empty_values_are_dropped_unless_required_or_behind_a_pointer() {
 }
 
 #[test]
-fn rules_look_at_other_fields() {
+fn rules_depend_on_other_fields() {
     let policy = |spec: Value, types: Value| {
         let kind = "networking.k8s.io/v1 NetworkPolicy";
         check(kind, json!({ "spec": spec }), &[("/spec/policyTypes", types)]);
@@ -98,9 +99,9 @@ fn rules_look_at_other_fields() {
     policy(json!({ "egress": [{}] }), json!(["Ingress", "Egress"]));
     policy(json!({ "egress": [{}], "policyTypes": ["Egress"] }), json!(["Egress"]));
 
-    let set = |strategy: Value, filled: Value| {
+    let set = |strategy: Value, expected: Value| {
         let kind = "apps/v1 StatefulSet";
-        check(kind, json!({ "spec": { "updateStrategy": strategy } }), &[("/spec/updateStrategy", filled)]);
+        check(kind, json!({ "spec": { "updateStrategy": strategy } }), &[("/spec/updateStrategy", expected)]);
     };
     set(json!({}), json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }));
     set(json!({ "type": "RollingUpdate" }), json!({ "type": "RollingUpdate" }));
@@ -165,7 +166,7 @@ fn an_updated_service_keeps_its_allocations() {
         new
     };
     let silent = json!({ "type": "NodePort", "ports": [{ "name": "a", "port": 80 }] });
-    assert_eq!(replaced(silent), old, "an update that says nothing new changes nothing");
+    assert_eq!(replaced(silent), old, "an update without a change changed the object");
     let inside = replaced(json!({ "ports": [{ "name": "a", "port": 80, "nodePort": 30001 }] }));
     assert_eq!(inside["spec"]["clusterIP"], "10.0.0.1");
     assert_eq!(inside["spec"]["ports"][0].get("nodePort"), None, "no use for it any more");
@@ -176,7 +177,7 @@ fn an_updated_service_keeps_its_allocations() {
 }
 
 #[test]
-fn a_status_comes_alone() {
+fn a_status_is_defaulted_alone() {
     let volume = resource("v1 PersistentVolume");
     let old = json!({
         "spec": { "volumeMode": "Block" }, "status": { "phase": "Bound", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z" },
@@ -190,8 +191,8 @@ fn a_status_comes_alone() {
     };
     assert_eq!(replaced(json!({ "phase": "Bound" })), "2020-01-01T00:00:00Z", "since it is in this phase");
     assert_eq!(replaced(json!({ "phase": "Released" })), "1970-01-01T00:00:00Z", "now");
-    let told = json!({ "phase": "Released", "lastPhaseTransitionTime": "2021-01-01T00:00:00Z" });
-    assert_eq!(replaced(told), "2021-01-01T00:00:00Z", "as the client says");
+    let status = json!({ "phase": "Released", "lastPhaseTransitionTime": "2021-01-01T00:00:00Z" });
+    assert_eq!(replaced(status), "2021-01-01T00:00:00Z", "the time that the client sent");
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn the_qos_class_follows_from_all_containers() {
 }
 
 #[test]
-fn custom_kinds_are_left_alone() {
+fn custom_kinds_are_not_changed() {
     let mut custom = resource("v1 Pod").clone();
     custom.origin = Origin::Custom;
     let before = json!({ "spec": { "containers": [{}] }, "status": { "phase": "Odd" } });

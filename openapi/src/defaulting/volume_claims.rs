@@ -15,7 +15,9 @@ pub(super) fn data_sources(claim: &mut Fields, had_source: bool) {
         if inner(spec, &["dataSourceRef"]).is_some_and(|source| !text(source, "namespace").is_empty()) {
             spec.remove("dataSourceRef");
         }
-        if !spec.contains_key("dataSourceRef") && !inner(spec, &["dataSource"]).is_some_and(is_known) {
+        if !spec.contains_key("dataSourceRef")
+            && !inner(spec, &["dataSource"]).is_some_and(is_supported_source)
+        {
             spec.remove("dataSource");
         }
     }
@@ -37,7 +39,7 @@ pub(super) fn has_source(claim: &Fields) -> bool {
         .is_some_and(|spec| spec.contains_key("dataSource") || spec.contains_key("dataSourceRef"))
 }
 
-fn is_known(source: &Fields) -> bool {
+fn is_supported_source(source: &Fields) -> bool {
     matches!(
         (text(source, "kind"), text(source, "apiGroup")),
         ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS)

@@ -1,4 +1,8 @@
 //! Times in the formats of Kubernetes: RFC 3339, in UTC, to the second or the microsecond.
+//!
+//! [`api::meta::time`] formats the times that our own code writes. It cannot stand in here: a `jiff::Timestamp` ends on
+//! 9999-12-30, while clients may write `9999-12-31T23:59:59Z`, and it parses neither with Go's leniency (an hour of one
+//! digit, a comma before the decimals) nor with Go's error texts.
 
 use api::meta::go;
 
@@ -13,17 +17,19 @@ pub(crate) enum Precision {
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let mut reader = TimeParser { text, rest: text, precision };
     let moment = reader.moment()?;
-    let (year, month, day) = civil(moment.seconds.div_euclid(DAY));
-    let second_of_day = moment.seconds.rem_euclid(DAY);
-    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
-    let fraction = match precision {
-        Precision::Seconds => String::new(),
-        Precision::Micros => format!(".{:06}", moment.micros),
-    };
-    Ok(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
+    Ok(format(moment.seconds, (precision == Precision::Micros).then_some(moment.micros)))
 }
 
-const DAY: i64 = 86_400;
+/// Formats seconds since 1970 as `2026-11-16T04:23:11Z`, with six decimals if `micros` is given.
+pub(crate) fn format(seconds: i64, micros: Option<u32>) -> String {
+    let (year, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
+    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let decimals = micros.map_or_else(String::new, |micros| format!(".{micros:06}"));
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{decimals}Z")
+}
+
+pub(crate) const SECONDS_PER_DAY: i64 = 86_400;
 
 struct ParsedTime {
     /// Since 1970.
@@ -65,7 +71,8 @@ impl TimeParser<'_> {
             ));
         }
         self.within(day, 1..=days_in(year, month), "day")?;
-        let seconds = days_since_1970(year, month, day) * DAY + hour * 3600 + minute * 60 + second - offset;
+        let seconds =
+            days_since_1970(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second - offset;
         Ok(ParsedTime { seconds, micros })
     }
 
@@ -78,10 +85,15 @@ impl TimeParser<'_> {
         format!("parsing time {text} as \"{layout}\": cannot parse {rest} as \"{element}\"")
     }
 
-    fn within(&self, number: i64, range: std::ops::RangeInclusive<i64>, what: &str) -> Result<(), String> {
+    fn within(
+        &self,
+        number: i64,
+        range: std::ops::RangeInclusive<i64>,
+        element_name: &str,
+    ) -> Result<(), String> {
         match range.contains(&number) {
             true => Ok(()),
-            false => Err(format!("parsing time {}: {what} out of range", go::quote(self.text))),
+            false => Err(format!("parsing time {}: {element_name} out of range", go::quote(self.text))),
         }
     }
 
@@ -192,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused_in_gos_words() {
+    fn other_texts_are_rejected_with_the_messages_of_go() {
         let layout = "2006-01-02T15:04:05Z07:00";
         for (text, rest, element) in [
             ("2020", "", "-"),
@@ -216,7 +228,7 @@ mod tests {
                 format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}");
             assert_eq!(canonical(text, Precision::Micros), Err(expected));
         }
-        for (text, what) in [
+        for (text, element_name) in [
             ("2020-13-01T00:00:00Z", "month out of range"),
             ("2021-02-29T00:00:00Z", "day out of range"),
             ("2020-01-01T25:00:00Z", "hour out of range"),
@@ -225,7 +237,10 @@ mod tests {
             ("2020-01-01T00:00:00+25:00", "time zone offset hour out of range"),
             ("2020-01-01T00:00:00Zx", "extra text: \"x\""),
         ] {
-            assert_eq!(canonical(text, Precision::Seconds), Err(format!("parsing time {text:?}: {what}")));
+            assert_eq!(
+                canonical(text, Precision::Seconds),
+                Err(format!("parsing time {text:?}: {element_name}"))
+            );
         }
     }
 
@@ -238,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "[0-9:TZ.+-]{0,30}|.{0,20}") {
+        fn arbitrary_text_causes_no_panic(text in "[0-9:TZ.+-]{0,30}|.{0,20}") {
             let _ = canonical(&text, Precision::Micros);
         }
     }

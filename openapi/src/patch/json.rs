@@ -23,14 +23,14 @@ pub struct JsonPatch {
 
 impl JsonPatch {
     pub fn parse(patch: Value) -> Result<JsonPatch, PatchError> {
-        let walked = typed::decode_tree(patch, &STEPS)
+        let decoded = typed::decode_tree(patch, &STEPS)
             .map_err(|mismatch| PatchError::Malformed(format!("error decoding patch: {mismatch}")))?;
-        let strict_errors = walked
+        let strict_errors = decoded
             .strict_errors
             .into_iter()
             .map(|strict_error| StrictDecodingError::JsonPatch(Box::new(strict_error)))
             .collect();
-        let Value::Array(steps) = walked.value else {
+        let Value::Array(steps) = decoded.value else {
             return Ok(JsonPatch { steps: Vec::new(), strict_errors });
         };
         if steps.len() > MAX_STEPS {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_apply() {
+    fn operations_that_apply() {
         for (object, steps, expected) in [
             (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
             (json!({"a": 1}), json!([{"op": "add", "path": "/a", "value": [3]}]), json!({"a": [3]})),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_do_not() {
+    fn operations_that_do_not_apply() {
         for step in [
             json!({"op": "remove", "path": "/b"}),
             json!({"op": "remove", "path": "/list/5"}),
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn too_much_is_refused() {
         let many = Value::Array(vec![json!({"op": "add", "path": "/a", "value": 1}); MAX_STEPS + 1]);
-        let told = "The allowed maximum operations in a JSON patch is 10000, got 10001";
-        assert_eq!(JsonPatch::parse(many), Err(PatchError::TooLarge(told.to_owned())));
+        let message = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+        assert_eq!(JsonPatch::parse(many), Err(PatchError::TooLarge(message.to_owned())));
 
         let double = Value::Array(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 100]);
         assert!(matches!(apply(json!({"a": ["x"]}), double), Err(PatchError::DoesNotApply(_))));
@@ -203,16 +203,16 @@ mod tests {
     #[test]
     fn moves_are_cheap_or_refused() {
         let object = || json!({"a": vec![1; 100_000], "far": {}});
-        let there_and_back = |there: &str| {
-            let (there, back) = (
-                json!({"op": "move", "from": "/a", "path": there}),
-                json!({"op": "move", "from": there, "path": "/a"}),
+        let move_and_move_back = |target: &str| {
+            let (target, back) = (
+                json!({"op": "move", "from": "/a", "path": target}),
+                json!({"op": "move", "from": target, "path": "/a"}),
             );
-            Value::Array([there, back].into_iter().cycle().take(MAX_STEPS).collect())
+            Value::Array([target, back].into_iter().cycle().take(MAX_STEPS).collect())
         };
-        assert_eq!(apply(object(), there_and_back("/b")), Ok(object()), "no deeper than it was");
-        let told = PatchError::DoesNotApply("moves more than 1000000 values".to_owned());
-        assert_eq!(apply(object(), there_and_back("/far/a")), Err(told));
+        assert_eq!(apply(object(), move_and_move_back("/b")), Ok(object()), "no deeper than it was");
+        let message = PatchError::DoesNotApply("moves more than 1000000 values".to_owned());
+        assert_eq!(apply(object(), move_and_move_back("/far/a")), Err(message));
 
         let deep = (0..MAX_DEPTH - 1).fold(json!(1), |value, _| json!([value]));
         let down = json!([{"op": "move", "from": "/a", "path": "/far/a"}]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_step_leaves_nothing_behind() {
+    fn a_failing_operation_changes_nothing() {
         let object = json!({"a": 1});
         let steps = json!([{"op": "remove", "path": "/a"}, {"op": "test", "path": "/a", "value": 1}]);
         assert!(apply(object.clone(), steps).is_err());
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_steps_end_well_or_are_refused(steps in steps()) {
+        fn arbitrary_json_patches_apply_or_are_rejected(steps in steps()) {
             let _ = apply(json!({"a": {"a": [1, {"b": {}}]}, "b": [[], {}]}), steps);
         }
 

@@ -87,12 +87,14 @@ mod tests {
         for key in from.keys().filter(|key| !to.contains_key(*key)) {
             patch.insert(key.clone(), Value::Null);
         }
-        for (key, wanted) in to {
-            match (from.get(key), wanted) {
+        for (key, desired) in to {
+            match (from.get(key), desired) {
                 (Some(Value::Object(from)), Value::Object(to)) => {
                     patch.insert(key.clone(), Value::Object(difference(from, to)));
                 }
-                (found, wanted) if found != Some(wanted) => drop(patch.insert(key.clone(), wanted.clone())),
+                (found, desired) if found != Some(desired) => {
+                    drop(patch.insert(key.clone(), desired.clone()))
+                }
                 _ => {}
             }
         }

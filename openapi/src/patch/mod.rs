@@ -77,9 +77,9 @@ mod tests {
             let status = error.status();
             assert_eq!((status.code, status.message.as_str()), (code, message));
         }
-        let told =
+        let message =
             unreadable("map[spec:map[foo:1]]", "strict decoding error: unknown field \"spec.foo\"").message;
         let expected = " \"\" is invalid: patch: Invalid value: \"map[spec:map[foo:1]]\": strict decoding error: unknown field \"spec.foo\"";
-        assert_eq!(told, expected);
+        assert_eq!(message, expected);
     }
 }

@@ -46,7 +46,7 @@ fn aggregated_version(rows: &[Arc<ResourceInfo>], group: &str, version: &str) ->
 }
 
 fn aggregated_resource(resource: &ResourceInfo) -> Value {
-    let (group, version) = said_version(resource);
+    let (group, version) = response_version(resource);
     let mut entry = json!({
         "resource": resource.plural,
         "responseKind": { "group": group, "version": version, "kind": resource.kind },
@@ -56,8 +56,11 @@ fn aggregated_resource(resource: &ResourceInfo) -> Value {
     });
     put_all(&mut entry, "shortNames", &resource.short_names);
     put_all(&mut entry, "categories", &resource.categories);
-    let subresources: Vec<Value> =
-        resource.subresources.iter().map(|part| aggregated_subresource(resource, part)).collect();
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| aggregated_subresource(resource, subresource))
+        .collect();
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
     }
@@ -65,7 +68,7 @@ fn aggregated_resource(resource: &ResourceInfo) -> Value {
 }
 
 /// Returns group and version of a custom kind. For a built-in kind both are empty, as in Kubernetes.
-fn said_version(resource: &ResourceInfo) -> (Arc<str>, Arc<str>) {
+fn response_version(resource: &ResourceInfo) -> (Arc<str>, Arc<str>) {
     match resource.origin {
         Origin::BuiltIn => Default::default(),
         Origin::Custom => (resource.group.clone(), resource.version.clone()),
@@ -73,7 +76,7 @@ fn said_version(resource: &ResourceInfo) -> (Arc<str>, Arc<str>) {
 }
 
 fn aggregated_subresource(resource: &ResourceInfo, subresource: &Subresource) -> Value {
-    let (group, version) = subresource.foreign.clone().unwrap_or_else(|| said_version(resource));
+    let (group, version) = subresource.foreign.clone().unwrap_or_else(|| response_version(resource));
     json!({
         "subresource": subresource.name,
         "responseKind": { "group": group, "version": version, "kind": subresource.kind },
@@ -214,7 +217,7 @@ mod tests {
     use crate::catalog::built_in;
 
     #[test]
-    fn both_forms_tell_of_the_same_resources() {
+    fn both_forms_have_the_same_resources() {
         let mut listed = Vec::new();
         let mut aggregated_names = Vec::new();
         for root in [ApiRoot::Core, ApiRoot::Groups] {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_carries_as_much_of_the_object_as_was_asked_for() {
+    fn a_row_has_the_requested_form_of_the_object() {
         let row = catalog::find("apps", "v1", "deployments").unwrap();
         let object = |include| {
             let table =
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_query_are_known() {
+    fn include_object_is_parsed() {
         let words = ["None", "Metadata", "", "Object", "everything"].map(IncludeObject::parse);
         let expected = [
             Some(IncludeObject::Nothing),

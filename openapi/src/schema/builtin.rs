@@ -47,8 +47,9 @@ struct PackedDefinitions {
 
 fn unpack() -> PackedDefinitions {
     let packed = include_bytes!(concat!(env!("OUT_DIR"), "/definitions.json.lz4"));
-    let text = lz4_flex::decompress_size_prepended(packed).expect("our build script packed it");
-    serde_json::from_slice(&text).expect("our build script wrote it")
+    let text =
+        lz4_flex::decompress_size_prepended(packed).expect("the build script compressed the definitions");
+    serde_json::from_slice(&text).expect("the build script wrote valid definitions")
 }
 
 fn schemas() -> BTreeMap<Arc<str>, SchemaRef> {
@@ -82,7 +83,7 @@ impl BuiltinReader {
         let name: Arc<str> = name.into();
         let mut schema = Arc::new(Schema { name: Some(name.clone()), ..Schema::default() });
         let Some(text) = definition(&name) else { return schema };
-        let json: Value = serde_json::from_str(text).expect("our build script wrote it");
+        let json: Value = serde_json::from_str(text).expect("the build script wrote valid definitions");
         for _ in 0..RECURSION {
             self.open.insert(name.clone(), schema);
             schema = Arc::new(self.read(&name, &json));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_contains_itself_is_known_many_levels_down() {
+    fn a_recursive_type_is_resolved_at_every_level() {
         let props = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
         let deep = ["properties.*"; 10].join(".") + ".format";
         assert_eq!(field(props, &deep).schema.shape, Shape::String);

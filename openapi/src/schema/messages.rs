@@ -40,7 +40,7 @@ pub(crate) struct Message {
     /// Fields that JSON shows even if protobuf omits them, including those of inline messages.
     pub(crate) always: Vec<MessageField>,
     /// Fields that JSON can have, sorted by name, including those of inline messages.
-    shown: Vec<MessageField>,
+    visible: Vec<MessageField>,
 }
 
 /// The JSON form of a message.
@@ -105,8 +105,8 @@ impl MessageTable {
     /// Returns the field at a path of JSON names, starting from the named message.
     pub(crate) fn field_at(&self, message: &str, path: &[&str]) -> Option<&MessageField> {
         let mut message = self.messages.iter().find(|found| found.name == message)?;
-        let (last, way) = path.split_last()?;
-        for step in way {
+        let (last, parents) = path.split_last()?;
+        for step in parents {
             let FieldType::Message(inner) = message.named(step)?.kind else { return None };
             message = self.message(inner);
         }
@@ -148,7 +148,7 @@ impl MessageTable {
                     let field = MessageField::parse(number, name, kind, !omit.is_empty(), &ids);
                     table.messages.last_mut().expect("fields follow a message").fields.push(field);
                 }
-                _ => panic!("messages.txt has a line of another kind: {line}"),
+                _ => panic!("messages.txt has an unknown line: {line}"),
             }
         }
         table.complete();
@@ -164,39 +164,39 @@ impl MessageTable {
                 field.pointer || field.many != Cardinality::One || field.kind == FieldType::Bytes || is_list;
         }
         for id in 0..self.messages.len() {
-            let mut shown = self.shown(MessageId(id));
-            self.messages[id].always = shown.iter().filter(|field| !field.omit).copied().collect();
-            shown.sort_by_key(|field| field.name);
-            self.messages[id].shown = shown;
+            let mut visible = self.visible(MessageId(id));
+            self.messages[id].always = visible.iter().filter(|field| !field.omit).copied().collect();
+            visible.sort_by_key(|field| field.name);
+            self.messages[id].visible = visible;
         }
     }
 
-    fn shown(&self, message: MessageId) -> Vec<MessageField> {
-        let shown = |field: &MessageField| match field.kind {
-            FieldType::Message(inner) if field.inline => self.shown(inner),
+    fn visible(&self, message: MessageId) -> Vec<MessageField> {
+        let visible = |field: &MessageField| match field.kind {
+            FieldType::Message(inner) if field.inline => self.visible(inner),
             _ => vec![*field],
         };
-        self.message(message).fields.iter().flat_map(shown).collect()
+        self.message(message).fields.iter().flat_map(visible).collect()
     }
 }
 
 impl Message {
     fn new(name: &'static str, shape: MessageShape) -> Message {
-        Message { name, shape, fields: Vec::new(), always: Vec::new(), shown: Vec::new() }
+        Message { name, shape, fields: Vec::new(), always: Vec::new(), visible: Vec::new() }
     }
 
     /// Returns the field with this name in JSON.
     pub(crate) fn named(&self, name: &str) -> Option<&MessageField> {
-        let place = self.shown.binary_search_by_key(&name, |field| field.name).ok()?;
-        Some(&self.shown[place])
+        let index = self.visible.binary_search_by_key(&name, |field| field.name).ok()?;
+        Some(&self.visible[index])
     }
 
     pub(crate) fn field(&self, number: u32) -> Option<&MessageField> {
         // Most messages number their fields from one without gaps.
         let guess = self.fields.get((number as usize).wrapping_sub(1)).filter(|field| field.number == number);
         guess.or_else(|| {
-            let place = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
-            Some(&self.fields[place])
+            let index = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
+            Some(&self.fields[index])
         })
     }
 }
@@ -211,7 +211,7 @@ impl MessageShape {
             "microtime" => MessageShape::MicroTime,
             "quantity" => MessageShape::Quantity,
             "int-or-string" => MessageShape::IntOrString,
-            _ => panic!("messages.txt knows a shape we do not: {word}"),
+            _ => panic!("messages.txt has an unknown shape: {word}"),
         }
     }
 }

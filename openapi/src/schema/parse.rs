@@ -53,8 +53,8 @@ pub fn embed(schema: &mut Schema) {
         object.fields.entry(name.into()).or_insert_with(text);
     }
     let metadata = builtin::schema(OBJECT_META).expect("the built-in types have metadata").clone();
-    if let Some(said) = object.fields.insert("metadata".into(), FieldSchema::of(metadata)) {
-        schema.rules.get_or_insert_default().metadata = Some(said.schema);
+    if let Some(metadata_field) = object.fields.insert("metadata".into(), FieldSchema::of(metadata)) {
+        schema.rules.get_or_insert_default().metadata = Some(metadata_field.schema);
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_built_in_field_keeps_only_the_defaults_that_say_something() {
+    fn a_built_in_field_keeps_only_defaults_other_than_zero() {
         let json = json!({ "type": "object", "properties": {
             "name": { "type": "string", "default": "" },
             "protocol": { "type": "string", "default": "TCP" },
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_is_followed_and_may_be_atomic_here() {
+    fn a_reference_is_resolved_and_may_be_atomic() {
         let json = json!({ "type": "object", "properties": {
             "ports": {
                 "type": "array",

@@ -25,7 +25,7 @@ pub fn unknown(value: &Value, schema: &Schema) -> Vec<String> {
 
 /// Prunes a value. Without a schema, all its fields are unknown.
 fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, removed: &mut Vec<String>) {
-    let here = path.len();
+    let length = path.len();
     let shape = schema.map(|schema| &schema.shape);
     match (shape, &mut *value) {
         (Some(Shape::Any), _) => {}
@@ -34,14 +34,14 @@ fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, remove
             for (key, value) in fields {
                 push_key(path, key);
                 descend(value, Some(&map.values), path, removed);
-                path.truncate(here);
+                path.truncate(length);
             }
         }
         (Some(Shape::List(list)), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 push_index(path, index);
                 descend(item, Some(&list.items), path, removed);
-                path.truncate(here);
+                path.truncate(length);
             }
         }
         _ if schema.is_some_and(preserves) => {}
@@ -50,7 +50,7 @@ fn descend(value: &mut Value, schema: Option<&Schema>, path: &mut String, remove
             for (index, item) in items.iter_mut().enumerate() {
                 push_index(path, index);
                 descend(item, None, path, removed);
-                path.truncate(here);
+                path.truncate(length);
             }
         }
         _ => {}
@@ -63,7 +63,7 @@ fn fields(
     path: &mut String,
     removed: &mut Vec<String>,
 ) {
-    let here = path.len();
+    let length = path.len();
     fields.retain(|key, value| {
         if object.embedded && ALWAYS_KNOWN.contains(&key.as_str()) {
             return true;
@@ -80,7 +80,7 @@ fn fields(
                 false
             }
         };
-        path.truncate(here);
+        path.truncate(length);
         keep
     });
 }
@@ -125,8 +125,9 @@ mod tests {
         });
         assert_eq!(unknown(&value, &schema), prune(&mut value.clone(), &schema));
         let removed = prune(&mut value, &schema);
-        let told = ["byName.one.y", "half.known.b", "spec.colour", "spec.size.big", "spec.tags[1].x", "zzz"];
-        assert_eq!(removed, told);
+        let expected =
+            ["byName.one.y", "half.known.b", "spec.colour", "spec.size.big", "spec.tags[1].x", "zzz"];
+        assert_eq!(removed, expected);
         assert_eq!(
             value,
             json!({

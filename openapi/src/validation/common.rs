@@ -186,18 +186,18 @@ pub(super) fn search_domain(domain: &str) -> Vec<String> {
     }
     let domain = domain.strip_suffix('.').unwrap_or(domain);
     let mut faults = too_long(domain, MAX_SUBDOMAIN, CHARACTERS);
-    let good = |part: &str| {
-        let part = part.strip_prefix('_').unwrap_or(part);
+    let is_valid = |label: &str| {
+        let label = label.strip_prefix('_').unwrap_or(label);
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        part.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_')
-            && part.bytes().next().is_some_and(plain)
-            && part.bytes().next_back().is_some_and(plain)
+        label.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_')
+            && label.bytes().next().is_some_and(plain)
+            && label.bytes().next_back().is_some_and(plain)
     };
-    if !domain.split('.').all(good) {
-        let part = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    if !domain.split('.').all(is_valid) {
+        let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
         let words = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
                      '.', and must start and end with an alphanumeric character";
-        faults.push(pattern(words, &format!("{part}(\\.{part})*"), &["example.com"]));
+        faults.push(pattern(words, &format!("{label}(\\.{label})*"), &["example.com"]));
     }
     faults
 }
@@ -207,8 +207,8 @@ pub(super) fn domain_prefixed_path(path: &str, at: &FieldPath<'_>, found: &mut F
     match path.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             found.faults(at, host, dns1123_subdomain(host));
-            let known = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
-            if !path.bytes().all(known) {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+            if !path.bytes().all(is_allowed) {
                 let shape = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+";
                 found.invalid(at, path, format!("Invalid path (regex used for validation is '{shape}')"));
             }
@@ -219,7 +219,7 @@ pub(super) fn domain_prefixed_path(path: &str, at: &FieldPath<'_>, found: &mut F
 
 /// Checks that no path segment is `..`.
 pub(super) fn no_backsteps(path: &str) -> Vec<String> {
-    match path.split('/').any(|part| part == "..") {
+    match path.split('/').any(|segment| segment == "..") {
         true => vec!["must not contain '..'".to_owned()],
         false => Vec::new(),
     }
@@ -236,7 +236,7 @@ pub(super) fn descending_path(path: &str) -> Vec<String> {
 }
 
 /// Checks for a relative path that does not start with `..`, as `..data` is where volumes keep their versions.
-pub(super) fn own_path(path: &str) -> Vec<String> {
+pub(super) fn relative_path(path: &str) -> Vec<String> {
     let mut faults = descending_path(path);
     if path.starts_with("..") && !path.starts_with("../") {
         faults.push("must not start with '..'".to_owned());
@@ -322,8 +322,8 @@ mod tests {
     /// Checks only what is valid. The full texts are compared with a real server.
     #[test]
     fn rules_accept_valid_and_refuse_invalid_text() {
-        type Rule = fn(&str) -> Vec<String>;
-        let rows: &[(&str, Rule, &[&str], &[&str])] = &[
+        type TextRule = fn(&str) -> Vec<String>;
+        let rows: &[(&str, TextRule, &[&str], &[&str])] = &[
             (
                 "port",
                 port_name,
@@ -335,7 +335,7 @@ mod tests {
             ("header", header_name, &["X-A"], &["", "X_A"]),
             ("wildcard", wildcard_subdomain, &["*.a.b"], &["*", "*.", "a.*.b", "*.*.a"]),
             ("search", search_domain, &[".", "a.b.", "_tcp.a_b"], &["", "A", "__a", "a..b"]),
-            ("own path", own_path, &["a/b", ".a"], &["/a", "..data", "a/../b"]),
+            ("relative path", relative_path, &["a/b", ".a"], &["/a", "..data", "a/../b"]),
         ];
         for (name, rule, good, bad) in rows {
             for text in *good {

@@ -45,7 +45,7 @@ impl<'a> FieldPath<'a> {
 
 impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let below_top = match self.above {
+        let has_parent = match self.above {
             None => false,
             Some(above) => {
                 above.fmt(f)?;
@@ -54,7 +54,7 @@ impl fmt::Display for FieldPath<'_> {
         };
         match self.step {
             PathElement::Top => Ok(()),
-            PathElement::Field(name) if below_top => write!(f, ".{name}"),
+            PathElement::Field(name) if has_parent => write!(f, ".{name}"),
             PathElement::Field(name) => f.write_str(name),
             PathElement::Index(index) => write!(f, "[{index}]"),
             PathElement::Key(key) => write!(f, "[{key}]"),
@@ -74,7 +74,7 @@ impl FieldErrors {
     }
 
     /// Reports whether there is an error for this value or inside it.
-    pub(super) fn has_below(&self, at: &FieldPath<'_>) -> bool {
+    pub(super) fn has_errors_under(&self, at: &FieldPath<'_>) -> bool {
         if self.errors.is_empty() {
             return false;
         }
@@ -102,7 +102,13 @@ impl FieldErrors {
     }
 
     /// Adds an error with a value formatted as in Kubernetes' own code, with names that differ from the JSON.
-    pub(super) fn shown(&mut self, at: &FieldPath<'_>, fault: ErrorType, value: &str, detail: &str) {
+    pub(super) fn error_with_text(
+        &mut self,
+        at: &FieldPath<'_>,
+        fault: ErrorType,
+        value: &str,
+        detail: &str,
+    ) {
         let separator = if detail.is_empty() { "" } else { ": " };
         let detail = format!("{value}{separator}{detail}");
         self.errors.push(FieldError { field: at.to_string(), fault, value: None, detail });

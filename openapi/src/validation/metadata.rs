@@ -34,14 +34,20 @@ const ANY_FINALIZER: &[&str] = &[
     "runtimeclasses.node.k8s.io",
 ];
 
-/// Validates names, labels, annotations, owners and finalizers. `part` is the subresource that is written, if any.
-pub(super) fn validate(resource: &ResourceInfo, part: Option<&str>, object: &Value, found: &mut FieldErrors) {
+/// Validates names, labels, annotations, owners and finalizers. `subresource` is the subresource that is written, if
+/// any.
+pub(super) fn validate(
+    resource: &ResourceInfo,
+    subresource: Option<&str>,
+    object: &Value,
+    found: &mut FieldErrors,
+) {
     let at = FieldPath::TOP.field(METADATA);
     let metadata = get(object, METADATA);
     validate_at(metadata, &at, name_rule(resource), resource.namespaced, found);
     let (finalizers, at) = (items(metadata, "finalizers"), at.field("finalizers"));
     for (index, name) in finalizers.iter().filter_map(Value::as_str).enumerate() {
-        if !is_qualified_finalizer(name) && needs_domain(resource, part) {
+        if !is_qualified_finalizer(name) && needs_domain(resource, subresource) {
             found.invalid(&at.index(index), name, UNQUALIFIED_FINALIZER);
         }
     }
@@ -49,12 +55,12 @@ pub(super) fn validate(resource: &ResourceInfo, part: Option<&str>, object: &Val
 
 /// Reports whether finalizers of a kind are invalid without a domain. For custom kinds it is only a warning: many
 /// operators have finalizers without a domain.
-fn needs_domain(resource: &ResourceInfo, part: Option<&str>) -> bool {
+fn needs_domain(resource: &ResourceInfo, subresource: Option<&str>) -> bool {
     let name = resource.qualified();
-    let is_listed = |listed: &&str| match (listed.strip_prefix("*."), part) {
+    let is_listed = |listed: &&str| match (listed.strip_prefix("*."), subresource) {
         (Some(group), _) => *resource.group == *group,
         (None, None) => **listed == name,
-        (None, Some(part)) => listed.split_once('/') == Some((name.as_str(), part)),
+        (None, Some(subresource)) => listed.split_once('/') == Some((name.as_str(), subresource)),
     };
     resource.origin == Origin::BuiltIn && !ANY_FINALIZER.iter().any(is_listed)
 }
@@ -69,8 +75,8 @@ pub(crate) fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String
         let names = items(get(object, METADATA), "finalizers").iter().filter_map(Value::as_str);
         names.map(str::to_owned).collect()
     };
-    let known = old.map(of).unwrap_or_default();
-    let added = of(new).into_iter().filter(|name| !known.contains(name) && !is_qualified_finalizer(name));
+    let old_names = old.map(of).unwrap_or_default();
+    let added = of(new).into_iter().filter(|name| !old_names.contains(name) && !is_qualified_finalizer(name));
     let warning = |name: String| {
         let path = if name.contains('.') { " including a path (/)" } else { "" };
         format!(
@@ -146,7 +152,7 @@ fn owners(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
                     );
-                    found.shown(at, ErrorType::Invalid, &in_order(owners), &detail);
+                    found.error_with_text(at, ErrorType::Invalid, &in_order(owners), &detail);
                 }
             }
         }
@@ -156,12 +162,12 @@ fn owners(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 /// Formats owners with their fields in the order of Kubernetes.
 fn in_order(owners: &[Value]) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let shown = owners.iter().map(|owner| {
-        let there = fields.iter().filter(|field| !get(owner, field).is_null());
-        let there: Vec<_> = there.map(|field| format!("\"{field}\":{}", get(owner, field))).collect();
-        format!("{{{}}}", there.join(","))
+    let formatted = owners.iter().map(|owner| {
+        let present = fields.iter().filter(|field| !get(owner, field).is_null());
+        let present: Vec<_> = present.map(|field| format!("\"{field}\":{}", get(owner, field))).collect();
+        format!("{{{}}}", present.join(","))
     });
-    format!("[{}]", shown.collect::<Vec<_>>().join(","))
+    format!("[{}]", formatted.collect::<Vec<_>>().join(","))
 }
 
 fn finalizers(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
@@ -180,8 +186,9 @@ fn finalizers(metadata: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 pub(super) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (old, new, at) = (get(old, METADATA), get(new, METADATA), FieldPath::TOP.field(METADATA));
     if !get(old, "deletionTimestamp").is_null() {
-        let known = items(old, "finalizers");
-        let added: Vec<_> = items(new, "finalizers").iter().filter(|name| !known.contains(name)).collect();
+        let old_names = items(old, "finalizers");
+        let added: Vec<_> =
+            items(new, "finalizers").iter().filter(|name| !old_names.contains(name)).collect();
         if !added.is_empty() {
             let mut added: Vec<_> = added.iter().filter_map(|name| name.as_str()).map(go::quote).collect();
             added.sort_unstable();
@@ -206,7 +213,7 @@ mod tests {
     use crate::catalog;
 
     #[test]
-    fn finalizers_without_a_domain_are_for_kinds_there_are() {
+    fn every_resource_with_short_finalizers_exists() {
         for listed in ANY_FINALIZER {
             let name = listed.split('/').next().unwrap_or_default();
             let is_meant = |resource: &ResourceInfo| match name.strip_prefix("*.") {

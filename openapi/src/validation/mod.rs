@@ -92,17 +92,17 @@ pub fn validate_status(resource: &ResourceInfo, old: &Value, new: &Value) -> Vec
 /// Returns the field errors of an object after a write to one of its subresources, other than its status.
 pub fn validate_subresource(
     resource: &ResourceInfo,
-    part: &str,
+    subresource: &str,
     old: &Value,
     new: &Value,
 ) -> Vec<FieldError> {
     let mut found = FieldErrors::default();
-    let Some((scope, validate)) = operations::subresource_rule(&resource.type_name, part) else {
+    let Some((scope, validate)) = operations::subresource_rule(&resource.type_name, subresource) else {
         return Vec::new();
     };
     metadata::validate_update(old, new, &mut found);
-    metadata::validate(resource, Some(part), new, &mut found);
-    if scope == operations::ValidationScope::Whole {
+    metadata::validate(resource, Some(subresource), new, &mut found);
+    if scope == operations::ValidationScope::EntireObject {
         tables::plan::validate_object(&resource.type_name, new, &mut found);
     }
     validate(old, new, &mut found);

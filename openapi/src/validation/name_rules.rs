@@ -42,7 +42,7 @@ mod tests {
     use crate::catalog;
 
     #[test]
-    fn rules_are_for_kinds_there_are() {
+    fn every_rule_names_an_existing_kind() {
         let exists = |group: &str, plural: &str| {
             catalog::built_in()
                 .iter()

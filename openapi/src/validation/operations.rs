@@ -151,7 +151,7 @@ const STATUS_RULES: &[(&str, UpdateFn)] = &[
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValidationScope {
     /// All of it, as if it were new.
-    Whole,
+    EntireObject,
     /// Its metadata, and the fields that the rule itself reads.
     Metadata,
 }
@@ -163,18 +163,23 @@ const SUBRESOURCE_RULES: &[SubresourceRule] = &[
     (
         "certificates.v1.CertificateSigningRequest",
         "approval",
-        ValidationScope::Whole,
+        ValidationScope::EntireObject,
         certificates::validate_approval,
     ),
     ("core.v1.Namespace", "finalize", ValidationScope::Metadata, clusters::validate_finalize),
-    ("core.v1.Pod", "ephemeralcontainers", ValidationScope::Whole, pods::validate_ephemeral_containers),
-    ("core.v1.Pod", "resize", ValidationScope::Whole, pods::validate_resize),
+    (
+        "core.v1.Pod",
+        "ephemeralcontainers",
+        ValidationScope::EntireObject,
+        pods::validate_ephemeral_containers,
+    ),
+    ("core.v1.Pod", "resize", ValidationScope::EntireObject, pods::validate_resize),
 ];
 
 /// Returns the rule for a subresource of a kind; none if there is none.
-pub(super) fn subresource_rule(type_name: &str, part: &str) -> Option<(ValidationScope, UpdateFn)> {
+pub(super) fn subresource_rule(type_name: &str, subresource: &str) -> Option<(ValidationScope, UpdateFn)> {
     let name = short(type_name);
-    let found = SUBRESOURCE_RULES.iter().find(|(kind, of, ..)| *kind == name && *of == part)?;
+    let found = SUBRESOURCE_RULES.iter().find(|(kind, of, ..)| *kind == name && *of == subresource)?;
     Some((found.2, found.3))
 }
 
@@ -184,8 +189,8 @@ pub(super) fn validate_status(type_name: &str, old: &Value, new: &Value, found: 
     let colliding = type_name.strip_prefix(PREFIX).is_some_and(|name| COLLIDING.contains(&name));
     let count = |object| at(object, "status.collisionCount").as_i64();
     if colliding && count(old).is_some_and(|before| count(new).unwrap_or(-1) < before) {
-        let shown = count(new).unwrap_or_default();
-        found.invalid(&FieldPath::TOP.field("status.collisionCount"), shown, "cannot be decremented");
+        let new_count = count(new).unwrap_or_default();
+        found.invalid(&FieldPath::TOP.field("status.collisionCount"), new_count, "cannot be decremented");
     }
     if type_name == DEFINITION {
         found.errors.extend(super::definition::validate_status(old, new));
@@ -214,7 +219,7 @@ mod tests {
     use crate::catalog;
 
     #[test]
-    fn rows_are_for_kinds_there_are() {
+    fn every_rule_names_an_existing_kind() {
         let names =
             UPDATE_RULES.iter().map(|(name, _)| *name).chain(CREATE_RULES.iter().map(|(name, _)| *name));
         let names = names.chain(STATUS_RULES.iter().map(|(name, _)| *name));

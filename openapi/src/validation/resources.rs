@@ -146,40 +146,50 @@ fn requirements(value: &Value, validate_name: NameCheck, at: &FieldPath<'_>, fou
         each(name, value, &limits.key(name), found);
         pages(name, value, &limits.key(name), found);
     }
-    for (name, asked) in entries(value, "requests") {
-        each(name, asked, &requests.key(name), found);
+    for (name, request) in entries(value, "requests") {
+        each(name, request, &requests.key(name), found);
         let limit = get(get(value, "limits"), name);
         if limit.is_null() && !may_overcommit(name) {
             found.required(&limits, "Limit must be set for non overcommitable resources");
         } else if !limit.is_null() {
-            within_limit(name, &quantity(asked), &quantity(limit), &requests, found);
+            within_limit(name, &quantity(request), &quantity(limit), &requests, found);
         }
-        pages(name, asked, &requests.key(name), found);
+        pages(name, request, &requests.key(name), found);
     }
     if huge && !computes {
         found.forbidden(at, "HugePages require cpu or memory");
     }
 }
 
-fn within_limit(name: &str, asked: &Quantity, limit: &Quantity, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    if asked != limit && !may_overcommit(name) {
-        found.invalid(at, asked.to_string(), format!("must be equal to {name} limit of {limit}"));
-    } else if asked > limit {
+fn within_limit(
+    name: &str,
+    request: &Quantity,
+    limit: &Quantity,
+    at: &FieldPath<'_>,
+    found: &mut FieldErrors,
+) {
+    if request != limit && !may_overcommit(name) {
+        found.invalid(at, request.to_string(), format!("must be equal to {name} limit of {limit}"));
+    } else if request > limit {
         let detail = format!("must be less than or equal to {name} limit of {limit}");
-        found.invalid(at, asked.to_string(), detail);
+        found.invalid(at, request.to_string(), detail);
     }
 }
 
 /// Checks that huge pages are requested as whole pages.
 fn pages(name: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let Some(page) = name.strip_prefix("hugepages-") else { return };
-    let (page, asked) = (page.parse::<Quantity>().ok().and_then(|page| page.ceil()), quantity(value));
-    let whole = match (page, asked.ceil()) {
-        (Some(page), Some(asked)) if page > 0 => asked % page == 0,
+    let (page, request) = (page.parse::<Quantity>().ok().and_then(|page| page.ceil()), quantity(value));
+    let is_multiple = match (page, request.ceil()) {
+        (Some(page), Some(request)) if page > 0 => request % page == 0,
         _ => false,
     };
-    if !whole {
-        found.invalid(at, asked.to_string(), format!("{asked} is not positive integer multiple of {name}"));
+    if !is_multiple {
+        found.invalid(
+            at,
+            request.to_string(),
+            format!("{request} is not positive integer multiple of {name}"),
+        );
     }
 }
 
@@ -197,24 +207,24 @@ pub(super) fn claims(value: &Value, of_pod: &[Value], at: &FieldPath<'_>, found:
         if !request.is_empty() {
             found.faults(&at.field("request"), request, dns1123_label(request));
         }
-        let overlaps = |(other, part): &(&str, &str)| {
-            *other == name && (request.is_empty() || part.is_empty() || *part == request)
+        let overlaps = |(other, other_request): &(&str, &str)| {
+            *other == name && (request.is_empty() || other_request.is_empty() || *other_request == request)
         };
         if seen.iter().any(overlaps) {
-            let whole = seen.contains(&(name, "")) || request.is_empty();
-            found.duplicate(&at, if whole { name.to_owned() } else { format!("{name}/{request}") });
+            let is_entire_claim = seen.contains(&(name, "")) || request.is_empty();
+            found.duplicate(&at, if is_entire_claim { name.to_owned() } else { format!("{name}/{request}") });
         }
         seen.push((name, request));
         if !of_pod.iter().any(|claim| text(claim, "name") == name) {
-            let mut known: Vec<_> = of_pod.iter().map(|claim| text(claim, "name")).collect();
-            known.sort_unstable();
-            let known = match known.is_empty() {
+            let mut claims_of_pod: Vec<_> = of_pod.iter().map(|claim| text(claim, "name")).collect();
+            claims_of_pod.sort_unstable();
+            let claims_of_pod = match claims_of_pod.is_empty() {
                 true => " which is empty".to_owned(),
-                false => format!(": {}", known.join(", ")),
+                false => format!(": {}", claims_of_pod.join(", ")),
             };
             found.not_found(&at, name);
             if let Some(error) = found.errors.last_mut() {
-                error.detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
+                error.detail = format!("must be one of the names in pod.spec.resourceClaims{claims_of_pod}");
             }
         }
     }

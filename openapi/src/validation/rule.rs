@@ -21,7 +21,7 @@ pub(super) enum Rule {
     /// Checks for the value of one field.
     Field(&'static str, &'static [FieldRule]),
     /// A check of several fields together.
-    Whole(ValidateFn),
+    Check(ValidateFn),
     /// Validates the values in this field by the rules of their own type. Fields without this rule come last.
     Into(&'static str),
     /// The values in this field are not validated.
@@ -53,7 +53,7 @@ pub(super) enum FieldRule {
     /// Checks for each item of a list or each value of a map.
     Each(&'static [FieldRule]),
     /// Like `Each`, but errors are reported at the list instead of the item.
-    EachHere(&'static [FieldRule]),
+    EachAtList(&'static [FieldRule]),
     /// No two items have the same value in this field.
     Unique(&'static str),
     Code(ValidateFn),
@@ -114,7 +114,7 @@ impl FieldRule {
                     apply(checks, value, &at.key(key), found);
                 }
             }
-            (FieldRule::EachHere(checks), Value::Array(items)) => {
+            (FieldRule::EachAtList(checks), Value::Array(items)) => {
                 for item in items {
                     apply(checks, item, at, found);
                 }

@@ -77,8 +77,8 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
             left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
         }
         (Value::Object(left), Value::Object(right)) => {
-            let known = left.iter().all(|(key, value)| same(value, right.get(key).unwrap_or(&NULL)));
-            known && right.iter().all(|(key, value)| left.contains_key(key) || nothing(value))
+            let left_equal = left.iter().all(|(key, value)| same(value, right.get(key).unwrap_or(&NULL)));
+            left_equal && right.iter().all(|(key, value)| left.contains_key(key) || nothing(value))
         }
         _ => left == right,
     }

@@ -42,7 +42,7 @@ fn parse(line: &str) -> Case {
         Some("create") => Verb::Create,
         Some("update") => Verb::Update,
         Some("status") => Verb::Status,
-        _ => panic!("what is to be done in {line}?"),
+        _ => panic!("unknown verb in {line}"),
     };
     let base = words.next().expect("a base").to_owned();
     let edits = words.next().unwrap_or_default();

@@ -3,14 +3,14 @@
 //! `bases.json` has a valid object per name. A line of `cases.txt` is a verb, a base and a few edits; the edited object
 //! is sent to a server (dry run), and the causes in its response must equal ours, word for word and in order.
 //! `answers.jsonl` records the server's responses, so that the comparison takes a moment and needs no server. The test
-//! that needs one, `a_real_server_still_says_so`, compares the record with it; with `HOLON_RECORD=1` it writes the record
-//! again.
+//! that needs one, `the_record_equals_the_answers_of_a_real_server`, compares the record with it; with `HOLON_RECORD=1`
+//! it writes the record again.
 
 mod case;
 #[path = "../real/cluster.rs"]
 #[allow(dead_code, reason = "the other test asks more of it")]
 mod cluster;
-mod places;
+mod pointers;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
@@ -21,8 +21,8 @@ use openapi::catalog;
 use openapi::catalog::resource_info::ResourceInfo;
 use openapi::meta::status::Status;
 use openapi::validation;
-use places::each_place;
-use record::{Answer, Record};
+use pointers::collect_pointers;
+use record::{CaseResponse, Record};
 use serde_json::{Value, json};
 
 /// A valid object and its kind.
@@ -72,87 +72,87 @@ fn validation_errors_equal_those_of_a_real_server() {
 
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]
-fn a_real_server_still_says_so() {
+fn the_record_equals_the_answers_of_a_real_server() {
     let cluster = cluster::Cluster::start(&[]);
-    let asked = record::ask(&cluster, &bases(), &cases());
+    let fresh = record::record_from(&cluster, &bases(), &cases());
     if std::env::var_os("HOLON_RECORD").is_some() {
-        asked.write();
+        fresh.write();
         return;
     }
     let recorded = Record::read();
     let mut differences = Vec::new();
     for case in cases() {
         let answer = |record: &Record| record.answers.get(&case.line).map(|answer| comparable(&case, answer));
-        if answer(&asked) != answer(&recorded) {
+        if answer(&fresh) != answer(&recorded) {
             differences.push(case.line.clone());
         }
     }
-    assert!(differences.is_empty(), "the server changed its mind about {differences:#?}");
+    assert!(differences.is_empty(), "the server now answers otherwise: {differences:#?}");
 }
 
 /// Values of the wrong type in any place cause an error, and no panic.
 #[test]
-fn nothing_makes_it_panic() {
+fn strange_values_cause_no_panic() {
     let strange = [json!(null), json!([]), json!({}), json!(-1), json!("\u{e4} *")];
     let bases = bases();
-    for (name, known) in Record::read().bases {
+    for (name, recorded_base) in Record::read().bases {
         let row = bases[&name].row;
-        let mut places = Vec::new();
-        each_place(&known.created, String::new(), &mut places);
+        let mut pointers = Vec::new();
+        collect_pointers(&recorded_base.created, String::new(), &mut pointers);
         // Two strange values at each place, in turn.
-        for (turn, place) in places.into_iter().enumerate() {
-            for value in strange.iter().cycle().skip(turn).take(2) {
-                let mut object = known.created.clone();
-                *object.pointer_mut(&place).expect("it was there") = value.clone();
+        for (index, pointer) in pointers.into_iter().enumerate() {
+            for value in strange.iter().cycle().skip(index).take(2) {
+                let mut object = recorded_base.created.clone();
+                *object.pointer_mut(&pointer).expect("the pointer comes from this object") = value.clone();
                 validation::validate_create(row, &object);
-                validation::validate_update(row, &known.created, &object);
-                validation::validate_update(row, &object, &known.created);
-                validation::validate_status(row, &object, &known.created);
+                validation::validate_update(row, &recorded_base.created, &object);
+                validation::validate_update(row, &object, &recorded_base.created);
+                validation::validate_status(row, &object, &recorded_base.created);
             }
         }
     }
 }
 
-fn ours(base: &Base, case: &Case, record: &Record) -> Answer {
-    let known = &record.bases[&case.base];
+fn ours(base: &Base, case: &Case, record: &Record) -> CaseResponse {
+    let recorded_base = &record.bases[&case.base];
     let (errors, object) = match case.verb {
         Verb::Create => {
-            let mut object = case.edited(&known.created);
+            let mut object = case.edited(&recorded_base.created);
             if base.row.namespaced && object["metadata"]["namespace"].is_null() {
                 object["metadata"]["namespace"] = json!("default");
             }
             (validation::validate_create(base.row, &object), object)
         }
         Verb::Update => {
-            let object = case.edited(&known.stored);
-            (validation::validate_update(base.row, &known.stored, &object), object)
+            let object = case.edited(&recorded_base.stored);
+            (validation::validate_update(base.row, &recorded_base.stored, &object), object)
         }
         Verb::Status => {
-            let object = case.edited(&known.stored);
-            (validation::validate_status(base.row, &known.stored, &object), object)
+            let object = case.edited(&recorded_base.stored);
+            (validation::validate_status(base.row, &recorded_base.stored, &object), object)
         }
     };
     answer(base.row, &object, &errors)
 }
 
-fn answer(row: &ResourceInfo, object: &Value, errors: &[FieldError]) -> Answer {
+fn answer(row: &ResourceInfo, object: &Value, errors: &[FieldError]) -> CaseResponse {
     if errors.is_empty() {
-        return Answer::default();
+        return CaseResponse::default();
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let status = Status::invalid(row.group_kind(), name, errors);
-    Answer::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
+    CaseResponse::from_status(&serde_json::to_value(&status).expect("a status is JSON"))
 }
 
 /// Returns the parts of a response that are compared. The message for an immutable pod or volume ends with a dump of Go
 /// structs, so only its first line counts. A cause counts once, however often Kubernetes reports it; and where
 /// Kubernetes iterates over a map, or its rules run in another order than ours, only the set of causes counts.
-fn comparable(case: &Case, answer: &Answer) -> Answer {
+fn comparable(case: &Case, answer: &CaseResponse) -> CaseResponse {
     let first_line = |text: &String| text.split('\n').next().unwrap_or_default().to_owned();
     let mut seen = HashSet::new();
     let causes = answer.causes.iter().map(|cause| cause.iter().map(first_line).collect::<Vec<_>>());
     let causes = causes.filter(|cause| seen.insert(cause.clone())).collect();
-    let mut answer = Answer { message: first_line(&answer.message), causes };
+    let mut answer = CaseResponse { message: first_line(&answer.message), causes };
     if case.go_named {
         let bare = |text: &mut String| {
             if let (Some(start), Some(end)) = (text.find('{'), text.rfind('}')) {

@@ -15,43 +15,43 @@ const ATTEMPTS: usize = 10;
 
 #[derive(Default)]
 pub(crate) struct Record {
-    pub(crate) bases: BTreeMap<String, Known>,
-    pub(crate) answers: BTreeMap<String, Answer>,
+    pub(crate) bases: BTreeMap<String, RecordedBase>,
+    pub(crate) answers: BTreeMap<String, CaseResponse>,
 }
 
 /// A base as the server returns it, before and after it is stored.
-pub(crate) struct Known {
+pub(crate) struct RecordedBase {
     pub(crate) created: Value,
     pub(crate) stored: Value,
 }
 
 /// The response to a case; empty if the server accepted it.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct CaseResponse {
     pub(crate) message: String,
     /// Reason, field, message.
     pub(crate) causes: Vec<Vec<String>>,
 }
 
-impl Answer {
-    pub(crate) fn from_status(status: &Value) -> Answer {
+impl CaseResponse {
+    pub(crate) fn from_status(status: &Value) -> CaseResponse {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let causes = status["details"]["causes"].as_array().into_iter().flatten();
         let causes = causes
-            .map(|cause| ["reason", "field", "message"].iter().map(|part| text(&cause[part])).collect());
-        Answer { message: text(&status["message"]), causes: causes.collect() }
+            .map(|cause| ["reason", "field", "message"].iter().map(|field| text(&cause[field])).collect());
+        CaseResponse { message: text(&status["message"]), causes: causes.collect() }
     }
 
     fn to_json(&self) -> Value {
         json!({ "message": self.message, "causes": self.causes })
     }
 
-    fn from_json(value: &Value) -> Answer {
+    fn from_json(value: &Value) -> CaseResponse {
         let texts = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         let causes = value["causes"].as_array().into_iter().flatten().map(texts).collect();
-        Answer { message: value["message"].as_str().unwrap_or_default().to_owned(), causes }
+        CaseResponse { message: value["message"].as_str().unwrap_or_default().to_owned(), causes }
     }
 }
 
@@ -63,11 +63,12 @@ impl Record {
             let row: Value = serde_json::from_str(line).expect("answers.jsonl is JSON");
             let name = |field: &str| row[field].as_str().map(str::to_owned);
             if let Some(base) = name("base") {
-                let known = Known { created: row["created"].clone(), stored: row["stored"].clone() };
-                record.bases.insert(base, known);
+                let recorded_base =
+                    RecordedBase { created: row["created"].clone(), stored: row["stored"].clone() };
+                record.bases.insert(base, recorded_base);
             }
             if let Some(case) = name("case") {
-                record.answers.insert(case, Answer::from_json(&row));
+                record.answers.insert(case, CaseResponse::from_json(&row));
             }
         }
         record
@@ -75,8 +76,11 @@ impl Record {
 
     pub(crate) fn write(&self) {
         let mut lines = Vec::new();
-        for (base, known) in &self.bases {
-            lines.push(json!({ "base": base, "created": known.created, "stored": known.stored }).to_string());
+        for (base, recorded_base) in &self.bases {
+            lines.push(
+                json!({ "base": base, "created": recorded_base.created, "stored": recorded_base.stored })
+                    .to_string(),
+            );
         }
         for (case, answer) in &self.answers {
             let mut row = answer.to_json();
@@ -88,17 +92,17 @@ impl Record {
 }
 
 /// Creates come first: once the bases exist, their names and addresses are taken.
-pub(crate) fn ask(cluster: &Cluster, bases: &BTreeMap<String, Base>, cases: &[Case]) -> Record {
+pub(crate) fn record_from(cluster: &Cluster, bases: &BTreeMap<String, Base>, cases: &[Case]) -> Record {
     let mut record = Record::default();
     for (name, base) in bases {
         let created = send(cluster, "POST", &format!("{}?dryRun=All", path(base)), &base.object);
         let created = created.unwrap_or_else(|refused| panic!("{name}: {refused:#}"));
-        record.bases.insert(name.clone(), Known { created: stripped(created), stored: Value::Null });
+        record.bases.insert(name.clone(), RecordedBase { created: stripped(created), stored: Value::Null });
     }
     for case in cases.iter().filter(|case| case.verb == Verb::Create) {
         let object = case.edited(&record.bases[&case.base].created);
         let answer = send(cluster, "POST", &format!("{}?dryRun=All", path(&bases[&case.base])), &object);
-        record.answers.insert(case.line.clone(), said(case, answer));
+        record.answers.insert(case.line.clone(), answer_to(case, answer));
     }
     let needed = |name: &&String| cases.iter().any(|case| case.verb != Verb::Create && case.base == **name);
     for name in bases.keys().filter(needed) {
@@ -108,14 +112,14 @@ pub(crate) fn ask(cluster: &Cluster, bases: &BTreeMap<String, Base>, cases: &[Ca
     }
     for case in cases.iter().filter(|case| case.verb != Verb::Create) {
         let answer = update(cluster, &bases[&case.base], case);
-        record.answers.insert(case.line.clone(), said(case, answer));
+        record.answers.insert(case.line.clone(), answer_to(case, answer));
     }
     record
 }
 
 fn update(cluster: &Cluster, base: &Base, case: &Case) -> Result<Value, Value> {
-    let part = if case.verb == Verb::Status { "/status" } else { "" };
-    let path = format!("{}/{}{part}?dryRun=All", path(base), name(base));
+    let suffix = if case.verb == Verb::Status { "/status" } else { "" };
+    let path = format!("{}/{}{suffix}?dryRun=All", path(base), name(base));
     let mut answer = Ok(Value::Null);
     for _ in 0..ATTEMPTS {
         answer = send(cluster, "PUT", &path, &case.edited(&current(cluster, base)));
@@ -127,10 +131,10 @@ fn update(cluster: &Cluster, base: &Base, case: &Case) -> Result<Value, Value> {
     answer
 }
 
-fn said(case: &Case, answer: Result<Value, Value>) -> Answer {
+fn answer_to(case: &Case, answer: Result<Value, Value>) -> CaseResponse {
     match answer {
-        Ok(_) => Answer::default(),
-        Err(status) if status["reason"] == "Invalid" => Answer::from_status(&status),
+        Ok(_) => CaseResponse::default(),
+        Err(status) if status["reason"] == "Invalid" => CaseResponse::from_status(&status),
         Err(other) => panic!("{}: {other:#}", case.line),
     }
 }

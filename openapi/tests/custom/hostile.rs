@@ -11,7 +11,7 @@ use openapi::{catalog, defaulting, validation};
 use serde_json::{Map, Value, json};
 
 use crate::bases;
-use crate::places::each_place;
+use crate::pointers::collect_pointers;
 
 fn definition(schema: Value) -> Value {
     let mut definition = bases().definitions["pairs"].clone();
@@ -67,7 +67,7 @@ fn a_schema_is_as_deep_as_a_body_may_be() {
 }
 
 #[test]
-fn conditions_inside_conditions_are_each_looked_at_once() {
+fn nested_conditions_are_each_validated_once() {
     let mut condition = json!({ "required": ["x"] });
     for _ in 0..14 {
         condition = json!({ "anyOf": [condition, condition] });
@@ -82,7 +82,7 @@ fn conditions_inside_conditions_are_each_looked_at_once() {
 /// As many conditions as a definition can have, for as many items as an object can have: too expensive, and rejected
 /// with an error.
 #[test]
-fn work_that_would_never_end_is_not_begun() {
+fn unbounded_work_is_rejected() {
     let conditions: Vec<Value> = (0..20_000).map(|index| json!({ "minLength": index % 7 })).collect();
     let spec = json!({ "type": "array", "items": { "type": "string", "allOf": conditions } });
     let kind = kind(&with_spec(spec));
@@ -94,7 +94,7 @@ fn work_that_would_never_end_is_not_begun() {
 }
 
 #[test]
-fn patterns_are_paid_for_before_they_are_compiled() {
+fn the_cost_of_patterns_is_counted_before_they_are_compiled() {
     let check = |pattern: &str| {
         let definition = with_spec(json!({ "type": "string", "pattern": pattern }));
         definition::validate_create(&definition)
@@ -119,23 +119,24 @@ fn patterns_are_paid_for_before_they_are_compiled() {
 /// Values of the wrong type in any place cause an error, and no panic, even with a definition that should have been
 /// rejected.
 #[test]
-fn nothing_makes_it_panic() {
+fn strange_values_cause_no_panic() {
     let strange =
         [json!(null), json!([]), json!({}), json!(-1), json!("\u{e4} *"), json!([[{}]]), json!(true)];
     let bases = bases();
     let sample = &bases.objects["sample"];
     for base in bases.definitions.values() {
-        let mut places = Vec::new();
-        each_place(base, String::new(), &mut places);
-        for (turn, place) in places.into_iter().enumerate() {
+        let mut pointers = Vec::new();
+        collect_pointers(base, String::new(), &mut pointers);
+        for (index, pointer) in pointers.into_iter().enumerate() {
             let mut odd = base.clone();
-            *odd.pointer_mut(&place).expect("it was there") = strange[turn % strange.len()].clone();
+            *odd.pointer_mut(&pointer).expect("the pointer comes from this object") =
+                strange[index % strange.len()].clone();
             definition::validate_create(&odd);
             definition::validate_update(base, &odd);
             definition::definition_warnings(Some(base), &odd);
             for row in &CustomKind::of(&odd).resources {
                 validation::validate_create(row, sample);
-                validation::validate_update(row, sample, &strange[(turn + 1) % strange.len()]);
+                validation::validate_update(row, sample, &strange[(index + 1) % strange.len()]);
                 defaulting::apply_defaults(row, &mut sample.clone());
                 openapi::conversion::from_stored(row, sample.clone());
             }

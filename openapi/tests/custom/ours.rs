@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 
 use crate::bases;
 use crate::case::{Case, Verb};
-use crate::record::{Answer, Record};
+use crate::record::{CaseResponse, Record};
 
-pub(crate) fn definition(case: &Case, record: &Record) -> Answer {
+pub(crate) fn definition(case: &Case, record: &Record) -> CaseResponse {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     let answer = match case.verb {
         Verb::Create => create(row, case.edited(&bases().definitions[&case.base])),
         verb => update(row, verb, &record.stored[&case.base], case),
     };
     // The resulting objects are compared elsewhere: see `published`.
-    Answer { object: Value::Null, ..answer }
+    CaseResponse { object: Value::Null, ..answer }
 }
 
-pub(crate) fn object(case: &Case, record: &Record) -> Answer {
+pub(crate) fn object(case: &Case, record: &Record) -> CaseResponse {
     let base = &bases().objects[&case.base];
     let row = row(base, record, "samples");
     match case.verb {
@@ -37,7 +37,7 @@ pub(crate) fn object(case: &Case, record: &Record) -> Answer {
 }
 
 /// Returns the response to an update of an object that its changed definition no longer allows.
-pub(crate) fn outlawed(case: &Case, record: &Record) -> Answer {
+pub(crate) fn ratcheting(case: &Case, record: &Record) -> CaseResponse {
     let base = &bases().objects[&case.base];
     update(&row(base, record, "tight"), case.verb, &record.stored[&case.base], case)
 }
@@ -50,7 +50,7 @@ pub(crate) fn row(object: &Value, record: &Record, samples: &str) -> Arc<Resourc
     found.unwrap_or_else(|| panic!("no row for {}", object["apiVersion"]))
 }
 
-fn create(row: &ResourceInfo, sent: Value) -> Answer {
+fn create(row: &ResourceInfo, sent: Value) -> CaseResponse {
     let (mut object, warnings) = match read(row, &sent) {
         Ok(read) => read,
         Err(refused) => return refused,
@@ -64,7 +64,7 @@ fn create(row: &ResourceInfo, sent: Value) -> Answer {
     settled(row, &validation::validate_create(row, &object), object, warnings)
 }
 
-fn update(row: &ResourceInfo, verb: Verb, old: &Value, case: &Case) -> Answer {
+fn update(row: &ResourceInfo, verb: Verb, old: &Value, case: &Case) -> CaseResponse {
     let (mut object, warnings) = match read(row, &case.edited(old)) {
         Ok(read) => read,
         Err(refused) => return refused,
@@ -86,12 +86,14 @@ fn update(row: &ResourceInfo, verb: Verb, old: &Value, case: &Case) -> Answer {
     settled(row, &errors, object, warnings)
 }
 
-fn read(row: &ResourceInfo, sent: &Value) -> Result<(Value, Vec<String>), Answer> {
+fn read(row: &ResourceInfo, sent: &Value) -> Result<(Value, Vec<String>), CaseResponse> {
     let body = sent.to_string().into_bytes();
     let schema = row.schema().expect("every row has one");
     let kind = (&*row.kind, &*row.version);
-    let decoded = codec::decode_as(&body, Syntax::Json, schema)
-        .map_err(|error| Answer { message: error.message(kind, &body, Syntax::Json), ..Answer::default() })?;
+    let decoded = codec::decode_as(&body, Syntax::Json, schema).map_err(|error| CaseResponse {
+        message: error.message(kind, &body, Syntax::Json),
+        ..CaseResponse::default()
+    })?;
     let mut warnings: Vec<String> =
         row.custom.iter().filter_map(|custom| custom.warning.as_deref()).map(str::to_owned).collect();
     warnings.extend(FieldValidation::Warn.enforce(&decoded.strict_errors).expect("warnings only"));
@@ -107,15 +109,18 @@ fn more(row: &ResourceInfo, old: Option<&Value>, new: &Value) -> Vec<String> {
     warnings.filter(|warning| !warning.starts_with("x-kubernetes-validations")).collect()
 }
 
-fn settled(row: &ResourceInfo, errors: &[FieldError], object: Value, warnings: Vec<String>) -> Answer {
+fn settled(row: &ResourceInfo, errors: &[FieldError], object: Value, warnings: Vec<String>) -> CaseResponse {
     if errors.is_empty() {
         // The response is the stored object, read back.
         let object = conversion::from_stored(row, conversion::to_stored(row, object));
-        return Answer::accepted(object, warnings);
+        return CaseResponse::accepted(object, warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let status = Status::invalid(row.group_kind(), name, errors);
     // A rejected definition causes no warnings; those about an object come from decoding it.
     let warnings = if row.custom.is_some() { warnings } else { Vec::new() };
-    Answer { warnings, ..Answer::refused(&serde_json::to_value(&status).expect("a status is JSON")) }
+    CaseResponse {
+        warnings,
+        ..CaseResponse::refused(&serde_json::to_value(&status).expect("a status is JSON"))
+    }
 }

@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn to_read_and_to_fill_twice_changes_nothing(spec in value(), status in value(), extra in value()) {
+    fn decoding_and_defaulting_twice_changes_nothing(spec in value(), status in value(), extra in value()) {
         let record = Record::read();
         let sent = json!({
             "apiVersion": "test.example.com/v1", "kind": "Sample", "metadata": { "name": "a", "namespace": "default" },
@@ -70,24 +70,24 @@ proptest! {
         let schema = row.schema().expect("it has one");
         let mut pruned = sent.clone();
         prune(&mut pruned, schema);
-        prop_assert_eq!(unknown(&pruned, schema), Vec::<String>::new(), "what is pruned is pruned");
+        prop_assert_eq!(unknown(&pruned, schema), Vec::<String>::new(), "pruning twice equals pruning once");
         // A value that is no object, in place of an embedded object, cannot be decoded.
         let Ok(read) = decode_tree(sent.clone(), schema) else { return Ok(()) };
         let mut once = read.value;
         defaulting::apply_defaults(&row, &mut once);
         let mut twice = once.clone();
         defaulting::apply_defaults(&row, &mut twice);
-        prop_assert_eq!(&twice, &once, "filling twice is filling once");
-        let again = decode_tree(twice, schema).expect("it was read before");
-        prop_assert_eq!(again.strict_errors, vec![], "nothing unknown is left");
+        prop_assert_eq!(&twice, &once, "defaulting twice equals defaulting once");
+        let second = decode_tree(twice, schema).expect("the object was decoded before");
+        prop_assert_eq!(second.strict_errors, vec![], "a second decoding found unknown fields");
         let stored = conversion::to_stored(&row, once.clone());
-        prop_assert_eq!(conversion::from_stored(&row, stored), once.clone(), "it is read as it was stored");
+        prop_assert_eq!(conversion::from_stored(&row, stored), once.clone(), "the object is decoded as it was stored");
         // Decoding the text equals decoding the tree. An update without a change ignores all existing errors except
         // some: duplicates are ignored, errors in embedded objects and replicas are not.
-        let text = codec::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("it was read before");
-        let mut filled = text.value;
-        defaulting::apply_defaults(&row, &mut filled);
-        prop_assert_eq!(&filled, &once);
+        let text = codec::decode_as(sent.to_string().as_bytes(), Syntax::Json, schema).expect("the object was decoded before");
+        let mut defaulted = text.value;
+        defaulting::apply_defaults(&row, &mut defaulted);
+        prop_assert_eq!(&defaulted, &once);
         let new = validation::validate_create(&row, &once);
         let unchanged = validation::validate_update(&row, &once, &once);
         prop_assert!(unchanged.len() <= new.len(), "{unchanged:?} of {new:?}");

@@ -23,7 +23,7 @@ fn rows(record: &Record) -> (Vec<Arc<ResourceInfo>>, OpenApiDefinitions) {
     (rows, definitions)
 }
 
-fn own(definitions: &Value) -> Value {
+fn definitions_of_the_test(definitions: &Value) -> Value {
     let named = definitions.as_object().into_iter().flatten();
     named
         .filter(|(name, _)| name.starts_with("com.example"))
@@ -36,12 +36,13 @@ fn documents_equal_those_of_a_real_server() {
     let record = Record::read();
     let (rows, definitions) = rows(&record);
     let v2: Value = serde_json::from_str(&documents::v2(&rows, &definitions).body).expect("JSON");
-    assert_same("/openapi/v2", &own(&v2["definitions"]), &record);
+    assert_same("/openapi/v2", &definitions_of_the_test(&v2["definitions"]), &record);
     for version in ["v1", "v1beta1"] {
-        let v3 = documents::v3(&rows, &definitions, "test.example.com", version).expect("it is served");
+        let v3 =
+            documents::v3(&rows, &definitions, "test.example.com", version).expect("the version is served");
         let v3: Value = serde_json::from_str(&v3.body).expect("JSON");
         let path = format!("/openapi/v3/apis/test.example.com/{version}");
-        assert_same(&path, &own(&v3["components"]["schemas"]), &record);
+        assert_same(&path, &definitions_of_the_test(&v3["components"]["schemas"]), &record);
     }
 }
 
@@ -57,7 +58,7 @@ fn assert_same(path: &str, ours: &Value, record: &Record) {
 fn discovery_equals_that_of_a_real_server() {
     let record = Record::read();
     let (rows, _) = rows(&record);
-    let group = discovery::group(&rows, "test.example.com").expect("it is served");
+    let group = discovery::group(&rows, "test.example.com").expect("the version is served");
     assert_eq!(group, record.served["/apis/test.example.com"]);
     let by_name = |list: &mut Value, name: &str| {
         list.as_array_mut().expect("a list").sort_by_key(|resource| resource[name].to_string());
@@ -72,7 +73,8 @@ fn discovery_equals_that_of_a_real_server() {
     }
     assert_eq!(ours, theirs);
     for version in ["v1", "v1beta1"] {
-        let mut ours = discovery::resource_list(&rows, "test.example.com", version).expect("it is served");
+        let mut ours =
+            discovery::resource_list(&rows, "test.example.com", version).expect("the version is served");
         let mut theirs = record.served[&format!("/apis/test.example.com/{version}")].clone();
         // The order of kinds is not defined.
         for list in [&mut ours, &mut theirs] {
@@ -83,7 +85,7 @@ fn discovery_equals_that_of_a_real_server() {
 }
 
 #[test]
-fn a_definition_is_filled_as_by_a_real_server() {
+fn a_definition_is_defaulted_as_by_a_real_server() {
     let record = Record::read();
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     for (name, definition) in bases().definitions {
@@ -94,9 +96,9 @@ fn a_definition_is_filled_as_by_a_real_server() {
         assert_eq!(ours["spec"], theirs["spec"]);
         assert_eq!(ours["status"]["storedVersions"], theirs["status"]["storedVersions"]);
         assert_eq!(ours["status"]["conditions"], Value::Null);
-        let mut again = theirs.clone();
-        defaulting::apply_defaults(row, &mut again);
-        assert_eq!(&again, theirs);
+        let mut second = theirs.clone();
+        defaulting::apply_defaults(row, &mut second);
+        assert_eq!(&second, theirs);
     }
 }
 
@@ -107,16 +109,16 @@ fn tables_equal_those_of_a_real_server() {
     let record = Record::read();
     for (kind, version) in [("samples", "v1"), ("pairs", "v1")] {
         let rows = CustomKind::of(&record.stored[kind]).resources;
-        let row = rows.iter().find(|row| &*row.version == version).expect("it is served");
+        let row = rows.iter().find(|row| &*row.version == version).expect("the version is served");
         let theirs = &record.served[kind];
         assert_eq!(Value::from(tables::definitions(&row.columns)), theirs["columnDefinitions"]);
-        let shown = theirs["rows"].as_array().expect("rows");
-        assert_eq!(shown.len(), 2, "{shown:?}");
-        for shown in shown {
-            let object = &shown["object"];
+        let their_rows = theirs["rows"].as_array().expect("rows");
+        assert_eq!(their_rows.len(), 2, "{their_rows:?}");
+        for their_row in their_rows {
+            let object = &their_row["object"];
             let ours = tables::row(&row.columns, object, IncludeObject::Nothing, jiff::Timestamp::now());
             for (index, column) in row.columns.iter().enumerate() {
-                let (ours, theirs) = (&ours["cells"][index], &shown["cells"][index]);
+                let (ours, theirs) = (&ours["cells"][index], &their_row["cells"][index]);
                 match &*column.kind {
                     "date" => assert_eq!(ours.is_string(), theirs.is_string(), "{} of {object}", column.name),
                     _ => assert_eq!(ours, theirs, "{} of {object}", column.name),
@@ -136,14 +138,17 @@ fn objects_written_in_one_version_are_read_in_another() {
         let (written, theirs) = (&record.stored[name], &record.served[path]);
         let (writer, reader) = (ours::row(written, &record, ""), ours::row(theirs, &record, ""));
         let stored = conversion::to_stored(&writer, written.clone());
-        assert_eq!(stored["apiVersion"], "test.example.com/v1beta1", "that is what is stored");
+        assert_eq!(
+            stored["apiVersion"], "test.example.com/v1beta1",
+            "the stored object is the converted one"
+        );
         assert_eq!(&conversion::from_stored(&reader, stored.clone()), theirs, "{path}");
         assert!(!reader.reads_as_stored("test.example.com/v1beta1", 0));
         // Read in its stored version under the schema with which it was stored, an object is unchanged.
         let kind = CustomKind::of(&record.stored["pairs"]);
-        let hash = kind.stored.custom.as_ref().expect("a definition made it").schema_hash;
+        let hash = kind.stored.custom.as_ref().expect("the object comes from a definition").schema_hash;
         assert!(kind.stored.reads_as_stored("test.example.com/v1beta1", hash));
-        let mut again = conversion::from_stored(&kind.stored, stored);
-        assert!(!openapi::conversion::custom::from_stored(&kind.stored, &mut again));
+        let mut second = conversion::from_stored(&kind.stored, stored);
+        assert!(!openapi::conversion::custom::from_stored(&kind.stored, &mut second));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, Verb};
 use crate::cluster::{self, Cluster};
-use crate::{bases, comparable, definition_cases, object_cases, outlawed_cases};
+use crate::{bases, comparable, definition_cases, object_cases, ratcheting_cases};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/custom/answers.jsonl");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -22,11 +22,11 @@ pub(crate) struct Record {
     pub(crate) stored: BTreeMap<String, Value>,
     /// Documents and tables that it serves about them.
     pub(crate) served: BTreeMap<String, Value>,
-    pub(crate) answers: BTreeMap<String, Answer>,
+    pub(crate) answers: BTreeMap<String, CaseResponse>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct CaseResponse {
     pub(crate) message: String,
     /// Reason, field, message.
     pub(crate) causes: Vec<Vec<String>>,
@@ -35,34 +35,38 @@ pub(crate) struct Answer {
     pub(crate) object: Value,
 }
 
-impl Answer {
-    pub(crate) fn refused(status: &Value) -> Answer {
+impl CaseResponse {
+    pub(crate) fn refused(status: &Value) -> CaseResponse {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let causes = status["details"]["causes"].as_array().into_iter().flatten();
         let causes =
-            causes.map(|cause| ["reason", "field", "message"].map(|part| text(&cause[part])).to_vec());
-        Answer { message: text(&status["message"]), causes: causes.collect(), ..Answer::default() }
+            causes.map(|cause| ["reason", "field", "message"].map(|field| text(&cause[field])).to_vec());
+        CaseResponse {
+            message: text(&status["message"]),
+            causes: causes.collect(),
+            ..CaseResponse::default()
+        }
     }
 
-    pub(crate) fn accepted(mut object: Value, warnings: Vec<String>) -> Answer {
+    pub(crate) fn accepted(mut object: Value, warnings: Vec<String>) -> CaseResponse {
         if let Some(fields) = object.as_object_mut() {
             fields.remove("metadata");
         }
-        Answer { object, warnings, ..Answer::default() }
+        CaseResponse { object, warnings, ..CaseResponse::default() }
     }
 
-    fn of(answer: cluster::Answer, with_object: bool) -> Answer {
+    fn of(answer: cluster::ServerResponse, with_object: bool) -> CaseResponse {
         if answer.code >= 300 {
-            return Answer { warnings: answer.warnings, ..Answer::refused(&answer.body) };
+            return CaseResponse { warnings: answer.warnings, ..CaseResponse::refused(&answer.body) };
         }
         let object = if with_object { answer.body } else { Value::Null };
-        Answer::accepted(object, answer.warnings)
+        CaseResponse::accepted(object, answer.warnings)
     }
 }
 
 impl Record {
     /// Keeps the parts of a response that are compared.
-    fn keep(&mut self, case: &Case, answer: Answer) {
+    fn keep(&mut self, case: &Case, answer: CaseResponse) {
         self.answers.insert(case.line.clone(), comparable(case, answer));
     }
 
@@ -80,7 +84,7 @@ impl Record {
             } else if let Some(path) = name("served") {
                 record.served.insert(path, row["object"].take());
             } else if let Some(case) = name("case") {
-                let answer = Answer {
+                let answer = CaseResponse {
                     message: name("message").unwrap_or_default(),
                     causes: row["causes"].as_array().into_iter().flatten().map(texts).collect(),
                     warnings: texts(&row["warnings"]),
@@ -106,13 +110,13 @@ impl Record {
     }
 }
 
-pub(crate) fn ask(cluster: &Cluster) -> Record {
+pub(crate) fn record_from(cluster: &Cluster) -> Record {
     let mut record = Record::default();
     let bases = bases();
     for case in definition_cases().iter().filter(|case| case.verb == Verb::Create) {
         let definition = case.edited(&bases.definitions[&case.base]);
         let answer = send(cluster, "POST", &format!("{DEFINITIONS}?dryRun=All"), &definition);
-        record.keep(case, Answer::of(answer, false));
+        record.keep(case, CaseResponse::of(answer, false));
     }
     for (name, definition) in &bases.definitions {
         let made = send(cluster, "POST", DEFINITIONS, definition);
@@ -123,18 +127,18 @@ pub(crate) fn ask(cluster: &Cluster) -> Record {
         let path = format!("{DEFINITIONS}/{}.test.example.com", case.base);
         record.keep(case, update(cluster, case, &path, false));
     }
-    ask_about_objects(cluster, &mut record);
-    ask_for_documents(cluster, &mut record);
-    ask_about_outlaws(cluster, &mut record);
+    record_objects(cluster, &mut record);
+    record_documents(cluster, &mut record);
+    record_ratcheting(cluster, &mut record);
     record
 }
 
-fn ask_about_objects(cluster: &Cluster, record: &mut Record) {
+fn record_objects(cluster: &Cluster, record: &mut Record) {
     let bases = bases();
     for case in object_cases().iter().filter(|case| case.verb == Verb::Create) {
         let object = case.edited(&bases.objects[&case.base]);
         let path = format!("{}?dryRun=All", path(&bases.objects[&case.base]));
-        record.keep(case, Answer::of(send(cluster, "POST", &path, &object), true));
+        record.keep(case, CaseResponse::of(send(cluster, "POST", &path, &object), true));
     }
     for (name, object) in &bases.objects {
         let made = send(cluster, "POST", &path(object), object);
@@ -153,15 +157,15 @@ fn ask_about_objects(cluster: &Cluster, record: &mut Record) {
     }
 }
 
-fn ask_about_outlaws(cluster: &Cluster, record: &mut Record) {
-    let (tighten, cases) = outlawed_cases();
+fn record_ratcheting(cluster: &Cluster, record: &mut Record) {
+    let (tighten, cases) = ratcheting_cases();
     let path = format!("{DEFINITIONS}/samples.test.example.com");
     let tight = send(cluster, "PUT", &path, &tighten.edited(&current(cluster, &path)));
     assert!(tight.code < 300, "{}", tight.body);
     let sample = &bases().objects["sample"];
     let until = Instant::now() + SERVED_WITHIN;
     while send(cluster, "POST", &format!("{}?dryRun=All", self::path(sample)), sample).code != 422 {
-        assert!(Instant::now() < until, "the server does not care about what it was told");
+        assert!(Instant::now() < until, "the server does not enforce the tightened definition");
         std::thread::sleep(Duration::from_millis(100));
     }
     record.stored.insert("tight".to_owned(), current(cluster, &path));
@@ -170,7 +174,7 @@ fn ask_about_outlaws(cluster: &Cluster, record: &mut Record) {
     }
 }
 
-fn ask_for_documents(cluster: &Cluster, record: &mut Record) {
+fn record_documents(cluster: &Cluster, record: &mut Record) {
     let ours = |object: &Value| -> Value {
         let named = object.as_object().into_iter().flatten();
         named
@@ -221,10 +225,10 @@ fn established(cluster: &Cluster, name: &str) -> Value {
     }
 }
 
-fn update(cluster: &Cluster, case: &Case, path: &str, with_object: bool) -> Answer {
-    let part = if case.verb == Verb::Status { "/status" } else { "" };
+fn update(cluster: &Cluster, case: &Case, path: &str, with_object: bool) -> CaseResponse {
+    let suffix = if case.verb == Verb::Status { "/status" } else { "" };
     let edited = case.edited(&current(cluster, path));
-    Answer::of(send(cluster, "PUT", &format!("{path}{part}?dryRun=All"), &edited), with_object)
+    CaseResponse::of(send(cluster, "PUT", &format!("{path}{suffix}?dryRun=All"), &edited), with_object)
 }
 
 fn current(cluster: &Cluster, path: &str) -> Value {
@@ -235,7 +239,7 @@ fn current(cluster: &Cluster, path: &str) -> Value {
     object
 }
 
-fn send(cluster: &Cluster, method: &str, path: &str, object: &Value) -> cluster::Answer {
+fn send(cluster: &Cluster, method: &str, path: &str, object: &Value) -> cluster::ServerResponse {
     cluster.send(method, path, "application/json", &object.to_string())
 }
 

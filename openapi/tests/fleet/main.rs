@@ -45,7 +45,7 @@ fn schema(definition: &Value) -> &Value {
 }
 
 #[test]
-fn every_definition_is_one_a_server_would_accept_without_a_word() {
+fn every_definition_is_accepted_without_warnings() {
     let row = catalog::find("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("built in");
     for definition in definitions() {
         let name = &definition["metadata"]["name"];
@@ -100,10 +100,10 @@ fn a_server_accepts_every_field_of_the_types_and_keeps_it() {
 fn defaults_of_the_server_equal_those_of_the_types() {
     for definition in definitions() {
         let (row, sample) = (row(&definition), sample(&definition));
-        let filled = accepted(&row, &sample.least).expect("acceptable");
-        let read = (sample.read)(filled.clone()).expect("readable");
+        let defaulted = accepted(&row, &sample.least).expect("acceptable");
+        let read = (sample.read)(defaulted.clone()).expect("readable");
         assert_eq!(read, (sample.read)(sample.least).expect("readable"), "{}", row.kind);
-        assert_eq!(read["spec"], filled["spec"], "{}", row.kind);
+        assert_eq!(read["spec"], defaulted["spec"], "{}", row.kind);
     }
 }
 
@@ -118,8 +118,8 @@ fn every_field_has_a_description() {
             }
             mute(property, &at, found);
         }
-        for below in ["items", "additionalProperties"].iter().filter_map(|name| schema.get(name)) {
-            mute(below, path, found);
+        for keyword in ["items", "additionalProperties"].iter().filter_map(|name| schema.get(name)) {
+            mute(keyword, path, found);
         }
     }
     for definition in definitions() {
@@ -131,7 +131,7 @@ fn every_field_has_a_description() {
 
 /// Common errors of users, and the errors about them.
 #[test]
-fn mistakes_are_refused_where_they_are() {
+fn errors_are_reported_with_their_paths() {
     let check = |kind: &str, spec: Value, expected: &str| {
         let definition =
             definitions().into_iter().find(|found| found["spec"]["names"]["kind"] == kind).unwrap();
@@ -239,9 +239,9 @@ fn fields_in(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
             fields_in(property, &at, found);
         }
     }
-    for (below, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
-        if schema[below].is_object() {
-            fields_in(&schema[below], &format!("{path}{mark}"), found);
+    for (keyword, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if schema[keyword].is_object() {
+            fields_in(&schema[keyword], &format!("{path}{mark}"), found);
         }
     }
 }

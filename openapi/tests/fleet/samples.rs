@@ -24,7 +24,7 @@ pub(crate) fn all() -> Vec<Sample> {
 }
 
 fn sample<T: Serialize + DeserializeOwned>(resource: Resource, objects: Vec<T>, spec: Value) -> Sample {
-    let whole = |mut object: Value| {
+    let complete_object = |mut object: Value| {
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
         object["metadata"]["name"] = "sample".into();
@@ -33,9 +33,10 @@ fn sample<T: Serialize + DeserializeOwned>(resource: Resource, objects: Vec<T>, 
         }
         object
     };
-    let objects = objects.into_iter().map(|object| whole(serde_json::to_value(object).unwrap())).collect();
+    let objects =
+        objects.into_iter().map(|object| complete_object(serde_json::to_value(object).unwrap())).collect();
     let read = |value| serde_json::to_value(serde_json::from_value::<T>(value)?);
-    Sample { resource, objects, least: whole(json!({ "spec": spec })), read }
+    Sample { resource, objects, least: complete_object(json!({ "spec": spec })), read }
 }
 
 fn object<Spec, Status>(spec: Spec, status: Status) -> Object<Spec, Status> {
@@ -272,13 +273,16 @@ fn status_rule() -> Sample {
         fields: vec![field],
         rows: vec![rows],
     };
-    let mistake = PolicyError {
+    let policy_error = PolicyError {
         field: text("spec.fields[0].expression"),
         line: 1,
         column: 5,
         message: text("no such field"),
     };
-    let status =
-        StatusRuleStatus { observed_generation: Some(1), conditions: conditions(), errors: vec![mistake] };
+    let status = StatusRuleStatus {
+        observed_generation: Some(1),
+        conditions: conditions(),
+        errors: vec![policy_error],
+    };
     sample(StatusRule::RESOURCE, vec![object(spec, status)], json!({ "target": { "kind": "Cart" } }))
 }

@@ -46,28 +46,28 @@ fn objects_printed_by_kubectl_encode_to_the_protobuf_it_sends() {
 }
 
 #[test]
-fn an_object_that_does_not_say_its_kind_has_the_kind_of_its_place() {
-    let said = protobuf::encode(&json!({"apiVersion": "v1", "kind": "Secret", "type": "x"})).unwrap();
+fn an_object_without_a_type_has_the_kind_of_its_path() {
+    let with_type = protobuf::encode(&json!({"apiVersion": "v1", "kind": "Secret", "type": "x"})).unwrap();
     // The type is the first field of the envelope: a byte of key, a byte of length.
-    let unsaid = [b"k8s\0", &said[6 + usize::from(said[5])..]].concat();
+    let without_type = [b"k8s\0", &with_type[6 + usize::from(with_type[5])..]].concat();
 
-    assert_eq!(protobuf::decode(&unsaid).unwrap_err().problem, Problem::NoType);
-    let placed = protobuf::decode_as(&unsaid, "v1", "Secret").unwrap();
+    assert_eq!(protobuf::decode(&without_type).unwrap_err().problem, Problem::NoType);
+    let placed = protobuf::decode_as(&without_type, "v1", "Secret").unwrap();
     assert_eq!(placed.value, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "type": "x"}));
     // A type in the envelope takes precedence.
-    assert_eq!(protobuf::decode_as(&said, "v1", "ConfigMap").unwrap().kind, "Secret");
+    assert_eq!(protobuf::decode_as(&with_type, "v1", "ConfigMap").unwrap().kind, "Secret");
 }
 
 #[test]
 fn options_belong_to_every_api_version() {
     let options = json!({"apiVersion": "batch/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
     let decoded = protobuf::decode(&protobuf::encode(&options).unwrap()).unwrap();
-    assert_eq!(decoded.value, options, "zero seconds is not the same as none said");
+    assert_eq!(decoded.value, options, "zero seconds differ from an absent value");
 }
 
 #[test]
 fn kinds_without_field_numbers_are_unknown() {
-    for (api_version, kind, known) in [
+    for (api_version, kind, expected) in [
         ("apps/v1", "Deployment", true),
         ("v1", "PodList", true),
         ("v1", "Status", true),
@@ -79,30 +79,30 @@ fn kinds_without_field_numbers_are_unknown() {
         ("meta.k8s.io/v1", "Table", false),
         ("shop.example/v1", "Order", false),
     ] {
-        assert_eq!(protobuf::knows(api_version, kind), known, "{api_version} {kind}");
+        assert_eq!(protobuf::knows(api_version, kind), expected, "{api_version} {kind}");
     }
     let order = json!({"apiVersion": "shop.example/v1", "kind": "Order"});
-    let told = protobuf::encode(&order).unwrap_err().to_string();
-    assert_eq!(told, r#"kind "Order" in "shop.example/v1" has no protobuf encoding"#);
+    let message = protobuf::encode(&order).unwrap_err().to_string();
+    assert_eq!(message, r#"kind "Order" in "shop.example/v1" has no protobuf encoding"#);
 }
 
 #[test]
-fn an_error_says_where_it_is() {
+fn an_error_names_the_path_of_its_field() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": 7}]}});
     assert_eq!(protobuf::encode(&pod).unwrap_err().to_string(), "spec.containers.name: expected a string");
     let service = json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 1_u64 << 40}]}});
-    let told = protobuf::encode(&service).unwrap_err().to_string();
-    assert_eq!(told, "spec.ports.port: expected a number of 32 bits");
+    let message = protobuf::encode(&service).unwrap_err().to_string();
+    assert_eq!(message, "spec.ports.port: expected a number of 32 bits");
     assert_eq!(protobuf::decode(b"{}").unwrap_err().problem, Problem::NotAnEnvelope);
 }
 
 /// The response of a real kube-apiserver to the same bytes.
 #[test]
-fn a_body_that_cannot_be_read_is_refused_in_kubernetes_words() {
+fn an_invalid_body_is_rejected_with_the_message_of_kubernetes() {
     let unrecognized =
         |why: &str| format!("the object provided is unrecognized (must be of type ConfigMap): {why}");
     let envelope = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap";
-    for (body, told) in [
+    for (body, message) in [
         (b"".to_vec(), unrecognized("empty data (<empty>)")),
         (
             b"{}".to_vec(),
@@ -118,7 +118,7 @@ fn a_body_that_cannot_be_read_is_refused_in_kubernetes_words() {
         ),
     ] {
         let error = protobuf::decode_as(&body, "v1", "ConfigMap").unwrap_err();
-        assert_eq!(error.message(("ConfigMap", "v1"), &body), told);
+        assert_eq!(error.message(("ConfigMap", "v1"), &body), message);
     }
 }
 

@@ -13,7 +13,7 @@ const MODULE: &str = "k8s.io/api@v0.36.4";
 /// Examples that are not reproduced, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[(
     "core.v1.WatchEvent",
-    "an envelope without a type, which nobody sends: events travel in frames; it is decoded but not encoded",
+    "an envelope without a type, which no client sends: events travel in frames; it is decoded but not encoded",
 )];
 
 /// Returns the examples in Go's module cache; a test downloads nothing.
@@ -79,18 +79,18 @@ fn every_published_example_is_decoded_and_encoded_exactly() {
 /// Every kind with a wrong byte in some places.
 #[test]
 #[ignore = "needs the Go module k8s.io/api"]
-fn damaged_examples_are_survived() {
+fn damaged_examples_cause_no_panic() {
     let directory = examples();
     for (start, name) in names(&directory).iter().enumerate() {
         let mut bytes = std::fs::read(directory.join(format!("{name}.pb"))).unwrap();
         // A prime step, so that different kinds are damaged in different bytes of the metadata they share.
-        for place in (start % 307..bytes.len()).step_by(307) {
-            let good = bytes[place];
+        for index in (start % 307..bytes.len()).step_by(307) {
+            let good = bytes[index];
             for bad in [0, 0xff, good ^ 1] {
-                bytes[place] = bad;
+                bytes[index] = bad;
                 super::hostile::check(&bytes);
             }
-            bytes[place] = good;
+            bytes[index] = good;
         }
     }
 }
@@ -103,6 +103,6 @@ fn the_table_agrees_with_the_go_modules() {
     let output = Command::new(generator).arg("--check").env("GOPROXY", "off").output();
     let output = output.expect("python3 is installed");
     // The program itself would download a module that is missing.
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "hack/protobuf-facts --check, without downloads: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "hack/protobuf-facts --check, without downloads: {stderr}");
 }

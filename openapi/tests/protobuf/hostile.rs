@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_survived(message in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_cause_no_panic(message in proptest::collection::vec(any::<u8>(), 0..300)) {
         check(&message);
         check(&[b"k8s\0", &message[..]].concat());
         for kind in ["Pod", "Secret", "Event", "List", "Status", "WatchEvent"] {
@@ -54,16 +54,16 @@ proptest! {
     }
 
     #[test]
-    fn damaged_requests_are_survived(
+    fn damaged_requests_cause_no_panic(
         which in any::<Index>(),
         damage in proptest::collection::vec((any::<Index>(), any::<u8>()), 1..4),
         cut in proptest::option::of(any::<Index>()),
     ) {
         let all = captured::all();
         let mut body = which.get(&all).body.clone();
-        for (place, byte) in damage {
-            let place = place.index(body.len());
-            body[place] = byte;
+        for (index, byte) in damage {
+            let index = index.index(body.len());
+            body[index] = byte;
         }
         if let Some(cut) = cut {
             body.truncate(cut.index(body.len()));
@@ -151,7 +151,7 @@ fn packed_numbers_are_a_list() {
 
 /// A client that is newer than our table may send unknown fields.
 #[test]
-fn unknown_fields_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let message = [field(1, &field(1, b"web")), field(900, b"new"), vec![0xf8, 0xff, 0x7f, 1]].concat();
     let value = protobuf::decode(&envelope("v1", "Pod", &message)).unwrap().value;
     assert_eq!(value["metadata"], serde_json::json!({"name": "web"}));

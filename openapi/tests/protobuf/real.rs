@@ -115,7 +115,7 @@ fn check_watch(cluster: &Cluster, path: &str) {
 
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]
-fn a_real_server_says_the_same_in_json_and_in_protobuf() {
+fn a_real_server_sends_equal_json_and_protobuf() {
     let cluster = Cluster(testkit::peers::Cluster::start(&[]));
     populate(&cluster);
     let collections = cluster.collections();

@@ -3,10 +3,10 @@
 use openapi::codec::{FieldValidation, Syntax, decode_as, mismatch_message};
 use serde_json::{Value, json};
 
-use super::Kind;
-use super::cluster::{Answer, Cluster};
+use super::SampledKind;
+use super::cluster::{Cluster, ServerResponse};
 
-pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<String>) {
+pub(crate) fn compare(cluster: &Cluster, kind: &SampledKind, differences: &mut Vec<String>) {
     for body in json_bodies(&kind.sample) {
         compare_one(cluster, kind, &body, Syntax::Json, differences);
     }
@@ -30,12 +30,18 @@ pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<Stri
 
 /// The result of decoding: an error, or warnings.
 #[derive(PartialEq, Debug)]
-enum Told {
+enum DecodeOutcome {
     Refused(String),
-    Understood(Vec<String>),
+    Decoded(Vec<String>),
 }
 
-fn compare_one(cluster: &Cluster, kind: &Kind, body: &str, syntax: Syntax, differences: &mut Vec<String>) {
+fn compare_one(
+    cluster: &Cluster,
+    kind: &SampledKind,
+    body: &str,
+    syntax: Syntax,
+    differences: &mut Vec<String>,
+) {
     for (validation, word) in [(FieldValidation::Warn, "Warn"), (FieldValidation::Strict, "Strict")] {
         let content_type = if syntax == Syntax::Json { "application/json" } else { "application/yaml" };
         let path = format!("{}?dryRun=All&fieldValidation={word}", kind.path);
@@ -48,24 +54,24 @@ fn compare_one(cluster: &Cluster, kind: &Kind, body: &str, syntax: Syntax, diffe
 }
 
 /// Validation comes after decoding, so after its errors the body counts as decoded.
-fn theirs(answer: Answer) -> Told {
+fn theirs(answer: ServerResponse) -> DecodeOutcome {
     match answer.code {
-        400 => Told::Refused(answer.message().to_owned()),
+        400 => DecodeOutcome::Refused(answer.message().to_owned()),
         _ => {
             let about_decoding =
                 |text: &String| text.contains("field \"") || text.contains("already set in map");
-            Told::Understood(answer.warnings.into_iter().filter(about_decoding).collect())
+            DecodeOutcome::Decoded(answer.warnings.into_iter().filter(about_decoding).collect())
         }
     }
 }
 
-fn ours(kind: &Kind, body: &str, syntax: Syntax, validation: FieldValidation) -> Told {
+fn ours(kind: &SampledKind, body: &str, syntax: Syntax, validation: FieldValidation) -> DecodeOutcome {
     let named = (kind.kind, "v1");
     match decode_as(body.as_bytes(), syntax, &kind.schema) {
-        Err(error) => Told::Refused(error.message(named, body.as_bytes(), syntax)),
+        Err(error) => DecodeOutcome::Refused(error.message(named, body.as_bytes(), syntax)),
         Ok(read) => match validation.enforce(&read.strict_errors) {
-            Ok(warnings) => Told::Understood(warnings),
-            Err(why) => Told::Refused(mismatch_message(kind.kind, named, &why)),
+            Ok(warnings) => DecodeOutcome::Decoded(warnings),
+            Err(why) => DecodeOutcome::Refused(mismatch_message(kind.kind, named, &why)),
         },
     }
 }

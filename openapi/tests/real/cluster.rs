@@ -7,13 +7,13 @@ pub(crate) struct Cluster(testkit::peers::Cluster);
 
 /// A response of the server.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ServerResponse {
     pub(crate) code: u16,
     pub(crate) body: Value,
     pub(crate) warnings: Vec<String>,
 }
 
-impl Answer {
+impl ServerResponse {
     pub(crate) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
@@ -25,7 +25,7 @@ impl Cluster {
         Cluster(testkit::peers::Cluster::start(apiserver_flags))
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> ServerResponse {
         self.send("GET", path, "application/json", "")
     }
 
@@ -35,9 +35,9 @@ impl Cluster {
         self.0.send(Request { accept, ..Request::get(path) }).json()
     }
 
-    pub(crate) fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Answer {
+    pub(crate) fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> ServerResponse {
         let request = Request { content_type, ..Request::json(method, path, body.as_bytes()) };
         let answer = self.0.send(request);
-        Answer { code: answer.code, body: answer.json(), warnings: answer.warnings() }
+        ServerResponse { code: answer.code, body: answer.json(), warnings: answer.warnings() }
     }
 }

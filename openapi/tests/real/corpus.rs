@@ -31,15 +31,15 @@ fn parse(text: &str) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     for entry in lines.replace("\n ", " ").lines() {
         if let Some(kind) = entry.strip_prefix("= ") {
-            row = Some(row_of(kind));
+            row = Some(resource_of(kind));
             continue;
         }
         let row = row.expect("an object follows its kind");
         let next = entry.strip_prefix("-> ").map(|next| (next, None));
         match next.or_else(|| entry.strip_prefix("status-> ").map(|next| (next, Some("status")))) {
-            Some((next, part)) => {
+            Some((next, subresource)) => {
                 let sample = samples.last_mut().expect("something to replace");
-                sample.replacements.push((object(row, next), part));
+                sample.replacements.push((object(row, next), subresource));
             }
             None => samples.push(Sample { row, object: object(row, entry), replacements: Vec::new() }),
         }
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Vec<Sample> {
     samples
 }
 
-fn row_of(kind: &str) -> &'static Arc<ResourceInfo> {
+fn resource_of(kind: &str) -> &'static Arc<ResourceInfo> {
     let (api_version, kind) = kind.split_once(' ').expect("a version and a kind");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     catalog::find_kind(group, version, kind).unwrap_or_else(|| panic!("no {kind} in {api_version}"))

@@ -7,8 +7,8 @@
 mod bodies;
 mod cluster;
 mod corpus;
+mod defaulted;
 mod document;
-mod filled;
 mod patches;
 mod texts;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]
-fn we_agree_with_a_real_server() {
+fn decoding_patches_and_selectors_equal_those_of_a_real_server() {
     let cluster = Cluster::start(&[]);
     let core = Document::new(&cluster.get("/openapi/v3/api/v1").body);
     let apps = Document::new(&cluster.get("/openapi/v3/apis/apps/v1").body);
@@ -26,19 +26,19 @@ fn we_agree_with_a_real_server() {
 
     texts::compare_selectors(&cluster, &mut differences);
     texts::compare_quantities(&cluster, &mut differences);
-    let deployment = Kind {
+    let deployment = SampledKind {
         path: "/apis/apps/v1/namespaces/default/deployments",
         kind: "Deployment",
         schema: apps.schema("io.k8s.api.apps.v1.Deployment"),
         sample: deployment(),
     };
-    let service = Kind {
+    let service = SampledKind {
         path: "/api/v1/namespaces/default/services",
         kind: "Service",
         schema: core.schema("io.k8s.api.core.v1.Service"),
         sample: service(),
     };
-    let pod = Kind {
+    let pod = SampledKind {
         path: "/api/v1/namespaces/default/pods",
         kind: "Pod",
         schema: core.schema("io.k8s.api.core.v1.Pod"),
@@ -53,20 +53,20 @@ fn we_agree_with_a_real_server() {
 
 /// Needs no server.
 #[test]
-fn filling_twice_changes_nothing_however_odd_the_object() {
-    filled::fill_odd_objects();
+fn defaulting_twice_changes_nothing_in_odd_objects() {
+    defaulted::default_odd_objects();
 }
 
 #[test]
 #[ignore = "needs a real Kubernetes cluster"]
 fn defaults_equal_those_of_a_real_server() {
-    let cluster = Cluster::start(&[&filled::without_admission()]);
-    let differences = filled::differences(&cluster);
+    let cluster = Cluster::start(&[&defaulted::without_admission()]);
+    let differences = defaulted::differences(&cluster);
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
 }
 
 /// A kind, and a valid object of it.
-pub(crate) struct Kind {
+pub(crate) struct SampledKind {
     pub(crate) path: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) schema: openapi::schema::SchemaRef,

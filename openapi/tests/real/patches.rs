@@ -7,8 +7,8 @@ use openapi::patch::merge::MergePatch;
 use openapi::patch::strategic::StrategicPatch;
 use serde_json::{Value, json};
 
-use super::Kind;
-use super::cluster::{Answer, Cluster};
+use super::SampledKind;
+use super::cluster::{Cluster, ServerResponse};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Type {
@@ -27,7 +27,7 @@ impl Type {
     }
 }
 
-pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<String>) {
+pub(crate) fn compare(cluster: &Cluster, kind: &SampledKind, differences: &mut Vec<String>) {
     let created = cluster.send("POST", kind.path, "application/json", &kind.sample.to_string());
     assert_eq!(created.code, 201, "{}", created.body);
     for (patch_type, patch) in patches(kind.kind) {
@@ -45,7 +45,12 @@ pub(crate) fn compare(cluster: &Cluster, kind: &Kind, differences: &mut Vec<Stri
 }
 
 /// Returns `None` if the object changed meanwhile.
-fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) -> Option<Result<(), String>> {
+fn compare_one(
+    cluster: &Cluster,
+    kind: &SampledKind,
+    patch_type: Type,
+    patch: &str,
+) -> Option<Result<(), String>> {
     let path = format!("{}/sample", kind.path);
     let live = cluster.get(&path).body;
     let theirs = cluster.send("PATCH", &format!("{path}?dryRun=All"), patch_type.media_type(), patch);
@@ -54,7 +59,7 @@ fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) ->
         Ok((object, warnings)) => {
             let answer =
                 cluster.send("PUT", &format!("{path}?dryRun=All"), "application/json", &object.to_string());
-            Answer { warnings, ..answer }
+            ServerResponse { warnings, ..answer }
         }
         Err(answer) => answer,
     };
@@ -71,15 +76,20 @@ fn compare_one(cluster: &Cluster, kind: &Kind, patch_type: Type, patch: &str) ->
     })
 }
 
-fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Value, Vec<String>), Answer> {
-    let refuse = |status: openapi::meta::status::Status| Answer {
+fn ours(
+    kind: &SampledKind,
+    patch_type: Type,
+    patch: &str,
+    live: Value,
+) -> Result<(Value, Vec<String>), ServerResponse> {
+    let refuse = |status: openapi::meta::status::Status| ServerResponse {
         code: status.code,
         body: serde_json::to_value(&status).expect("a status is JSON"),
         warnings: Vec::new(),
     };
     let read = decode(patch.as_bytes(), Syntax::Json).expect("patches here are JSON");
     let mut warnings: Vec<String> = read.strict_errors.iter().map(ToString::to_string).collect();
-    let (patched, shown) = match patch_type {
+    let (patched, printed) = match patch_type {
         Type::Json => {
             let patch = JsonPatch::parse(read.value).map_err(|error| refuse(error.status()))?;
             warnings.extend(patch.strict_errors.iter().map(ToString::to_string));
@@ -93,18 +103,18 @@ fn ours(kind: &Kind, patch_type: Type, patch: &str, live: Value) -> Result<(Valu
         }
         Type::Strategic => {
             let patch = StrategicPatch::parse(read.value).map_err(|error| refuse(error.status()))?;
-            let shown = patch.shown();
-            (patch.apply(live, &kind.schema).map_err(|error| refuse(error.status()))?, shown)
+            let printed = patch.shown();
+            (patch.apply(live, &kind.schema).map_err(|error| refuse(error.status()))?, printed)
         }
     };
-    let walked = decode_tree(patched, &kind.schema)
-        .map_err(|mismatch| refuse(openapi::patch::unreadable(&shown, &mismatch.to_string())))?;
-    warnings.extend(walked.strict_errors.iter().map(ToString::to_string));
-    Ok((walked.value, warnings))
+    let decoded = decode_tree(patched, &kind.schema)
+        .map_err(|mismatch| refuse(openapi::patch::unreadable(&printed, &mismatch.to_string())))?;
+    warnings.extend(decoded.strict_errors.iter().map(ToString::to_string));
+    Ok((decoded.value, warnings))
 }
 
 /// Returns the comparable parts: without values that a dry run generates, and without known differences.
-fn comparable(mut answer: Answer) -> Answer {
+fn comparable(mut answer: ServerResponse) -> ServerResponse {
     answer.warnings.retain(|text| text.contains("field \""));
     if answer.body["kind"] != "Status" {
         if let Some(metadata) = answer.body["metadata"].as_object_mut() {
@@ -117,7 +127,7 @@ fn comparable(mut answer: Answer) -> Answer {
     let message = answer.message();
     // The messages about a mistyped object differ, because Kubernetes has three decoders.
     let message = if message.starts_with(" \"\" is invalid: patch: ") { "unreadable" } else { message };
-    Answer { code, body: json!(message), warnings: answer.warnings }
+    ServerResponse { code, body: json!(message), warnings: answer.warnings }
 }
 
 fn patches(kind: &str) -> Vec<(Type, Value)> {
@@ -162,12 +172,12 @@ fn patches(kind: &str) -> Vec<(Type, Value)> {
             {"uid": "u1", "apiVersion": "v1", "kind": "Pod", "name": "o", "controller": null}]}}),
         ),
     ];
-    let own = match kind {
+    let patches_of_kind = match kind {
         "Deployment" => deployment_patches(),
         "Service" => service_patches(),
         _ => pod_patches(),
     };
-    common.into_iter().chain(own).collect()
+    common.into_iter().chain(patches_of_kind).collect()
 }
 
 fn deployment_patches() -> Vec<(Type, Value)> {

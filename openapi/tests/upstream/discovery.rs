@@ -41,7 +41,7 @@ pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for row in built_in().iter().filter(|row| row.allows(Verb::List) && row.allows(Verb::Watch)) {
         let status = |label: &str| {
-            server.ask(&format!("{}/{}?limit=1&fieldSelector={label}%3Dx", root(row), row.plural), JSON).0
+            server.request(&format!("{}/{}?limit=1&fieldSelector={label}%3Dx", root(row), row.plural), JSON).0
         };
         for field in &row.selectable {
             // Some labels need a value of another type than text.
@@ -50,8 +50,10 @@ pub(crate) fn selectors_differ(server: &Server) -> Vec<String> {
                 found.push(format!("{}: {} is refused with {status}", row.qualified(), field.label));
             }
         }
-        let known = ["spec.nodeName", "status.phase", "type", "status.replicas", "spec.type", "metadata.uid"];
-        for label in known.iter().filter(|label| !row.selectable.iter().any(|field| *field.label == ***label))
+        let labels =
+            ["spec.nodeName", "status.phase", "type", "status.replicas", "spec.type", "metadata.uid"];
+        for label in
+            labels.iter().filter(|label| !row.selectable.iter().any(|field| *field.label == ***label))
         {
             if status(label) == 200 {
                 found.push(format!("{}: {label} is accepted there", row.qualified()));

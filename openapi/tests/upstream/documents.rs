@@ -33,9 +33,9 @@ pub(crate) fn types_differ(server: &Server) -> Vec<String> {
     let mut found = BTreeSet::new();
     for (path, ours, theirs) in pairs(server) {
         compare_types(&path, &ours["components"]["schemas"], &theirs["components"]["schemas"], &mut found);
-        for part in ["info", "openapi"] {
-            if ours[part] != theirs[part] {
-                found.insert(format!("{path}: {part} is {} there {}", ours[part], theirs[part]));
+        for key in ["info", "openapi"] {
+            if ours[key] != theirs[key] {
+                found.insert(format!("{path}: {key} is {} there {}", ours[key], theirs[key]));
             }
         }
     }
@@ -48,9 +48,9 @@ pub(crate) fn v2_differs(server: &Server) -> Vec<String> {
     let theirs = server.get("/openapi/v2", JSON);
     let mut found = BTreeSet::new();
     compare_types("v2", &ours["definitions"], &theirs["definitions"], &mut found);
-    for part in ["swagger", "info", "security", "securityDefinitions"] {
-        if ours[part] != theirs[part] {
-            found.insert(format!("v2: {part} is {} there {}", ours[part], theirs[part]));
+    for key in ["swagger", "info", "security", "securityDefinitions"] {
+        if ours[key] != theirs[key] {
+            found.insert(format!("v2: {key} is {} there {}", ours[key], theirs[key]));
         }
     }
     found.into_iter().collect()
@@ -146,13 +146,13 @@ pub(crate) fn paths_differ(server: &Server) -> Vec<String> {
         let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
         for key in keys {
             let (one, other) = (ours.get(key), theirs.get(key));
-            let parts: BTreeSet<_> =
-                [one, other].into_iter().flatten().flat_map(|parts| parts.keys()).collect();
-            for part in parts {
+            let facts: BTreeSet<_> =
+                [one, other].into_iter().flatten().flat_map(|facts| facts.keys()).collect();
+            for fact in facts {
                 let (one, other) =
-                    (one.and_then(|parts| parts.get(part)), other.and_then(|parts| parts.get(part)));
+                    (one.and_then(|facts| facts.get(fact)), other.and_then(|facts| facts.get(fact)));
                 if one != other {
-                    found.push(format!("{document}: {key}, {part}: {one:?} there {other:?}"));
+                    found.push(format!("{document}: {key}, {fact}: {one:?} there {other:?}"));
                 }
             }
         }
@@ -160,9 +160,9 @@ pub(crate) fn paths_differ(server: &Server) -> Vec<String> {
     found
 }
 
-type Parts = BTreeMap<String, String>;
+type OperationFacts = BTreeMap<String, String>;
 
-fn operations(document: &Value) -> BTreeMap<String, Parts> {
+fn operations(document: &Value) -> BTreeMap<String, OperationFacts> {
     let mut all = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         if path.contains("/watch/") {
@@ -179,26 +179,26 @@ fn operations(document: &Value) -> BTreeMap<String, Parts> {
 }
 
 /// Returns the compared parts of an operation.
-fn summary(operation: &Value, shared: &Value) -> Parts {
-    let mut parts = Parts::new();
-    for part in ["operationId", "tags", "x-kubernetes-action", "x-kubernetes-group-version-kind"] {
-        parts.insert(part.to_owned(), operation[part].to_string());
+fn summary(operation: &Value, shared: &Value) -> OperationFacts {
+    let mut facts = OperationFacts::new();
+    for key in ["operationId", "tags", "x-kubernetes-action", "x-kubernetes-group-version-kind"] {
+        facts.insert(key.to_owned(), operation[key].to_string());
     }
     for parameter in [&operation["parameters"], shared].into_iter().flat_map(|list| list.as_array()).flatten()
     {
-        let what = format!("{} {}", parameter["schema"]["type"], parameter["required"]);
-        parts.insert(format!("parameter {} in {}", parameter["name"], parameter["in"]), what);
+        let schema_and_required = format!("{} {}", parameter["schema"]["type"], parameter["required"]);
+        facts.insert(format!("parameter {} in {}", parameter["name"], parameter["in"]), schema_and_required);
     }
-    parts.remove("parameter \"shardSelector\" in \"query\"");
+    facts.remove("parameter \"shardSelector\" in \"query\"");
     let body = &operation["requestBody"];
     let mut types = |of: &str, content: &Value| {
         for (media, schema) in content.as_object().into_iter().flatten() {
-            parts.insert(format!("{of} {media}"), schema["schema"].to_string());
+            facts.insert(format!("{of} {media}"), schema["schema"].to_string());
         }
     };
     types(&format!("body {}", body["required"]), &body["content"]);
     for (code, answer) in operation["responses"].as_object().unwrap() {
         types(&format!("answer {code}"), &answer["content"]);
     }
-    parts
+    facts
 }

@@ -27,10 +27,10 @@ fn responses_equal_those_of_a_kube_apiserver() {
         ("updates and deletions", updates::differences),
     ];
     let mut report = String::new();
-    for (what, compare) in comparisons {
+    for (subject, compare) in comparisons {
         let differences = compare(&server);
         if !differences.is_empty() {
-            report += &format!("{what}: {} differences\n", differences.len());
+            report += &format!("{subject}: {} differences\n", differences.len());
             for difference in differences.iter().take(40) {
                 report += &format!("  {difference}\n");
             }

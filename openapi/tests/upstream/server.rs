@@ -13,12 +13,12 @@ impl Server {
 
     /// Returns the response to a GET as JSON. Panics on any status but 200.
     pub(crate) fn get(&self, path: &str, accept: &str) -> Value {
-        let (status, body) = self.ask(path, accept);
+        let (status, body) = self.request(path, accept);
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
     }
 
-    pub(crate) fn ask(&self, path: &str, accept: &str) -> (u16, Vec<u8>) {
+    pub(crate) fn request(&self, path: &str, accept: &str) -> (u16, Vec<u8>) {
         self.send("GET", path, accept, "")
     }
 

@@ -33,18 +33,19 @@ pub(crate) fn cells_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     let mut seen = 0;
     for (row, table) in tables(server) {
-        for shown in table["rows"].as_array().into_iter().flatten() {
+        for their_row in table["rows"].as_array().into_iter().flatten() {
             seen += 1;
             for (index, column) in row.columns.iter().enumerate() {
-                let (ours, theirs) = (column.cell.fill(&shown["object"], now), &shown["cells"][index]);
-                let tells_time = matches!(column.cell, PrinterCell::Age(_)) || is_moment(&column.name);
-                let is_same = match tells_time {
+                let (ours, theirs) =
+                    (column.cell.fill(&their_row["object"], now), &their_row["cells"][index]);
+                let is_time = matches!(column.cell, PrinterCell::Age(_)) || is_moment(&column.name);
+                let is_same = match is_time {
                     _ if &*column.name == "Targets" && &*row.version == "v1" => true,
                     true => has_time(&ours) == has_time(theirs),
                     false => ours == *theirs,
                 };
                 if !is_same {
-                    let name = &shown["object"]["metadata"]["name"];
+                    let name = &their_row["object"]["metadata"]["name"];
                     found.push(format!("{} {name}, {}: {ours} there {theirs}", row.qualified(), column.name));
                 }
             }
@@ -69,8 +70,8 @@ fn has_time(cell: &Value) -> bool {
 pub(crate) fn generations_differ(server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for (row, table) in tables(server) {
-        for shown in table["rows"].as_array().into_iter().flatten() {
-            let generation = shown["object"]["metadata"]["generation"].as_i64();
+        for their_row in table["rows"].as_array().into_iter().flatten() {
+            let generation = their_row["object"]["metadata"]["generation"].as_i64();
             let is_right = match &row.generation {
                 Generation::Never => generation.is_none(),
                 Generation::Fixed => generation == Some(1),
@@ -80,7 +81,7 @@ pub(crate) fn generations_differ(server: &Server) -> Vec<String> {
                 found.push(format!(
                     "{} {}: {generation:?}",
                     row.qualified(),
-                    shown["object"]["metadata"]["name"]
+                    their_row["object"]["metadata"]["name"]
                 ));
             }
         }

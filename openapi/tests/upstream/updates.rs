@@ -11,23 +11,23 @@ pub(crate) fn differences(server: &Server) -> Vec<String> {
     for row in built_in().iter().filter(|row| row.allows(Verb::List) && row.allows(Verb::Update)) {
         let list = server.get(&format!("{}/{}", root(row), row.plural), "application/json");
         let Some(object) = list["items"].as_array().and_then(|items| items.last()) else { continue };
-        let mut check = |what: &str, ours: bool, theirs: bool, answer: &Value| {
+        let mut check = |fact: &str, ours: bool, theirs: bool, answer: &Value| {
             if ours != theirs {
                 found.push(format!(
-                    "{}: {what} is {ours} there {theirs}: {}",
+                    "{}: {fact} is {ours} there {theirs}: {}",
                     row.qualified(),
                     answer["message"]
                 ));
             }
         };
         let (_, answer) = write(server, row, "PUT", object, &without_version(row, object));
-        let wants_version =
+        let requires_version =
             answer["message"].as_str().is_some_and(|text| text.contains("must be specified for an update"));
-        check("update_needs_version", row.update_needs_version, wants_version, &answer);
+        check("update_needs_version", row.update_needs_version, requires_version, &answer);
 
-        let mut stranger = without_version(row, object);
-        stranger["metadata"]["name"] = "somebody-else".into();
-        let (status, answer) = write(server, row, "PUT", &stranger, &stranger);
+        let mut renamed = without_version(row, object);
+        renamed["metadata"]["name"] = "another-name".into();
+        let (status, answer) = write(server, row, "PUT", &renamed, &renamed);
         check("create_on_update", row.create_on_update, status != 404, &answer);
 
         let (status, answer) = write(server, row, "DELETE", object, &json!({}));

@@ -133,17 +133,17 @@ fn first(object: &Value, pointers: &[&str]) -> String {
 }
 
 fn event_first_seen(event: &Value, now: Timestamp) -> String {
-    let known = ["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"];
-    let known = known.into_iter().find(|pointer| time(event, pointer).is_some());
-    since(event, known.unwrap_or("/eventTime"), now)
+    let candidates = ["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"];
+    let first_time = candidates.into_iter().find(|pointer| time(event, pointer).is_some());
+    since(event, first_time.unwrap_or("/eventTime"), now)
 }
 
 fn event_last_seen(event: &Value, now: Timestamp) -> Value {
     if event["series"].is_object() {
         return since(event, "/series/lastObservedTime", now).into();
     }
-    let known = ["/lastTimestamp", "/deprecatedLastTimestamp"];
-    match known.into_iter().find(|pointer| time(event, pointer).is_some()) {
+    let candidates = ["/lastTimestamp", "/deprecatedLastTimestamp"];
+    match candidates.into_iter().find(|pointer| time(event, pointer).is_some()) {
         Some(pointer) => since(event, pointer, now).into(),
         None => event_first_seen(event, now).into(),
     }
@@ -190,15 +190,15 @@ fn component_status(component: &Value, _: Timestamp) -> Value {
 }
 
 fn node_status(node: &Value, _: Timestamp) -> Value {
-    let mut told = match condition(node, "/status/conditions", "Ready") {
+    let mut status = match condition(node, "/status/conditions", "Ready") {
         Some(condition) if condition["status"] == "True" => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
     };
     if node["spec"]["unschedulable"] == true {
-        told += ",SchedulingDisabled";
+        status += ",SchedulingDisabled";
     }
-    told.into()
+    status.into()
 }
 
 fn node_roles(node: &Value, _: Timestamp) -> Value {
@@ -243,8 +243,8 @@ fn access_modes(object: &Value, pointer: &str) -> Value {
     ];
     let modes: Vec<&Value> = items(object, pointer).collect();
     let has = |mode: &str| modes.iter().any(|one| **one == mode);
-    let told: Vec<&str> = SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect();
-    told.join(",").into()
+    let modes: Vec<&str> = SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect();
+    modes.join(",").into()
 }
 
 fn volume_phase(object: &Value, _: Timestamp) -> Value {

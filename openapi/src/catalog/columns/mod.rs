@@ -51,9 +51,13 @@ const TABLES: &[&[Columns]] =
 
 /// Returns the cell of a resource's column.
 pub(super) fn cell(resource: &str, column: &str) -> Option<PrinterCell> {
-    let own =
-        TABLES.iter().copied().flatten().find(|(key, _)| *key == resource).map_or(&[][..], |(_, own)| own);
-    own.iter().chain(COMMON).find(|(name, _)| *name == column).map(|(_, fill)| fill.cell())
+    let columns_of_resource = TABLES
+        .iter()
+        .copied()
+        .flatten()
+        .find(|(key, _)| *key == resource)
+        .map_or(&[][..], |(_, columns_of_resource)| columns_of_resource);
+    columns_of_resource.iter().chain(COMMON).find(|(name, _)| *name == column).map(|(_, fill)| fill.cell())
 }
 
 /// Returns the key of every resource with columns of its own. The first table, of a subresource, is skipped.
@@ -85,10 +89,12 @@ impl CellSource {
 
 /// Joins the first three items and adds how many more there are. Returns `nothing` for an empty list.
 fn few(all: &[String], nothing: &str) -> String {
-    const SHOWN: usize = 3;
+    const LISTED_MAX: usize = 3;
     match all.len() {
         0 => nothing.to_owned(),
-        count if count > SHOWN => format!("{} + {} more...", all[..SHOWN].join(","), count - SHOWN),
+        count if count > LISTED_MAX => {
+            format!("{} + {} more...", all[..LISTED_MAX].join(","), count - LISTED_MAX)
+        }
         _ => all.join(","),
     }
 }

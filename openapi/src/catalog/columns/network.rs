@@ -187,13 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_shows_how_to_reach_it() {
+    fn a_service_shows_its_addresses_and_ports() {
         let check = |service: Value, expected: [&str; 2]| {
-            let told = [
+            let cells = [
                 external_ip(&service, Timestamp::UNIX_EPOCH),
                 service_ports(&service, Timestamp::UNIX_EPOCH),
             ];
-            assert_eq!(told, expected.map(Value::from), "{service}");
+            assert_eq!(cells, expected.map(Value::from), "{service}");
         };
         check(json!({ "spec": { "type": "ClusterIP" } }), ["<none>", "<none>"]);
         check(
@@ -217,8 +217,8 @@ mod tests {
     fn long_lists_are_cut() {
         let addresses: Vec<Value> = (1..6).map(|n| json!({ "ip": format!("10.0.0.{n}") })).collect();
         let object = json!({ "subsets": [{ "addresses": addresses, "ports": [{ "port": 80 }] }] });
-        let told = endpoints(&object, Timestamp::UNIX_EPOCH);
-        assert_eq!(told, "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
+        let cells = endpoints(&object, Timestamp::UNIX_EPOCH);
+        assert_eq!(cells, "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
         assert_eq!(endpoints(&json!({}), Timestamp::UNIX_EPOCH), "<none>");
     }
 }

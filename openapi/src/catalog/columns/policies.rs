@@ -120,12 +120,12 @@ fn param_ref(binding: &Value, _: Timestamp) -> Value {
 /// Returns `cpu: 1/2, pods: 3/10` for the resources of a quota: for limits, or for requests and counts.
 fn used(quota: &Value, limits: bool) -> Value {
     let hard = quota["status"]["hard"].as_object().into_iter().flatten();
-    let told =
+    let usages =
         hard.filter(|(resource, _)| resource.starts_with("limits.") == limits).map(|(resource, hard)| {
             let used = quota["status"]["used"][resource].as_str().unwrap_or("0");
             format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"))
         });
-    told.collect::<Vec<_>>().join(", ").into()
+    usages.collect::<Vec<_>>().join(", ").into()
 }
 
 fn missing_level(schema: &Value, _: Timestamp) -> Value {
@@ -144,23 +144,23 @@ fn requested_duration(request: &Value, _: Timestamp) -> Value {
 
 fn signing_condition(request: &Value, _: Timestamp) -> Value {
     let has = |kind: &str| condition(request, "/status/conditions", kind).is_some();
-    let mut told = match (has("Denied"), has("Approved")) {
+    let mut condition = match (has("Denied"), has("Approved")) {
         (true, _) => "Denied".to_owned(),
         (false, true) => "Approved".to_owned(),
         (false, false) => "Pending".to_owned(),
     };
     if has("Failed") {
-        told += ",Failed";
+        condition += ",Failed";
     }
     if !text(request, "/status/certificate").is_empty() {
-        told += ",Issued";
+        condition += ",Issued";
     }
-    told.into()
+    condition.into()
 }
 
 /// Returns an autoscaler's current and target values: `cpu: 30%/80%, 12/20 (avg) + 1 more...`
 pub(super) fn autoscaler_targets(autoscaler: &Value, _: Timestamp) -> Value {
-    const SHOWN: usize = 2;
+    const LISTED_MAX: usize = 2;
     let specs: Vec<&Value> = items(autoscaler, "/spec/metrics").collect();
     let statuses: Vec<&Value> = items(autoscaler, "/status/currentMetrics").collect();
     // `autoscaling/v1` has one metric, in a field of its own.
@@ -172,16 +172,18 @@ pub(super) fn autoscaler_targets(autoscaler: &Value, _: Timestamp) -> Value {
     if specs.is_empty() {
         return json!("<none>");
     }
-    let told: Vec<String> =
+    let metrics: Vec<String> =
         specs.iter().enumerate().map(|(index, spec)| metric(spec, statuses.get(index).copied())).collect();
-    match told.len() > SHOWN {
-        true => format!("{} + {} more...", told[..SHOWN].join(", "), told.len() - SHOWN).into(),
-        false => told.join(", ").into(),
+    match metrics.len() > LISTED_MAX {
+        true => {
+            format!("{} + {} more...", metrics[..LISTED_MAX].join(", "), metrics.len() - LISTED_MAX).into()
+        }
+        false => metrics.join(", ").into(),
     }
 }
 
 fn metric(spec: &Value, status: Option<&Value>) -> String {
-    let part = match spec["type"].as_str() {
+    let source = match spec["type"].as_str() {
         Some("External") => "external",
         Some("Pods") => "pods",
         Some("Object") => "object",
@@ -189,16 +191,16 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
         Some("ContainerResource") => "containerResource",
         _ => return "<unknown type>".to_owned(),
     };
-    let (target, current) = (&spec[part]["target"], status.map(|status| &status[part]["current"]));
+    let (target, current) = (&spec[source]["target"], status.map(|status| &status[source]["current"]));
     let measured = |field: &str, unit: &str| match current.map(|current| text(current, field)) {
         Some(value) if !value.is_empty() => format!("{value}{unit}"),
         _ => "<unknown>".to_owned(),
     };
     let average = text(target, "/averageValue");
-    let is_resource = matches!(part, "resource" | "containerResource");
-    let name = if is_resource { format!("{}: ", text(&spec[part], "/name")) } else { String::new() };
+    let is_resource = matches!(source, "resource" | "containerResource");
+    let name = if is_resource { format!("{}: ", text(&spec[source], "/name")) } else { String::new() };
     if !average.is_empty() {
-        let note = if matches!(part, "external" | "object") { " (avg)" } else { "" };
+        let note = if matches!(source, "external" | "object") { " (avg)" } else { "" };
         return format!("{name}{}/{average}{note}", measured("/averageValue", ""));
     }
     if !is_resource {
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_apart_into_requests_and_limits() {
+    fn a_quota_has_columns_for_requests_and_limits() {
         let quota = json!({ "status": {
             "hard": { "pods": "10", "limits.cpu": "4", "requests.cpu": "2" },
             "used": { "pods": "3", "limits.cpu": "1" },

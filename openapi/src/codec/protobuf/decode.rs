@@ -311,9 +311,9 @@ fn text(wire: Wire<'_>) -> Result<String, Problem> {
 
 /// Returns a number as JSON. A whole number is written as one: `1` where Rust would write `1.0`.
 fn number(double: f64) -> Result<Value, Problem> {
-    let whole = double as i64;
-    if whole as f64 == double && whole != i64::MAX {
-        return Ok(Value::from(whole));
+    let integer = double as i64;
+    if integer as f64 == double && integer != i64::MAX {
+        return Ok(Value::from(integer));
     }
     Number::from_f64(double).map(Value::Number).ok_or(Problem::Expected("a finite number"))
 }
@@ -330,10 +330,10 @@ fn is_empty(value: &Value) -> bool {
 }
 
 fn levels(value: &Value) -> usize {
-    let below = match value {
+    let inner_depth = match value {
         Value::Array(list) => list.iter().map(levels).max(),
         Value::Object(object) => object.values().map(levels).max(),
         _ => return 0,
     };
-    1 + below.unwrap_or(0)
+    1 + inner_depth.unwrap_or(0)
 }

@@ -41,12 +41,12 @@ pub(super) fn open(body: &[u8]) -> Result<OpenedEnvelope<'_>, Problem> {
 fn open_type<'a>(message: &'a [u8], opened: &mut OpenedEnvelope<'a>) -> Result<(), Problem> {
     let mut reader = WireReader::new(message);
     while let Some((number, wire)) = reader.field()? {
-        let place = match number {
+        let field = match number {
             1 => &mut opened.api_version,
             2 => &mut opened.kind,
             _ => continue,
         };
-        *place = str::from_utf8(wire.bytes()?).map_err(|_| Problem::Expected("text"))?;
+        *field = str::from_utf8(wire.bytes()?).map_err(|_| Problem::Expected("text"))?;
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ pub struct Decoded {
 
 /// An error, and the path of the field it is about.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{}{problem}", place(.path))]
+#[error("{}{problem}", path_prefix(.path))]
 pub struct ProtobufError {
     /// `spec.template.spec.containers`; empty if the error is about the whole object.
     pub path: String,
@@ -106,7 +106,7 @@ pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<Decoded,
 
 /// Encodes an object that contains its kind.
 pub fn encode(object: &Value) -> Result<Vec<u8>, ProtobufError> {
-    let (api_version, kind) = said(object)?;
+    let (api_version, kind) = type_of(object)?;
     let mut encoder = Encoder::new();
     let end = envelope::begin(&mut encoder.out);
     encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
@@ -145,7 +145,7 @@ impl List {
 
     /// Encodes one item. The same object always results in the same bytes.
     pub fn item(&self, object: &Value) -> Result<Vec<u8>, ProtobufError> {
-        let (api_version, kind) = said(object)?;
+        let (api_version, kind) = type_of(object)?;
         let mut encoder = Encoder::new();
         encoder.object(message_of(api_version, kind)?, fields_of(object)?, 0)?;
         encoder.out.close(self.number, 0);
@@ -160,9 +160,9 @@ impl List {
     }
 }
 
-fn said(object: &Value) -> Result<(&str, &str), Problem> {
-    let said = |name: &str| object.get(name).and_then(Value::as_str);
-    said("apiVersion").zip(said("kind")).ok_or(Problem::NoType)
+fn type_of(object: &Value) -> Result<(&str, &str), Problem> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str);
+    text("apiVersion").zip(text("kind")).ok_or(Problem::NoType)
 }
 
 fn message_of(api_version: &str, kind: &str) -> Result<&'static messages::Message, Problem> {
@@ -188,7 +188,7 @@ pub fn watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {
     out.finish()
 }
 
-fn place(path: &str) -> String {
+fn path_prefix(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{path}: ") }
 }
 
@@ -206,7 +206,7 @@ impl ProtobufError {
                 let found = if opened.kind.is_empty() { kind } else { opened.kind };
                 let found_version = match opened.api_version {
                     "" => version,
-                    said => said.rsplit('/').next().unwrap_or_default(),
+                    name => name.rsplit('/').next().unwrap_or_default(),
                 };
                 crate::codec::mismatch_message(kind, (found, found_version), &why)
             }

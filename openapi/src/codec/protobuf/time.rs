@@ -1,10 +1,11 @@
 //! Converts times between text (RFC 3339, as Kubernetes writes it) and seconds since 1970.
 //!
-//! Both directions accept only years of four digits, because the text has no others.
+//! Both directions accept only years of four digits, because the text has no others. Parsing differs from
+//! [`crate::meta::time`], which decodes what clients send as Go does: here the text is canonical or comes from an
+//! object that was decoded before, so any other form is rejected without a message, and decimals are kept to the
+//! nanosecond.
 
-use crate::meta::time::{civil, days_since_1970};
-
-const SECONDS_PER_DAY: i64 = 86_400;
+use crate::meta::time::{self, SECONDS_PER_DAY, civil, days_since_1970};
 
 /// Midnight of 1 January of year 1: Go's zero time, which Kubernetes writes as `null`.
 pub(super) const ZERO: i64 = -62_135_596_800;
@@ -17,11 +18,7 @@ pub(super) fn format(seconds: i64, micros: Option<u32>) -> Option<String> {
     if !(FIRST..=LAST).contains(&seconds) {
         return None;
     }
-    let (year, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
-    let second = seconds.rem_euclid(SECONDS_PER_DAY);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let decimals = micros.map_or_else(String::new, |micros| format!(".{micros:06}"));
-    Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{decimals}Z"))
+    Some(time::format(seconds, micros))
 }
 
 /// Parses a time with any offset and any number of decimals to seconds and nanoseconds.
@@ -30,7 +27,7 @@ pub(super) fn parse(text: &str) -> Option<(i64, u32)> {
     let (clock, rest) = bytes.split_at_checked(19)?;
     let number = |from: usize, to: usize| digits(&clock[from..to]);
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if separators.iter().any(|(place, separator)| clock[*place] != *separator) {
+    if separators.iter().any(|(index, separator)| clock[*index] != *separator) {
         return None;
     }
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -99,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_comes_back() {
+    fn every_day_round_trips() {
         for day in FIRST / SECONDS_PER_DAY..=LAST / SECONDS_PER_DAY {
             let (year, month, of_month) = civil(day);
             assert!((1..=12).contains(&month) && (1..=31).contains(&of_month));
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_decimals_are_understood_and_nonsense_is_not() {
+    fn offsets_and_decimals_are_parsed_and_invalid_text_is_rejected() {
         assert_eq!(parse("1970-01-01T01:00:00+01:00"), Some((0, 0)));
         assert_eq!(parse("1969-12-31T22:30:00.5-01:30"), Some((0, 500_000_000)));
         assert_eq!(parse("1970-01-01T00:00:00.1234567899Z"), Some((0, 123_456_789)));

@@ -110,10 +110,10 @@ impl<'a> WireReader<'a> {
 
     fn varint(&mut self) -> Result<u64, Problem> {
         let mut value = 0;
-        for (place, byte) in self.rest.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * place);
+        for (index, byte) in self.rest.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
-                self.rest = &self.rest[place + 1..];
+                self.rest = &self.rest[index + 1..];
                 return Ok(value);
             }
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_passed_over_however_deep() {
+    fn nested_groups_are_skipped_at_any_depth() {
         let deep = 100_000;
         let mut bytes = [vec![0x0b; deep], vec![0x0c; deep]].concat();
         bytes.extend([0x10, 0x05]);

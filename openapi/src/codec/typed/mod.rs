@@ -72,7 +72,7 @@ pub fn decode_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     if schema.is_custom() {
         return unstructured::decode_unstructured(tree, schema);
     }
-    decode_source(tree, schema).expect("a tree has no syntax to get wrong, and the walk takes all of it")
+    decode_source(tree, schema).expect("a tree has no syntax errors, and is decoded completely")
 }
 
 /// Decodes the result of a strategic merge patch. Kubernetes converts it instead of decoding it, with other error
@@ -80,7 +80,7 @@ pub fn decode_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
 pub fn convert_tree(tree: Value, schema: &Schema) -> Result<Decoded, Mismatch> {
     let mut decoder = TypedDecoder { converts: true, ..TypedDecoder::default() };
     let read = Typed { decoder: &mut decoder, schema }.deserialize(tree);
-    let value = read.expect("a tree has no syntax to get wrong, and the walk takes all of it");
+    let value = read.expect("a tree has no syntax errors, and is decoded completely");
     decoder.finish(value)
 }
 
@@ -165,14 +165,14 @@ impl<'s> TypedDecoder<'s> {
         }
     }
 
-    /// Returns Go's error for `found` (`string`, `number 1.5`) in a field of type `wanted`.
-    fn sentence(&self, found: &str, wanted: &str) -> String {
+    /// Returns Go's error for `found` (`string`, `number 1.5`) in a field of type `expected`.
+    fn sentence(&self, found: &str, expected: &str) -> String {
         match self.owner {
-            None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+            None => format!("json: cannot unmarshal {found} into Go value of type {expected}"),
             Some(owner) => {
                 let (owner, fields) = (struct_name(owner), self.fields.join("."));
                 format!(
-                    "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {wanted}"
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {expected}"
                 )
             }
         }
@@ -202,7 +202,7 @@ impl<'s> TypedDecoder<'s> {
             (Shape::Number, Value::Number(_)) | (Shape::IntOrString, Value::String(_)) => value,
             (Shape::String, Value::String(text)) => {
                 if let Some(SelfDecoding::Time(precision)) = self_decoding(schema) {
-                    return self.own(time::canonical(text, precision));
+                    return self.self_decoded(time::canonical(text, precision));
                 }
                 if schema.format.as_deref() == Some("byte")
                     && let Some(offset) = go::base64_fault(text)
@@ -216,10 +216,10 @@ impl<'s> TypedDecoder<'s> {
                 let narrow =
                     matches!(schema.shape, Shape::IntOrString) || schema.format.as_deref() == Some("int32");
                 // A conversion accepts 1.0 as an integer; `IntOrString` decodes itself and does not.
-                let whole = number.as_f64().filter(|number| self.converts && number.fract() == 0.0);
-                let whole =
-                    whole.filter(|_| matches!(schema.shape, Shape::Integer)).map(|whole| whole as i64);
-                let number = number.as_i64().or(whole);
+                let integer = number.as_f64().filter(|number| self.converts && number.fract() == 0.0);
+                let integer =
+                    integer.filter(|_| matches!(schema.shape, Shape::Integer)).map(|integer| integer as i64);
+                let number = number.as_i64().or(integer);
                 match number.filter(|number| !narrow || i32::try_from(*number).is_ok()) {
                     Some(number) => number.into(),
                     None => self.mismatch(&value, schema),
@@ -235,13 +235,13 @@ impl<'s> TypedDecoder<'s> {
             Value::String(text) => text.trim().to_owned(),
             other => other.to_string(),
         };
-        self.own(
+        self.self_decoded(
             text.parse::<Quantity>().map(|quantity| quantity.to_string()).map_err(|error| error.to_string()),
         )
     }
 
     /// Returns the text from a type that decodes itself, or records its error.
-    fn own(&mut self, read: Result<String, String>) -> Value {
+    fn self_decoded(&mut self, read: Result<String, String>) -> Value {
         match read {
             Ok(text) => Value::String(text),
             Err(error) => {

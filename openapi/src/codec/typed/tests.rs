@@ -5,8 +5,8 @@ use super::*;
 use crate::samples::{deployment, list, object, open, secret, string};
 
 fn strict_errors(tree: Value) -> Vec<String> {
-    let walked = decode_tree(tree, &deployment()).expect("types are right");
-    walked.strict_errors.iter().map(ToString::to_string).collect()
+    let decoded = decode_tree(tree, &deployment()).expect("types are right");
+    decoded.strict_errors.iter().map(ToString::to_string).collect()
 }
 
 fn mismatch(tree: Value) -> String {
@@ -14,25 +14,25 @@ fn mismatch(tree: Value) -> String {
 }
 
 #[test]
-fn unknown_fields_are_told_with_their_path_and_gone() {
+fn unknown_fields_are_reported_with_their_path_and_dropped() {
     let tree = json!({"metadata": {"name": "web", "nme": "x"}, "bogus": {"deep": {"deeper": 1}},
         "spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "b", "foo": 1}]}}}});
-    let told = [
+    let messages = [
         "unknown field \"bogus\"",
         "unknown field \"metadata.nme\"",
         "unknown field \"spec.template.spec.containers[1].foo\"",
     ];
-    assert_eq!(strict_errors(tree.clone()), told);
-    let walked = decode_tree(tree, &deployment()).expect("types are right");
+    assert_eq!(strict_errors(tree.clone()), messages);
+    let decoded = decode_tree(tree, &deployment()).expect("types are right");
     let expected = json!({"metadata": {"name": "web"},
         "spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}});
-    assert_eq!(walked.value, expected);
+    assert_eq!(decoded.value, expected);
 }
 
 /// The error texts of a real kube-apiserver for the same strategic merge patches.
 #[test]
 fn the_result_of_a_strategic_merge_patch_is_converted_to_its_types() {
-    for (tree, told) in [
+    for (tree, messages) in [
         (json!({"metadata": {"labels": {"a": 1}}}), "cannot convert int64 to string"),
         (json!({"metadata": {"labels": {"a": 1.5}}}), "unrecognized type: string"),
         (json!({"metadata": {"labels": {"a": true}}}), "unrecognized type: string"),
@@ -46,7 +46,7 @@ fn the_result_of_a_strategic_merge_patch_is_converted_to_its_types() {
         (json!({"spec": {"template": {"spec": {"containers": {}}}}}), "cannot restore slice from map"),
     ] {
         let refused = convert_tree(tree.clone(), &deployment()).expect_err("a type is wrong");
-        assert_eq!(refused.to_string(), told, "{tree}");
+        assert_eq!(refused.to_string(), messages, "{tree}");
     }
     let tree = json!({"metadata": {"labels": {"a": "b"}}});
     assert_eq!(convert_tree(tree.clone(), &deployment()), decode_tree(tree, &deployment()));
@@ -64,7 +64,7 @@ fn untyped_fields_are_kept_unchanged() {
 }
 
 #[test]
-fn nulls_are_nothing_in_objects_and_zero_elsewhere() {
+fn nulls_are_absent_in_objects_and_zero_elsewhere() {
     let tree = json!({"metadata": {"name": null, "labels": {"a": null}, "finalizers": ["x", null]},
         "spec": {"template": {"spec": {"containers": [null], "nodeSelector": null}}}});
     let expected = json!({"metadata": {"labels": {"a": ""}, "finalizers": ["x", ""]},
@@ -75,17 +75,17 @@ fn nulls_are_nothing_in_objects_and_zero_elsewhere() {
 #[test]
 fn quantities_become_canonical() {
     let limits = |value: Value| json!({"spec": {"template": {"spec": {"containers": [{"limits": value}]}}}});
-    let walked =
+    let decoded =
         decode_tree(limits(json!({"cpu": 0.5, "memory": "1024Mi", "gpu": 2})), &deployment()).expect("fits");
-    assert_eq!(walked.value, limits(json!({"cpu": "500m", "memory": "1Gi", "gpu": "2"})));
+    assert_eq!(decoded.value, limits(json!({"cpu": "500m", "memory": "1Gi", "gpu": "2"})));
     for wrong in [json!("many"), json!(true), json!({}), json!([1])] {
-        let told = mismatch(limits(json!({"cpu": wrong})));
-        assert!(told.starts_with("quantities must match the regular expression"), "{told}");
+        let messages = mismatch(limits(json!({"cpu": wrong})));
+        assert!(messages.starts_with("quantities must match the regular expression"), "{messages}");
     }
 }
 
 #[test]
-fn wrong_types_are_told_in_gos_words() {
+fn wrong_types_are_reported_with_the_messages_of_go() {
     for (tree, expected) in [
         (
             json!({"spec": {"replicas": "3"}}),
@@ -130,7 +130,7 @@ fn wrong_types_are_told_in_gos_words() {
 }
 
 #[test]
-fn the_first_wrong_type_is_told_unless_a_type_reads_itself() {
+fn the_first_wrong_type_is_reported_except_in_self_decoding_types() {
     let both = json!({"metadata": {"name": 1}, "spec": {"replicas": "x"}});
     assert!(mismatch(both).contains("ObjectMeta.metadata.name"));
     let quantity = json!({"metadata": {"name": 1},
@@ -141,8 +141,8 @@ fn the_first_wrong_type_is_told_unless_a_type_reads_itself() {
 #[test]
 fn times_become_utc() {
     let created = |value: Value| json!({"metadata": {"creationTimestamp": value}});
-    let walked = decode_tree(created(json!("2020-01-01T01:00:00+01:00")), &deployment()).expect("fits");
-    assert_eq!(walked.value, created(json!("2020-01-01T00:00:00Z")));
+    let decoded = decode_tree(created(json!("2020-01-01T01:00:00+01:00")), &deployment()).expect("fits");
+    assert_eq!(decoded.value, created(json!("2020-01-01T00:00:00Z")));
     assert_eq!(
         decode_tree(created(json!(null)), &deployment()).expect("fits").value,
         json!({"metadata": {}})
@@ -158,15 +158,15 @@ fn times_become_utc() {
 
 #[test]
 fn bytes_are_base64() {
-    let told = |text: &str| {
+    let messages = |text: &str| {
         decode_tree(json!({"data": {"a": text}}), &secret()).map_err(|error| error.to_string()).err()
     };
-    assert_eq!(told("aGk="), None);
-    assert_eq!(told("h i").as_deref(), Some("illegal base64 data at input byte 1"));
+    assert_eq!(messages("aGk="), None);
+    assert_eq!(messages("h i").as_deref(), Some("illegal base64 data at input byte 1"));
 }
 
 #[test]
-fn there_is_an_end_to_findings() {
+fn the_number_of_strict_errors_is_bounded() {
     let many: Value = (0..500).map(|n| (format!("f{n}"), json!(1))).collect::<Map<_, _>>().into();
     assert_eq!(decode_tree(many, &object(&[])).expect("fits").strict_errors.len(), MAX_STRICT_ERRORS);
 }
@@ -202,15 +202,15 @@ fn trees() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_second_walk_finds_nothing(tree in trees()) {
-        if let Ok(walked) = decode_tree(tree, &deployment()) {
-            let again = decode_tree(walked.value.clone(), &deployment()).expect("it was right before");
-            prop_assert_eq!(again, Decoded { value: walked.value, strict_errors: Vec::new() });
+    fn a_second_decoding_changes_nothing(tree in trees()) {
+        if let Ok(decoded) = decode_tree(tree, &deployment()) {
+            let second = decode_tree(decoded.value.clone(), &deployment()).expect("the object was decoded before");
+            prop_assert_eq!(second, Decoded { value: decoded.value, strict_errors: Vec::new() });
         }
     }
 
     #[test]
-    fn any_tree_is_read_or_refused(tree in trees()) {
+    fn arbitrary_trees_are_decoded_or_rejected(tree in trees()) {
         let _ = decode_tree(tree, &list(deployment()));
     }
 }

@@ -54,31 +54,31 @@ pub(super) fn go_type(schema: &Schema) -> String {
 }
 
 /// Describes the value found instead, as Go's JSON decoder does: with the number itself if the field is numeric.
-pub(super) fn describe_found(found: &Value, wanted: &Schema) -> String {
-    match (found, &wanted.shape) {
+pub(super) fn describe_found(found: &Value, expected: &Schema) -> String {
+    match (found, &expected.shape) {
         (Value::Number(number), Shape::Integer | Shape::IntOrString) => format!("number {number}"),
         _ => json_type_name(found).to_owned(),
     }
 }
 
 /// Returns the error of a conversion. Go allows the conversion of a whole number to a string, which is an error here.
-pub(super) fn conversion_error(found: &Value, wanted: &Schema) -> String {
-    let (kind, wanted_type) = (go_kind(found), go_type(wanted));
-    if matches!(wanted.shape, Shape::IntOrString)
-        || matches!(self_decoding(wanted), Some(SelfDecoding::Time(_)))
+pub(super) fn conversion_error(found: &Value, expected: &Schema) -> String {
+    let (kind, expected_type) = (go_kind(found), go_type(expected));
+    if matches!(expected.shape, Shape::IntOrString)
+        || matches!(self_decoding(expected), Some(SelfDecoding::Time(_)))
     {
-        let found = describe_found(found, wanted);
-        return format!("json: cannot unmarshal {found} into Go value of type {wanted_type}");
+        let found = describe_found(found, expected);
+        return format!("json: cannot unmarshal {found} into Go value of type {expected_type}");
     }
-    match (&wanted.shape, found) {
+    match (&expected.shape, found) {
         (Shape::Map(_), _) => format!("cannot restore map from {kind}"),
         (Shape::List(_), _) => format!("cannot restore slice from {kind}"),
         (Shape::Object(_), _) => format!("cannot restore struct from: {kind}"),
         (Shape::String, Value::Number(_)) if kind == "int64" => {
-            format!("cannot convert {kind} to {wanted_type}")
+            format!("cannot convert {kind} to {expected_type}")
         }
-        (Shape::Integer, Value::Number(_)) => format!("cannot convert {kind} to {wanted_type}"),
-        _ => format!("unrecognized type: {wanted_type}"),
+        (Shape::Integer, Value::Number(_)) => format!("cannot convert {kind} to {expected_type}"),
+        _ => format!("unrecognized type: {expected_type}"),
     }
 }
 

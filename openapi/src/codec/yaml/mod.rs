@@ -44,8 +44,8 @@ impl YamlDocument {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum YamlError {
-    #[error("yaml: line {line}: {what}")]
-    Syntax { line: usize, what: String },
+    #[error("yaml: line {line}: {message}")]
+    Syntax { line: usize, message: String },
     #[error("yaml: document contains excessive aliasing")]
     Aliases,
     #[error("yaml: line {0}: exceeded max depth of {MAX_DEPTH}")]
@@ -108,7 +108,7 @@ impl<'t> YamlReader<'t> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => {
-                Err(YamlError::Syntax { line: error.marker().line(), what: error.info().to_owned() })
+                Err(YamlError::Syntax { line: error.marker().line(), message: error.info().to_owned() })
             }
             None => Ok((Event::StreamEnd, Span::default())),
         }
@@ -134,7 +134,7 @@ impl<'t> YamlReader<'t> {
             _ => {
                 return Err(YamlError::Syntax {
                     line,
-                    what: "did not find expected node content".to_owned(),
+                    message: "did not find expected node content".to_owned(),
                 });
             }
         };
@@ -200,7 +200,7 @@ impl<'t> YamlReader<'t> {
             if key.merges {
                 inherit(&mut inherited, node.value).ok_or(YamlError::Merge(line))?;
             } else if fields.insert(key.text, node.value).is_some() {
-                self.repeated.push((line, key.shown));
+                self.repeated.push((line, key.quoted));
             }
         }
         for (key, value) in inherited {
@@ -214,9 +214,9 @@ impl<'t> YamlReader<'t> {
         let merges = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
         let value = self.node(event, span, depth + 1)?.value;
         match value {
-            Value::String(text) => Ok(YamlKey { shown: go::quote(&text), text, merges }),
+            Value::String(text) => Ok(YamlKey { quoted: go::quote(&text), text, merges }),
             Value::Bool(_) | Value::Number(_) => {
-                Ok(YamlKey { text: value.to_string(), shown: value.to_string(), merges: false })
+                Ok(YamlKey { text: value.to_string(), quoted: value.to_string(), merges: false })
             }
             other => Err(YamlError::YamlKey { line, key: other.to_string() }),
         }
@@ -226,7 +226,7 @@ impl<'t> YamlReader<'t> {
 struct YamlKey {
     text: String,
     /// The key as Go formats it.
-    shown: String,
+    quoted: String,
     /// Whether the key is `<<`: the value's fields are inherited.
     merges: bool,
 }
@@ -318,8 +318,8 @@ fn float(text: &str) -> Option<Number> {
         None => (unsigned, None),
     };
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let is_number = is_digits(whole) && is_digits(fraction) && !(whole.is_empty() && fraction.is_empty());
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_number = is_digits(integer) && is_digits(fraction) && !(integer.is_empty() && fraction.is_empty());
     let is_exponent = exponent.is_none_or(|digits| is_digits(digits) && !digits.is_empty());
     if !(is_number && is_exponent) {
         return None;

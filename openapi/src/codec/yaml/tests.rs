@@ -45,7 +45,7 @@ fn values_are_parsed_as_in_go() {
 }
 
 #[test]
-fn anchors_are_copies_and_merges_give_way() {
+fn anchors_are_copied_and_explicit_keys_override_merges() {
     let text = "base: &b {v: 1, w: 2}\nsame: *b\nmore: {<<: *b, w: 3, <<: [{z: 4}, {v: 9}]}\n";
     let expected = json!({
         "base": {"v": 1, "w": 2}, "same": {"v": 1, "w": 2}, "more": {"v": 1, "w": 3, "z": 4},
@@ -75,7 +75,7 @@ fn invalid_documents_are_refused() {
 
 /// The results of a real kube-apiserver.
 #[test]
-fn a_block_at_the_end_has_the_line_breaks_it_was_given() {
+fn a_trailing_block_keeps_its_line_breaks() {
     for (block, expected) in [
         ("|\n    abc", "abc"),
         ("|\n    abc\n", "abc\n"),
@@ -94,13 +94,13 @@ fn a_block_at_the_end_has_the_line_breaks_it_was_given() {
 }
 
 #[test]
-fn repeated_keys_are_told_with_their_lines() {
+fn repeated_keys_are_reported_with_their_lines() {
     let document = parse("a: 1\nb: 2\na: 3\n9: x\n9: z\n").expect("valid");
     assert_eq!(document.value, json!({"a": 3, "b": 2, "9": "z"}));
-    let told: Vec<String> = document.duplicates().iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = document.duplicates().iter().map(ToString::to_string).collect();
     let expected =
         "yaml: unmarshal errors:\n  line 3: key \"a\" already set in map\n  line 5: key 9 already set in map";
-    assert_eq!(told, [expected]);
+    assert_eq!(messages, [expected]);
 }
 
 fn trees() -> impl Strategy<Value = Value> {
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in "[-a-c0-9:{}\\[\\]&*!?|>'\"<~#,. \\n]{0,40}") {
+    fn arbitrary_text_causes_no_panic(text in "[-a-c0-9:{}\\[\\]&*!?|>'\"<~#,. \\n]{0,40}") {
         let _ = parse(&text);
     }
 }

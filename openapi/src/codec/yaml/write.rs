@@ -17,9 +17,9 @@ pub fn write(value: &Value) -> String {
 }
 
 fn object(out: &mut String, map: &serde_json::Map<String, Value>, depth: usize) {
-    for (place, (key, value)) in map.iter().enumerate() {
+    for (index, (key, value)) in map.iter().enumerate() {
         // The first key of an object in a list follows the dash.
-        if place > 0 || out.is_empty() || out.ends_with('\n') {
+        if index > 0 || out.is_empty() || out.ends_with('\n') {
             indent(out, depth);
         }
         text(out, key);
@@ -43,8 +43,8 @@ fn object(out: &mut String, map: &serde_json::Map<String, Value>, depth: usize) 
 }
 
 fn array(out: &mut String, list: &[Value], depth: usize) {
-    for (place, value) in list.iter().enumerate() {
-        if place > 0 || out.is_empty() || out.ends_with('\n') {
+    for (index, value) in list.iter().enumerate() {
+        if index > 0 || out.is_empty() || out.ends_with('\n') {
             indent(out, depth);
         }
         out.push_str("- ");
@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_object_looks_as_kubectl_prints_it() {
+    fn an_object_is_written_as_kubectl_prints_it() {
         let object = json!({
             "kind": "Pod", "apiVersion": "v1",
             "metadata": { "name": "a", "labels": { "app.kubernetes.io/name": "a" }, "annotations": {} },

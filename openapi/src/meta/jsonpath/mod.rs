@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_where_kubectl_goes() {
+    fn paths_select_the_same_values_as_kubectl() {
         let object = json!({
             "spec": { "size": 3, "a.b": "dotted", "ports": [{ "port": 80 }, { "port": 443 }], "on": true },
             "status": { "conditions": [

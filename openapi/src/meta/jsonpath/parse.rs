@@ -101,9 +101,10 @@ impl<'t> JsonPathParser<'t> {
             let end = end.ok_or_else(|| InvalidJsonPath("unterminated filter".to_owned()))?;
             return self.filter(&filter[..end]);
         }
-        let parts = outside_quotes(inner, ',');
-        if parts.len() > 1 {
-            let paths = parts.iter().map(|part| nested(&format!("[{}]", part.trim()), self.depth + 1));
+        let segments = outside_quotes(inner, ',');
+        if segments.len() > 1 {
+            let paths =
+                segments.iter().map(|segment| nested(&format!("[{}]", segment.trim()), self.depth + 1));
             return Ok(JsonPathStep::Union(paths.collect::<Result<_, _>>()?));
         }
         if inner == "*" {
@@ -133,8 +134,10 @@ impl<'t> JsonPathParser<'t> {
                 right: FilterOperand::Nothing,
             });
         };
-        let (sign, test) =
-            TESTS.into_iter().find(|(sign, _)| text[at..].starts_with(sign)).expect("one was found here");
+        let (sign, test) = TESTS
+            .into_iter()
+            .find(|(sign, _)| text[at..].starts_with(sign))
+            .expect("the operator was found at this position");
         let (left, right) = (self.operand(&text[..at])?, self.operand(&text[at + sign.len()..])?);
         Ok(JsonPathStep::Filter { left, test, right })
     }
@@ -167,12 +170,12 @@ fn slice(text: &str) -> Option<JsonPathStep> {
     if text.is_empty() {
         return None;
     }
-    let parts: Vec<&str> = text.split(':').collect();
-    let number = |part: &str| match part.trim() {
+    let segments: Vec<&str> = text.split(':').collect();
+    let number = |segment: &str| match segment.trim() {
         "" => Some(None),
         digits => digits.parse::<i64>().ok().map(Some),
     };
-    let numbers: Vec<Option<i64>> = parts.iter().map(|part| number(part)).collect::<Option<_>>()?;
+    let numbers: Vec<Option<i64>> = segments.iter().map(|segment| number(segment)).collect::<Option<_>>()?;
     match numbers[..] {
         [start] => Some(JsonPathStep::Slice { start, end: None, step: 1, single: true }),
         [start, end] => Some(JsonPathStep::Slice { start, end, step: 1, single: false }),
@@ -197,17 +200,17 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
 }
 
 fn outside_quotes(text: &str, separator: char) -> Vec<&str> {
-    let mut parts = Vec::new();
+    let mut segments = Vec::new();
     let mut start = 0;
     for at in positions_outside_quotes(text, |rest| rest.starts_with(separator)) {
-        parts.push(&text[start..at]);
+        segments.push(&text[start..at]);
         start = at + separator.len_utf8();
     }
-    parts.push(&text[start..]);
-    parts
+    segments.push(&text[start..]);
+    segments
 }
 
-fn positions_outside_quotes(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+fn positions_outside_quotes(text: &str, is_match: impl Fn(&str) -> bool) -> Vec<usize> {
     let mut quote = None;
     let mut found = Vec::new();
     for (at, c) in text.char_indices() {
@@ -215,7 +218,7 @@ fn positions_outside_quotes(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<us
             (Some(open), _) if open == c => quote = None,
             (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
-            (None, _) if wanted(&text[at..]) => found.push(at),
+            (None, _) if is_match(&text[at..]) => found.push(at),
             _ => {}
         }
     }

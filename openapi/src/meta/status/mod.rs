@@ -138,10 +138,10 @@ impl Status {
         }
     }
 
-    fn about(mut self, what: GroupResource<'_>, name: &str) -> Status {
+    fn about(mut self, resource: GroupResource<'_>, name: &str) -> Status {
         let details = self.details_mut();
-        details.group = what.group.to_owned();
-        details.kind = what.name.to_owned();
+        details.group = resource.group.to_owned();
+        details.kind = resource.name.to_owned();
         details.name = name.to_owned();
         self
     }
@@ -378,8 +378,8 @@ impl Status {
     }
 
     /// The requested resource version is in the future. Informers check for exactly this cause.
-    pub fn version_too_large(asked: u64, current: u64) -> Status {
-        Status::timeout(&format!("Too large resource version: {asked}, current: {current}"), 1).because(
+    pub fn version_too_large(requested: u64, current: u64) -> Status {
+        Status::timeout(&format!("Too large resource version: {requested}, current: {current}"), 1).because(
             Cause {
                 reason: "ResourceVersionTooLarge".to_owned(),
                 message: "Too large resource version".to_owned(),

@@ -6,11 +6,12 @@ const PODS: GroupResource<'_> = GroupResource { group: "", name: "pods" };
 const DEPLOYMENTS: GroupResource<'_> = GroupResource { group: "apps", name: "deployments" };
 
 fn check(status: Status, expected: serde_json::Value) {
-    let mut whole = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
+    let mut expected_status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"});
     for (key, value) in expected.as_object().expect("expectations are objects") {
-        whole[key] = value.clone();
+        expected_status[key] = value.clone();
     }
-    assert_eq!(serde_json::to_value(&status).expect("a status is JSON"), whole);
+    assert_eq!(serde_json::to_value(&status).expect("a status is JSON"), expected_status);
 }
 
 #[test]
@@ -28,7 +29,7 @@ fn an_absent_object() {
 }
 
 #[test]
-fn an_object_in_the_way() {
+fn an_object_that_exists() {
     check(
         Status::modified(PODS, "a"),
         json!({"code": 409, "reason": "Conflict", "details": {"name": "a", "kind": "pods"},
@@ -73,7 +74,7 @@ fn forbidden_and_unauthorized_requests() {
 }
 
 #[test]
-fn a_version_from_the_future() {
+fn a_resource_version_in_the_future() {
     check(
         Status::version_too_large(9, 7),
         json!({"code": 504, "reason": "Timeout", "message": "Timeout: Too large resource version: 9, current: 7",
@@ -83,7 +84,7 @@ fn a_version_from_the_future() {
 }
 
 #[test]
-fn an_expired_list_says_how_to_go_on() {
+fn an_expired_list_has_a_continue_token() {
     let mut status = Status::expired("The resourceVersion for the provided list is too old.");
     status.metadata.continue_token = Some("next".to_owned());
     check(

@@ -17,17 +17,17 @@ pub(super) fn fields<'a>(value: &'a Value, kind: SchemaType<'a>) -> FieldSet<'a>
 }
 
 /// Collects the fields below a value. Returns whether the value itself is a leaf.
-fn visit<'a>(value: &'a Value, kind: SchemaType<'a>, below: &mut FieldSet<'a>) -> bool {
+fn visit<'a>(value: &'a Value, kind: SchemaType<'a>, children: &mut FieldSet<'a>) -> bool {
     match (kind.atom(value), value) {
         (SchemaAtom::Scalar, _) => return true,
         (SchemaAtom::Map(fields), _) if fields.atomic => return true,
         (SchemaAtom::List(items), _) if items.atomic() => return true,
         (SchemaAtom::Map(fields), Value::Object(object)) => {
             for (name, value) in object {
-                entry(fields, name, value, below);
+                entry(fields, name, value, children);
             }
         }
-        (SchemaAtom::List(items), Value::Array(list)) => each(items, list, below),
+        (SchemaAtom::List(items), Value::Array(list)) => each(items, list, children),
         _ => {}
     }
     false
@@ -35,10 +35,10 @@ fn visit<'a>(value: &'a Value, kind: SchemaType<'a>, below: &mut FieldSet<'a>) -
 
 fn entry<'a>(fields: Fields<'a>, name: &'a str, value: &'a Value, set: &mut FieldSet<'a>) {
     let Some((kind, named)) = fields.field(name) else { return };
-    let mut below = FieldSet::default();
-    let leaf = visit(value, kind, &mut below);
+    let mut children = FieldSet::default();
+    let leaf = visit(value, kind, &mut children);
     let hollow = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-    set.push(PathElement::Field(name), leaf || hollow || !named, below);
+    set.push(PathElement::Field(name), leaf || hollow || !named, children);
 }
 
 /// Collects the items of a list. Items with the same key are one member, without the fields below them.
@@ -48,35 +48,35 @@ fn each<'a>(items: Items<'a>, list: &'a [Value], set: &mut FieldSet<'a>) {
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut found = found.into_iter().peekable();
     while let Some((element, item)) = found.next() {
-        let mut below = FieldSet::default();
+        let mut children = FieldSet::default();
         let mut alone = true;
         while found.next_if(|(next, _)| *next == element).is_some() {
             alone = false;
         }
         if alone {
-            visit(item, items.items, &mut below);
+            visit(item, items.items, &mut children);
         }
-        set.push(element, true, below);
+        set.push(element, true, children);
     }
 }
 
 /// Adds the fields on the path to each member as members, if the schema names them. So the owner of a field also keeps
 /// the fields that lead to it from being pruned.
-pub(super) fn with_ways<'a>(mut set: FieldSet<'a>, kind: SchemaType<'_>) -> FieldSet<'a> {
-    mark_ways(&mut set, kind);
+pub(super) fn with_ancestors<'a>(mut set: FieldSet<'a>, kind: SchemaType<'_>) -> FieldSet<'a> {
+    mark_ancestors(&mut set, kind);
     set
 }
 
-fn mark_ways(set: &mut FieldSet<'_>, kind: SchemaType<'_>) {
+fn mark_ancestors(set: &mut FieldSet<'_>, kind: SchemaType<'_>) {
     let atom = named_atom(kind);
-    for node in set.nodes_mut().iter_mut().filter(|node| !node.below.is_empty()) {
+    for node in set.nodes_mut().iter_mut().filter(|node| !node.children.is_empty()) {
         match (&node.element, atom) {
             (PathElement::Field(name), SchemaAtom::Map(fields)) => {
                 let Some((kind, named)) = fields.field(name) else { continue };
                 node.member |= named;
-                mark_ways(&mut node.below, kind);
+                mark_ancestors(&mut node.children, kind);
             }
-            (PathElement::Key(_), SchemaAtom::List(items)) => mark_ways(&mut node.below, items.items),
+            (PathElement::Key(_), SchemaAtom::List(items)) => mark_ancestors(&mut node.children, items.items),
             _ => {}
         }
     }

@@ -27,15 +27,15 @@ impl<'a> Changes<'a> {
     }
 
     /// Adds the changes of one field and of those below it.
-    fn push(&mut self, element: PathElement<'a>, own: Own, below: Changes<'a>) {
+    fn push(&mut self, element: PathElement<'a>, own_change: OwnChange, children: Changes<'a>) {
         // Most fields did not change and cost nothing here.
-        for (all, below, member) in [
-            (&mut self.added, below.added, own == Own::Added),
-            (&mut self.modified, below.modified, own == Own::Modified),
-            (&mut self.removed, below.removed, own == Own::Removed),
+        for (all, children, member) in [
+            (&mut self.added, children.added, own_change == OwnChange::Added),
+            (&mut self.modified, children.modified, own_change == OwnChange::Modified),
+            (&mut self.removed, children.removed, own_change == OwnChange::Removed),
         ] {
-            if member || !below.is_empty() {
-                all.push(element.clone(), member, below);
+            if member || !children.is_empty() {
+                all.push(element.clone(), member, children);
             }
         }
     }
@@ -49,7 +49,7 @@ impl<'a> Changes<'a> {
 
 /// The change of a value itself, apart from the fields in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
+enum OwnChange {
     Same,
     Added,
     Modified,
@@ -58,42 +58,42 @@ enum Own {
 
 /// Two versions of a value; one of them may be missing.
 #[derive(Clone, Copy)]
-enum Pair<'a> {
+enum ValuePair<'a> {
     Old(&'a Value),
     New(&'a Value),
     Both(&'a Value, &'a Value),
 }
 
-impl<'a> Pair<'a> {
+impl<'a> ValuePair<'a> {
     fn before(self) -> Option<&'a Value> {
         match self {
-            Pair::Old(old) | Pair::Both(old, _) => Some(old),
-            Pair::New(_) => None,
+            ValuePair::Old(old) | ValuePair::Both(old, _) => Some(old),
+            ValuePair::New(_) => None,
         }
     }
 
     fn after(self) -> Option<&'a Value> {
         match self {
-            Pair::New(new) | Pair::Both(_, new) => Some(new),
-            Pair::Old(_) => None,
+            ValuePair::New(new) | ValuePair::Both(_, new) => Some(new),
+            ValuePair::Old(_) => None,
         }
     }
 
     /// Returns the change of a value that is compared as a whole.
-    fn whole(self) -> Own {
+    fn atomic_change(self) -> OwnChange {
         match self {
-            Pair::Both(old, new) if same(old, new) => Own::Same,
-            Pair::Both(..) => Own::Modified,
+            ValuePair::Both(old, new) if same(old, new) => OwnChange::Same,
+            ValuePair::Both(..) => OwnChange::Modified,
             _ => self.presence(),
         }
     }
 
     /// Returns the change of a value that is compared field by field.
-    fn presence(self) -> Own {
+    fn presence(self) -> OwnChange {
         match self {
-            Pair::Old(_) => Own::Removed,
-            Pair::New(_) => Own::Added,
-            Pair::Both(..) => Own::Same,
+            ValuePair::Old(_) => OwnChange::Removed,
+            ValuePair::New(_) => OwnChange::Added,
+            ValuePair::Both(..) => OwnChange::Same,
         }
     }
 }
@@ -101,36 +101,36 @@ impl<'a> Pair<'a> {
 /// Returns the changes from `old` to `new`, both of this type.
 pub(super) fn changes<'a>(old: &'a Value, new: &'a Value, kind: SchemaType<'a>) -> Changes<'a> {
     let mut changes = Changes::default();
-    visit(Pair::Both(old, new), kind, &mut changes);
+    visit(ValuePair::Both(old, new), kind, &mut changes);
     changes
 }
 
-fn visit<'a>(pair: Pair<'a>, kind: SchemaType<'a>, below: &mut Changes<'a>) -> Own {
+fn visit<'a>(pair: ValuePair<'a>, kind: SchemaType<'a>, children: &mut Changes<'a>) -> OwnChange {
     let atom = match pair {
-        Pair::Old(value) | Pair::New(value) => kind.atom(value),
-        Pair::Both(old, new) => match (kind.atom(old), kind.atom(new)) {
+        ValuePair::Old(value) | ValuePair::New(value) => kind.atom(value),
+        ValuePair::Both(old, new) => match (kind.atom(old), kind.atom(new)) {
             // The value changed between list, map and scalar: each version is visited on its own.
             (before, after) if std::mem::discriminant(&before) != std::mem::discriminant(&after) => {
-                let own = parts(pair, before, below);
-                let own_after = parts(pair, after, below);
-                below.sort();
-                return if own == Own::Same { own_after } else { own };
+                let own_change = visit_atom(pair, before, children);
+                let change_after = visit_atom(pair, after, children);
+                children.sort();
+                return if own_change == OwnChange::Same { change_after } else { own_change };
             }
             (_, after) => after,
         },
     };
-    parts(pair, atom, below)
+    visit_atom(pair, atom, children)
 }
 
 /// Compares two values part by part. An empty object or list is a member, to distinguish it from an absent one.
-fn parts<'a>(pair: Pair<'a>, atom: SchemaAtom<'a>, below: &mut Changes<'a>) -> Own {
+fn visit_atom<'a>(pair: ValuePair<'a>, atom: SchemaAtom<'a>, children: &mut Changes<'a>) -> OwnChange {
     match atom {
         SchemaAtom::Map(fields) if !fields.atomic => {
             let object =
                 |value: Option<&'a Value>| value.and_then(Value::as_object).filter(|map| !map.is_empty());
             let (old, new) = (object(pair.before()), object(pair.after()));
             if old.is_some() || new.is_some() {
-                objects(fields, old, new, below);
+                objects(fields, old, new, children);
                 return pair.presence();
             }
         }
@@ -140,13 +140,13 @@ fn parts<'a>(pair: Pair<'a>, atom: SchemaAtom<'a>, below: &mut Changes<'a>) -> O
             };
             let (old, new) = (list(pair.before()), list(pair.after()));
             if !old.is_empty() || !new.is_empty() {
-                lists(items, old, new, below);
+                lists(items, old, new, children);
                 return pair.presence();
             }
         }
         _ => {}
     }
-    pair.whole()
+    pair.atomic_change()
 }
 
 /// Compares two objects. Both iterate in the order of their keys.
@@ -166,21 +166,21 @@ fn objects<'a>(
         };
         let (before, after) = (old.next_if(|_| order.is_le()), new.next_if(|_| order.is_ge()));
         let (name, pair) = match (before, after) {
-            (Some((name, old)), Some((_, new))) => (name, Pair::Both(old, new)),
-            (Some((name, old)), None) => (name, Pair::Old(old)),
-            (None, Some((name, new))) => (name, Pair::New(new)),
+            (Some((name, old)), Some((_, new))) => (name, ValuePair::Both(old, new)),
+            (Some((name, old)), None) => (name, ValuePair::Old(old)),
+            (None, Some((name, new))) => (name, ValuePair::New(new)),
             (None, None) => return,
         };
         // Most fields of an object do not change and need no lookup in the schema.
-        if let Pair::Both(old, new) = pair
+        if let ValuePair::Both(old, new) = pair
             && old == new
         {
             continue;
         }
         if let Some((kind, _)) = fields.field(name) {
-            let mut below = Changes::default();
-            let own = visit(pair, kind, &mut below);
-            changes.push(PathElement::Field(name), own, below);
+            let mut children = Changes::default();
+            let own_change = visit(pair, kind, &mut children);
+            changes.push(PathElement::Field(name), own_change, children);
         }
     }
 }
@@ -198,24 +198,24 @@ fn lists<'a>(items: Items<'a>, old: &'a [Value], new: &'a [Value], changes: &mut
         }
     }
     for (element, [old, new]) in found {
-        let mut below = Changes::default();
-        let mut visit = |pair| visit(pair, items.items, &mut below);
+        let mut children = Changes::default();
+        let mut visit = |pair| visit(pair, items.items, &mut children);
         // Items with the same key are one field together.
-        let own = match (&old[..], &new[..]) {
-            ([old], [new]) => visit(Pair::Both(old, new)),
-            ([old], []) => visit(Pair::Old(old)),
-            ([], [new]) => visit(Pair::New(new)),
-            ([_, _, ..], [_, _, ..]) if old == new => Own::Same,
-            ([_, _, ..], [_, _, ..]) => Own::Modified,
+        let own_change = match (&old[..], &new[..]) {
+            ([old], [new]) => visit(ValuePair::Both(old, new)),
+            ([old], []) => visit(ValuePair::Old(old)),
+            ([], [new]) => visit(ValuePair::New(new)),
+            ([_, _, ..], [_, _, ..]) if old == new => OwnChange::Same,
+            ([_, _, ..], [_, _, ..]) => OwnChange::Modified,
             (_, [_, _, ..]) => {
-                old.first().map(|old| visit(Pair::Old(old)));
-                Own::Added
+                old.first().map(|old| visit(ValuePair::Old(old)));
+                OwnChange::Added
             }
             _ => {
-                new.first().map(|new| visit(Pair::New(new)));
-                Own::Removed
+                new.first().map(|new| visit(ValuePair::New(new)));
+                OwnChange::Removed
             }
         };
-        changes.push(element, own, below);
+        changes.push(element, own_change, children);
     }
 }

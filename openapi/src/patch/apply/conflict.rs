@@ -11,19 +11,19 @@ use crate::meta::status::{OwnedField, Status};
 use api::meta::go;
 
 /// Maximum number of fields in the message; all of them are counted.
-const TOLD_MAX: usize = 1000;
+const REPORTED_MAX: usize = 1000;
 /// Maximum size of the message, exceeded by one field at most.
-const TOLD_BYTES_MAX: usize = 64 << 10;
+const REPORTED_BYTES_MAX: usize = 64 << 10;
 
 /// The conflicts per owner, which is formatted for the message.
 pub(super) struct Conflicts<'a>(Vec<(String, FieldSet<'a>)>);
 
 impl<'a> Conflicts<'a> {
-    /// Returns the fields in `wanted` that these managers own.
-    pub(super) fn of(managers: &ManagedFields<'a>, wanted: &FieldSet<'_>) -> Conflicts<'a> {
-        let met = managers.0.iter().map(|manager| (manager, manager.set.intersection(wanted)));
-        let met = met.filter(|(_, fields)| !fields.is_empty());
-        Conflicts(met.map(|(manager, fields)| (shown(manager), fields)).collect())
+    /// Returns the fields in `fields_to_own` that these managers own.
+    pub(super) fn of(managers: &ManagedFields<'a>, fields_to_own: &FieldSet<'_>) -> Conflicts<'a> {
+        let overlaps = managers.0.iter().map(|manager| (manager, manager.set.intersection(fields_to_own)));
+        let overlaps = overlaps.filter(|(_, fields)| !fields.is_empty());
+        Conflicts(overlaps.map(|(manager, fields)| (describe(manager), fields)).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -39,17 +39,17 @@ impl<'a> Conflicts<'a> {
     /// Returns the Status for the client.
     pub(super) fn status(&self) -> Status {
         let count = self.0.iter().map(|(_, fields)| fields.count()).sum();
-        Status::apply_conflict(&self.told(), count)
+        Status::apply_conflict(&self.reported(), count)
     }
 
-    fn told(&self) -> Vec<OwnedField> {
-        let mut told = Vec::new();
+    fn reported(&self) -> Vec<OwnedField> {
+        let mut reported = Vec::new();
         let mut bytes = 0;
         for (owner, fields) in &self.0 {
             let flow = fields.each_path(&mut |path| {
                 bytes += path.len() + owner.len();
-                told.push(OwnedField { path: path.to_owned(), owner: owner.clone() });
-                match told.len() >= TOLD_MAX || bytes >= TOLD_BYTES_MAX {
+                reported.push(OwnedField { path: path.to_owned(), owner: owner.clone() });
+                match reported.len() >= REPORTED_MAX || bytes >= REPORTED_BYTES_MAX {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
@@ -58,17 +58,17 @@ impl<'a> Conflicts<'a> {
                 break;
             }
         }
-        told
+        reported
     }
 }
 
-fn shown(owner: &ManagedFieldsEntry<'_>) -> String {
-    let mut shown = go::quote(&owner.name);
+fn describe(owner: &ManagedFieldsEntry<'_>) -> String {
+    let mut text = go::quote(&owner.name);
     if !owner.subresource.is_empty() {
-        shown += &format!(" with subresource {}", go::quote(&owner.subresource));
+        text += &format!(" with subresource {}", go::quote(&owner.subresource));
     }
     if owner.operation == Operation::Update {
-        shown += &format!(" using {}", owner.api_version);
+        text += &format!(" using {}", owner.api_version);
     }
-    shown
+    text
 }

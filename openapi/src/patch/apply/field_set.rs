@@ -23,12 +23,12 @@ pub(super) struct FieldSet<'a> {
 pub(super) struct FieldSetNode<'a> {
     pub(super) element: PathElement<'a>,
     pub(super) member: bool,
-    pub(super) below: FieldSet<'a>,
+    pub(super) children: FieldSet<'a>,
 }
 
 impl FieldSetNode<'_> {
     fn is_empty(&self) -> bool {
-        !self.member && self.below.is_empty()
+        !self.member && self.children.is_empty()
     }
 }
 
@@ -45,16 +45,17 @@ impl<'a> FieldSet<'a> {
     fn insert_fields(&mut self, path: &[&'a str]) {
         let Some((first, rest)) = path.split_first() else { return };
         let element = PathElement::Field(first);
-        let place = match self.nodes.binary_search_by(|node| node.element.cmp(&element)) {
-            Ok(place) => place,
-            Err(place) => {
-                self.nodes.insert(place, FieldSetNode { element, member: false, below: FieldSet::default() });
-                place
+        let index = match self.nodes.binary_search_by(|node| node.element.cmp(&element)) {
+            Ok(index) => index,
+            Err(index) => {
+                self.nodes
+                    .insert(index, FieldSetNode { element, member: false, children: FieldSet::default() });
+                index
             }
         };
         match rest.is_empty() {
-            true => self.nodes[place].member = true,
-            false => self.nodes[place].below.insert_fields(rest),
+            true => self.nodes[index].member = true,
+            false => self.nodes[index].children.insert_fields(rest),
         }
     }
 
@@ -76,9 +77,9 @@ impl<'a> FieldSet<'a> {
     }
 
     /// Appends a node, unless it has no members. A caller that does not append in order calls [`FieldSet::sort`].
-    pub(super) fn push(&mut self, element: PathElement<'a>, member: bool, below: FieldSet<'a>) {
-        if member || !below.is_empty() {
-            self.nodes.push(FieldSetNode { element, member, below });
+    pub(super) fn push(&mut self, element: PathElement<'a>, member: bool, children: FieldSet<'a>) {
+        if member || !children.is_empty() {
+            self.nodes.push(FieldSetNode { element, member, children });
         }
     }
 
@@ -92,15 +93,16 @@ impl<'a> FieldSet<'a> {
             let same = next.element == first.element;
             if same {
                 first.member |= next.member;
-                first.below = std::mem::take(&mut first.below).union(std::mem::take(&mut next.below));
+                first.children =
+                    std::mem::take(&mut first.children).union(std::mem::take(&mut next.children));
             }
             same
         });
     }
 
     pub(super) fn get(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
-        let place = self.nodes.binary_search_by(|node| compare(&node.element, element)).ok()?;
-        Some(&self.nodes[place])
+        let index = self.nodes.binary_search_by(|node| compare(&node.element, element)).ok()?;
+        Some(&self.nodes[index])
     }
 
     pub(super) fn has_fields(&self, path: &[&str]) -> bool {
@@ -109,7 +111,7 @@ impl<'a> FieldSet<'a> {
             Some((first, rest)) => {
                 self.get(&PathElement::Field(first)).is_some_and(|node| match rest.is_empty() {
                     true => node.member,
-                    false => node.below.has_fields(rest),
+                    false => node.children.has_fields(rest),
                 })
             }
         }
@@ -130,7 +132,7 @@ impl<'a> FieldSet<'a> {
                     nodes.extend(left.next().zip(right.next()).map(|(one, other)| FieldSetNode {
                         element: one.element,
                         member: one.member || other.member,
-                        below: one.below.union(other.below),
+                        children: one.children.union(other.children),
                     }))
                 }
             }
@@ -159,9 +161,9 @@ impl<'a> FieldSet<'a> {
         let mut both = FieldSet::default();
         each_pair(&self.nodes, &other.nodes, |one, other| {
             let member = one.member && other.member;
-            let below = one.below.intersection(&other.below);
-            if member || !below.is_empty() {
-                both.nodes.push(FieldSetNode { element: one.element.clone(), member, below });
+            let children = one.children.intersection(&other.children);
+            if member || !children.is_empty() {
+                both.nodes.push(FieldSetNode { element: one.element.clone(), member, children });
             }
         });
         both
@@ -169,19 +171,19 @@ impl<'a> FieldSet<'a> {
 
     /// Removes the members of `other`.
     pub(super) fn difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
-        self.without(other, &|node, gone| {
-            node.member &= !gone.member;
-            node.below = std::mem::take(&mut node.below).difference(&gone.below);
+        self.without(other, &|node, removed| {
+            node.member &= !removed.member;
+            node.children = std::mem::take(&mut node.children).difference(&removed.children);
         })
     }
 
     /// Removes the members of `other` and everything below them.
     pub(super) fn recursive_difference(self, other: &FieldSet<'_>) -> FieldSet<'a> {
-        self.without(other, &|node, gone| {
-            node.member &= !gone.member;
-            node.below = match gone.member {
+        self.without(other, &|node, removed| {
+            node.member &= !removed.member;
+            node.children = match removed.member {
                 true => FieldSet::default(),
-                false => std::mem::take(&mut node.below).recursive_difference(&gone.below),
+                false => std::mem::take(&mut node.children).recursive_difference(&removed.children),
             };
         })
     }
@@ -194,10 +196,10 @@ impl<'a> FieldSet<'a> {
         if self.is_empty() || other.is_empty() {
             return self;
         }
-        let mut gone = other.nodes.as_slice();
+        let mut removed = other.nodes.as_slice();
         self.nodes.retain_mut(|node| {
-            gone = from(gone, &node.element);
-            match gone.first() {
+            removed = from(removed, &node.element);
+            match removed.first() {
                 Some(found) if compare(&found.element, &node.element).is_eq() => {
                     take(node, found);
                     !node.is_empty()
@@ -214,55 +216,55 @@ impl<'a> FieldSet<'a> {
         if patterns.iter().any(|pattern| pattern.is_empty()) {
             return self;
         }
-        let mut kept = FieldSet::default();
+        let mut matched = FieldSet::default();
         for node in self.nodes {
             let takes =
                 |step: &str| step == "*" || matches!(node.element, PathElement::Field(name) if name == step);
             let further: Vec<&[&str]> = patterns.iter().filter(|p| takes(p[0])).map(|p| &p[1..]).collect();
             if !further.is_empty() {
-                kept.push(node.element, node.member, node.below.matching(&further));
+                matched.push(node.element, node.member, node.children.matching(&further));
             }
         }
-        kept
+        matched
     }
 
     /// Reports whether `other` contains all members.
     pub(super) fn is_within(&self, other: &FieldSet<'_>) -> bool {
         self.nodes.iter().all(|node| {
-            other
-                .get(&node.element)
-                .is_some_and(|found| (found.member || !node.member) && node.below.is_within(&found.below))
+            other.get(&node.element).is_some_and(|found| {
+                (found.member || !node.member) && node.children.is_within(&found.children)
+            })
         })
     }
 
     /// Returns the number of members.
     pub(super) fn count(&self) -> usize {
-        self.nodes.iter().map(|node| usize::from(node.member) + node.below.count()).sum()
+        self.nodes.iter().map(|node| usize::from(node.member) + node.children.count()).sum()
     }
 
-    /// Calls `tell` with the path of every member as messages show it, parents before children, until it breaks. All
+    /// Calls `visit` with the path of every member as messages show it, parents before children, until it breaks. All
     /// paths together may be far longer than the object they come from.
-    pub(super) fn each_path(&self, tell: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
-        self.each_path_below(&mut String::new(), tell)
+    pub(super) fn each_path(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.each_path_under(&mut String::new(), visit)
     }
 
-    fn each_path_below(
+    fn each_path_under(
         &self,
-        way: &mut String,
-        tell: &mut dyn FnMut(&str) -> ControlFlow<()>,
+        path: &mut String,
+        visit: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let length = way.len();
-        let enter = |way: &mut String, node: &FieldSetNode<'_>| {
-            way.truncate(length);
-            write!(way, "{}", node.element).expect("a string takes any text");
+        let length = path.len();
+        let enter = |path: &mut String, node: &FieldSetNode<'_>| {
+            path.truncate(length);
+            write!(path, "{}", node.element).expect("a string takes any text");
         };
         for node in self.nodes.iter().filter(|node| node.member) {
-            enter(way, node);
-            tell(way)?;
+            enter(path, node);
+            visit(path)?;
         }
-        for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
-            enter(way, node);
-            node.below.each_path_below(way, tell)?;
+        for node in self.nodes.iter().filter(|node| !node.children.is_empty()) {
+            enter(path, node);
+            node.children.each_path_under(path, visit)?;
         }
         ControlFlow::Continue(())
     }
@@ -365,15 +367,15 @@ mod tests {
             ".": {}, "f:image": {}, "f:resources": { "f:limits": {} }
         } }, "f:nodeName": {} } });
         let set = fields_v1::decode(&fields).unwrap();
-        let kept = set.matching(&[&["spec", "containers", "*", "resources"]]);
+        let matched = set.matching(&[&["spec", "containers", "*", "resources"]]);
         let container = ".spec.containers[name=\"a\"]";
         let mut paths = Vec::new();
-        let _ = kept.each_path(&mut |path| {
+        let _ = matched.each_path(&mut |path| {
             paths.push(path.to_owned());
             ControlFlow::Continue(())
         });
         assert_eq!(paths, [container.to_owned(), format!("{container}.resources.limits")]);
-        assert_eq!(kept.count(), 2);
+        assert_eq!(matched.count(), 2);
     }
 
     #[test]

@@ -28,9 +28,9 @@ fn level(fields: &Map<String, Value>) -> Result<FieldSet<'_>, InvalidPathElement
     for (key, inner) in fields.iter().filter(|(key, _)| *key != SELF) {
         let Some(element) = PathElement::parse(key)? else { continue };
         let inner = inner.as_object().ok_or(InvalidPathElement)?;
-        let below = level(inner)?;
-        let member = inner.contains_key(SELF) || below.is_empty();
-        set.push(element, member, below);
+        let children = level(inner)?;
+        let member = inner.contains_key(SELF) || children.is_empty();
+        set.push(element, member, children);
     }
     set.sort();
     Ok(set)
@@ -39,11 +39,11 @@ fn level(fields: &Map<String, Value>) -> Result<FieldSet<'_>, InvalidPathElement
 pub(super) fn encode(set: &FieldSet<'_>) -> Value {
     let mut fields = Map::new();
     for node in set.nodes() {
-        let mut below = encode(&node.below);
-        if let (true, false, Value::Object(inner)) = (node.member, node.below.is_empty(), &mut below) {
+        let mut children = encode(&node.children);
+        if let (true, false, Value::Object(inner)) = (node.member, node.children.is_empty(), &mut children) {
             inner.insert(SELF.to_owned(), Value::Object(Map::new()));
         }
-        fields.insert(node.element.encode(), below);
+        fields.insert(node.element.encode(), children);
     }
     Value::Object(fields)
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_survive_being_written() {
+    fn sets_round_trip() {
         for fields in [
             json!({}),
             json!({ "f:a": {} }),

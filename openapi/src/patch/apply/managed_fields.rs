@@ -87,7 +87,7 @@ impl<'a> ManagedFields<'a> {
     pub(super) fn decode(entries: Option<&'a Value>) -> Result<ManagedFields<'a>, String> {
         let entries = entries.and_then(Value::as_array).into_iter().flatten().enumerate();
         let mut managers =
-            entries.map(|(place, entry)| manager(place, entry)).collect::<Result<Vec<_>, _>>()?;
+            entries.map(|(index, entry)| manager(index, entry)).collect::<Result<Vec<_>, _>>()?;
         // Of entries with the same identity, the last one counts.
         let mut later = HashSet::with_capacity(managers.len());
         let mut counts: Vec<bool> =
@@ -106,8 +106,8 @@ impl<'a> ManagedFields<'a> {
         (!self.is_empty()).then(|| Value::Array(self.0.iter().map(ManagedFieldsEntry::encode).collect()))
     }
 
-    pub(super) fn find(&self, who: &ManagedFieldsEntry<'_>) -> Option<usize> {
-        self.0.iter().position(|manager| manager.identity() == who.identity())
+    pub(super) fn find(&self, writer: &ManagedFieldsEntry<'_>) -> Option<usize> {
+        self.0.iter().position(|manager| manager.identity() == writer.identity())
     }
 
     /// Removes entries whose API version does not exist any more.
@@ -130,39 +130,39 @@ impl<'a> ManagedFields<'a> {
             let order = one.time.cmp(&other.time).then_with(|| one.name.cmp(&other.name));
             order.then_with(|| one.compare(other))
         });
-        let mut kept: Vec<ManagedFieldsEntry<'a>> = Vec::with_capacity(self.0.len());
+        let mut managers_kept: Vec<ManagedFieldsEntry<'a>> = Vec::with_capacity(self.0.len());
         // For each API version, the index of its oldest updater and the sets to merge into that entry.
         let mut oldest: HashMap<Cow<'a, str>, (usize, Vec<FieldSet<'a>>)> = HashMap::new();
         for manager in std::mem::take(&mut self.0) {
             if !updates(&manager) {
-                kept.push(manager);
+                managers_kept.push(manager);
                 continue;
             }
             match oldest.get_mut(&manager.api_version) {
-                Some((place, sets)) if count > UPDATERS_MAX => {
+                Some((index, sets)) if count > UPDATERS_MAX => {
                     sets.push(manager.set);
-                    let bucket = &mut kept[*place];
+                    let bucket = &mut managers_kept[*index];
                     bucket.name = ANCIENT.into();
                     bucket.subresource = "".into();
                     bucket.time = manager.time;
                     count -= 1;
                 }
-                Some(_) => kept.push(manager),
+                Some(_) => managers_kept.push(manager),
                 None => {
-                    oldest.insert(manager.api_version.clone(), (kept.len(), Vec::new()));
-                    kept.push(manager);
+                    oldest.insert(manager.api_version.clone(), (managers_kept.len(), Vec::new()));
+                    managers_kept.push(manager);
                 }
             }
         }
-        for (place, sets) in oldest.into_values() {
-            let own = std::mem::take(&mut kept[place].set);
-            kept[place].set = FieldSet::union_all(std::iter::once(own).chain(sets));
+        for (index, sets) in oldest.into_values() {
+            let own_set = std::mem::take(&mut managers_kept[index].set);
+            managers_kept[index].set = FieldSet::union_all(std::iter::once(own_set).chain(sets));
         }
-        self.0 = kept;
+        self.0 = managers_kept;
     }
 }
 
-fn manager(place: usize, entry: &Value) -> Result<ManagedFieldsEntry<'_>, String> {
+fn manager(index: usize, entry: &Value) -> Result<ManagedFieldsEntry<'_>, String> {
     let text = |field: &str| entry[field].as_str().unwrap_or_default();
     let operation = match text("operation") {
         "Apply" => Operation::Apply,
@@ -174,8 +174,8 @@ fn manager(place: usize, entry: &Value) -> Result<ManagedFieldsEntry<'_>, String
     }
     match text("fieldsType") {
         FIELDS_TYPE => {}
-        "" => return Err(format!("missing fieldsType in managed fields entry {place}")),
-        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {place}")),
+        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
     }
     let set = fields_v1::decode(&entry["fieldsV1"]).map_err(|_| "error decoding set".to_owned())?;
     Ok(ManagedFieldsEntry {

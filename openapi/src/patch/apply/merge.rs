@@ -21,38 +21,38 @@ pub(super) fn merge(live: &mut Value, config: &Value, kind: SchemaType<'_>) {
 
 /// Merges an object. An empty object or a null leaves live fields unchanged.
 fn objects(live: &mut Value, config: &Value, fields: Fields<'_>) {
-    let Value::Object(there) = live else {
+    let Value::Object(live_fields) = live else {
         *live = config.clone();
         return;
     };
-    let Some(said) = config.as_object().filter(|said| !said.is_empty()) else {
-        if there.is_empty() {
+    let Some(applied_fields) = config.as_object().filter(|applied_fields| !applied_fields.is_empty()) else {
+        if live_fields.is_empty() {
             *live = config.clone();
         }
         return;
     };
-    for (name, value) in said {
-        match (there.get_mut(name), fields.field(name)) {
+    for (name, value) in applied_fields {
+        match (live_fields.get_mut(name), fields.field(name)) {
             (Some(live), Some((kind, _))) => merge(live, value, kind),
-            _ => drop(there.insert(name.clone(), value.clone())),
+            _ => drop(live_fields.insert(name.clone(), value.clone())),
         }
     }
 }
 
 fn lists(live: &mut Value, config: &Value, items: Items<'_>) {
-    let Value::Array(there) = live else {
+    let Value::Array(live_items) = live else {
         *live = config.clone();
         return;
     };
-    let Some(said) = config.as_array().filter(|said| !said.is_empty()) else {
-        if there.is_empty() {
+    let Some(applied_items) = config.as_array().filter(|applied_items| !applied_items.is_empty()) else {
+        if live_items.is_empty() {
             *live = config.clone();
         }
         return;
     };
-    let mut order = Order::of(items, there, said);
-    let there = std::mem::take(there);
-    *live = Value::Array(order.merge(items, there, said));
+    let mut order = Order::of(items, live_items, applied_items);
+    let live_items = std::mem::take(live_items);
+    *live = Value::Array(order.merge(items, live_items, applied_items));
 }
 
 /// How live items and applied items correspond.
@@ -68,37 +68,39 @@ struct Order {
 }
 
 impl Order {
-    fn of(items: Items<'_>, there: &[Value], said: &[Value]) -> Order {
-        let places: BTreeMap<PathElement<'_>, usize> = said
+    fn of(items: Items<'_>, live_items: &[Value], applied_items: &[Value]) -> Order {
+        let indexes: BTreeMap<PathElement<'_>, usize> = applied_items
             .iter()
             .enumerate()
-            .filter_map(|(place, item)| Some((items.element(item).ok()?, place)))
+            .filter_map(|(index, item)| Some((items.element(item).ok()?, index)))
             .collect();
         let mut order = Order {
-            applied: Vec::with_capacity(there.len()),
-            live: vec![None; said.len()],
-            repeated: vec![false; said.len()],
+            applied: Vec::with_capacity(live_items.len()),
+            live: vec![None; applied_items.len()],
+            repeated: vec![false; applied_items.len()],
             shared: Vec::new(),
         };
-        for (place, item) in there.iter().enumerate() {
-            let applied = items.element(item).ok().and_then(|element| places.get(&element).copied());
+        for (index, item) in live_items.iter().enumerate() {
+            let applied = items.element(item).ok().and_then(|element| indexes.get(&element).copied());
             order.applied.push(applied);
             if let Some(applied) = applied {
                 order.repeated[applied] = order.live[applied].is_some();
-                order.live[applied].get_or_insert(place);
+                order.live[applied].get_or_insert(index);
             }
         }
-        order.shared = (0..said.len()).rev().filter(|place| order.live[*place].is_some()).collect();
+        order.shared = (0..applied_items.len()).rev().filter(|index| order.live[*index].is_some()).collect();
         order
     }
 
-    fn merge(&mut self, items: Items<'_>, there: Vec<Value>, said: &[Value]) -> Vec<Value> {
-        let mut there: Vec<Option<Value>> = there.into_iter().map(Some).collect();
-        let mut merged = Vec::with_capacity(there.len().max(said.len()));
-        let mut done = vec![false; said.len()];
+    fn merge(&mut self, items: Items<'_>, live_items: Vec<Value>, applied_items: &[Value]) -> Vec<Value> {
+        let mut live_items: Vec<Option<Value>> = live_items.into_iter().map(Some).collect();
+        let mut merged = Vec::with_capacity(live_items.len().max(applied_items.len()));
+        let mut done = vec![false; applied_items.len()];
         let (mut left, mut right) = (0, 0);
-        while left < there.len() || right < said.len() {
-            if let (Some(applied), true) = (self.applied.get(left).copied().flatten(), right < said.len()) {
+        while left < live_items.len() || right < applied_items.len() {
+            if let (Some(applied), true) =
+                (self.applied.get(left).copied().flatten(), right < applied_items.len())
+            {
                 // Of the items in both lists, those follow in the applied order.
                 if applied != right && self.shared.last().is_some_and(|next| *next != applied) {
                     left += 1;
@@ -107,21 +109,21 @@ impl Order {
             }
             match self.applied.get(left) {
                 Some(None) => {
-                    merged.extend(there[left].take());
+                    merged.extend(live_items[left].take());
                     left += 1;
                     continue;
                 }
                 Some(Some(applied)) if *applied == right || done[*applied] => left += 1,
                 _ => {}
             }
-            if right < said.len() {
+            if right < applied_items.len() {
                 let found = self.live[right].filter(|_| !self.repeated[right]);
-                merged.push(match found.and_then(|place| there[place].take()) {
+                merged.push(match found.and_then(|index| live_items[index].take()) {
                     Some(mut live) => {
-                        merge(&mut live, &said[right], items.items);
+                        merge(&mut live, &applied_items[right], items.items);
                         live
                     }
-                    None => said[right].clone(),
+                    None => applied_items[right].clone(),
                 });
                 done[right] = true;
                 self.shared.pop_if(|next| *next == right);

@@ -131,7 +131,7 @@ impl<'a> FieldManager<'a> {
         if changes.is_empty() && sent.is_none_or(|sent| Some(sent) == live) {
             return live.cloned();
         }
-        let managers = self.known(live, sent);
+        let managers = self.known_managers(live, sent);
         if managers.is_empty() && old["metadata"]["uid"].is_string() {
             return None;
         }
@@ -141,7 +141,7 @@ impl<'a> FieldManager<'a> {
     }
 
     /// Returns the existing managers: those in the request if it has valid ones, otherwise those of the live object.
-    fn known<'v>(&self, live: Option<&'v Value>, sent: Option<&'v Value>) -> ManagedFields<'v> {
+    fn known_managers<'v>(&self, live: Option<&'v Value>, sent: Option<&'v Value>) -> ManagedFields<'v> {
         let live = || ManagedFields::decode(live).unwrap_or_default();
         match sent.and_then(Value::as_array).map(Vec::as_slice) {
             _ if !self.subresource.is_empty() => live(),
@@ -186,10 +186,10 @@ impl<'a> FieldManager<'a> {
         if !set.is_empty() {
             let writer = self.as_manager(name, Operation::Update, set);
             match managers.find(&writer) {
-                Some(place) => {
-                    let known = &mut managers.0[place];
-                    known.set = std::mem::take(&mut known.set).union(writer.set);
-                    known.time = writer.time;
+                Some(index) => {
+                    let entry = &mut managers.0[index];
+                    entry.set = std::mem::take(&mut entry.set).union(writer.set);
+                    entry.time = writer.time;
                 }
                 None => managers.0.push(writer),
             }
@@ -267,7 +267,7 @@ impl<'a> FieldManager<'a> {
 
         let mentioned = self.reset.keep(applied_fields::fields(config, kind));
         let mut applier = self.as_manager(self.manager, Operation::Apply, mentioned);
-        let before = managers.find(&applier).map(|place| managers.0.remove(place));
+        let before = managers.find(&applier).map(|index| managers.0.remove(index));
         if let Some(before) = &before {
             applier.time = before.time.clone();
             let others = managers.0.iter().map(|manager| manager.set.clone());
@@ -298,19 +298,19 @@ impl<'a> FieldManager<'a> {
         force: bool,
     ) -> Result<bool, Conflicts<'v>> {
         let changes = compare::changes(live, object, SchemaType::of(self.schema));
-        let said_nothing = FieldSet::of_fields(&[&["metadata", "managedFields"]]);
-        let removed = changes.removed.clone().difference(&said_nothing);
+        let managed_fields_only = FieldSet::of_fields(&[&["metadata", "managedFields"]]);
+        let removed = changes.removed.clone().difference(&managed_fields_only);
         let differs = !(changes.added.is_empty() && changes.modified.is_empty() && removed.is_empty());
         let changes = changes.filtered(|set| self.reset.keep(set));
-        let wanted = changes.added.union(changes.modified);
+        let fields_to_own = changes.added.union(changes.modified);
         if !force {
-            let conflicts = Conflicts::of(managers, &wanted);
+            let conflicts = Conflicts::of(managers, &fields_to_own);
             if !conflicts.is_empty() {
                 return Err(conflicts);
             }
         }
         for manager in &mut managers.0 {
-            let set = std::mem::take(&mut manager.set).difference(&wanted);
+            let set = std::mem::take(&mut manager.set).difference(&fields_to_own);
             manager.set = set.difference(&changes.removed);
         }
         Ok(differs)

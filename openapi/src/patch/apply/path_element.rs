@@ -61,8 +61,8 @@ impl<'a> PathElement<'a> {
             PathElement::Index(index) => format!("i:{index}"),
             PathElement::Key(fields) => {
                 let mut text = String::from("k:{");
-                for (place, (name, value)) in fields.iter().enumerate() {
-                    text.push_str(if place > 0 { "," } else { "" });
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    text.push_str(if index > 0 { "," } else { "" });
                     text.push_str(&json(&**name));
                     text.push(':');
                     text.push_str(&json(&**value));
@@ -195,9 +195,9 @@ impl fmt::Display for PathElement<'_> {
             PathElement::Value(value) => write!(f, "[={}]", go::show(value)),
             PathElement::Index(index) => write!(f, "[{index}]"),
             PathElement::Key(fields) => {
-                let shown: Vec<_> =
+                let display: Vec<_> =
                     fields.iter().map(|(name, value)| format!("{name}={}", go::show(value))).collect();
-                write!(f, "[{}]", shown.join(","))
+                write!(f, "[{}]", display.join(","))
             }
         }
     }
@@ -208,8 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_written_as_it_was_read() {
-        for (text, shown) in [
+    fn an_element_is_encoded_as_it_was_decoded() {
+        for (text, display) in [
             ("f:spec", ".spec"),
             ("f:a.b/c", ".a.b/c"),
             ("k:{\"containerPort\":80,\"protocol\":\"TCP\"}", "[containerPort=80,protocol=\"TCP\"]"),
@@ -218,7 +218,7 @@ mod tests {
             ("i:7", "[7]"),
         ] {
             let element = PathElement::parse(text).unwrap().unwrap();
-            assert_eq!((element.encode().as_str(), element.to_string().as_str()), (text, shown));
+            assert_eq!((element.encode().as_str(), element.to_string().as_str()), (text, display));
         }
         assert!(PathElement::parse("z:new").unwrap().is_none(), "of a later version");
         for text in ["", "f", "fx", "k:[]", "k:{", "v:", "i:x"] {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_no_float_can_tell_apart_are_in_order() {
+    fn numbers_that_are_equal_as_floats_are_in_order() {
         let ascending = [
             "-1e300",
             "-9223372036854775808",
@@ -263,9 +263,9 @@ mod tests {
             "18446744073709551616.0",
         ];
         let numbers: Vec<Value> = ascending.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
-        for (place, one) in numbers.iter().enumerate() {
-            for (other_place, other) in numbers.iter().enumerate() {
-                assert_eq!(compare(one, other), place.cmp(&other_place), "{one} and {other}");
+        for (index, one) in numbers.iter().enumerate() {
+            for (other_index, other) in numbers.iter().enumerate() {
+                assert_eq!(compare(one, other), index.cmp(&other_index), "{one} and {other}");
             }
         }
         let float = serde_json::json!(9007199254740992.0);

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::applied_fields::{fields, with_ways};
+use super::applied_fields::{fields, with_ancestors};
 use super::field_set::FieldSet;
 use super::remove::remove;
 use super::schema_type::SchemaType;
@@ -22,8 +22,8 @@ pub(super) fn prune(
     if before.is_within(&owned) {
         return None;
     }
-    let before = with_ways(before.clone(), kind);
-    let all = with_ways(fields(merged, kind), kind);
+    let before = with_ancestors(before.clone(), kind);
+    let all = with_ancestors(fields(merged, kind), kind);
     let without = |gone: &FieldSet<'_>| {
         let mut object = merged.clone();
         remove(&mut object, gone, kind);
@@ -31,8 +31,8 @@ pub(super) fn prune(
     };
     // First without all fields applied before; then with the owned ones; then with those that never had an owner.
     let bare = without(&before);
-    let kept = with_ways(fields(&bare, kind), kind).union(with_ways(owned, kind));
+    let kept = with_ancestors(fields(&bare, kind), kind).union(with_ancestors(owned, kind));
     let shared = without(&all.clone().difference(&kept));
-    let left = with_ways(fields(&shared, kind), kind);
+    let left = with_ancestors(fields(&shared, kind), kind);
     Some(without(&all.difference(&left).intersection(&before)))
 }

@@ -12,29 +12,29 @@ use super::schema_type::{SchemaAtom, SchemaType};
 pub(super) fn reconcile<'a>(set: FieldSet<'a>, kind: SchemaType<'_>) -> FieldSet<'a> {
     let mut all = FieldSet::default();
     for node in set.into_nodes() {
-        if node.below.is_empty() {
-            all.push(node.element, node.member, node.below);
+        if node.children.is_empty() {
+            all.push(node.element, node.member, node.children);
             continue;
         }
-        let below = match (&node.element, kind, kind.atom(&Value::Null)) {
-            (PathElement::Field(name), SchemaType::Known { .. }, SchemaAtom::Map(fields)) => {
+        let children = match (&node.element, kind, kind.atom(&Value::Null)) {
+            (PathElement::Field(name), SchemaType::Typed { .. }, SchemaAtom::Map(fields)) => {
                 fields.field(name).map(|(kind, _)| kind)
             }
-            (_, SchemaType::Known { .. }, SchemaAtom::List(items)) => Some(items.items),
+            (_, SchemaType::Typed { .. }, SchemaAtom::List(items)) => Some(items.items),
             _ => None,
         };
-        match below {
-            Some(kind @ SchemaType::Known { .. }) if is_whole(kind) => {
+        match children {
+            Some(kind @ SchemaType::Typed { .. }) if is_atomic(kind) => {
                 all.push(node.element, true, FieldSet::default())
             }
-            Some(kind) => all.push(node.element, node.member, reconcile(node.below, kind)),
-            None => all.push(node.element, node.member, node.below),
+            Some(kind) => all.push(node.element, node.member, reconcile(node.children, kind)),
+            None => all.push(node.element, node.member, node.children),
         }
     }
     all
 }
 
-fn is_whole(kind: SchemaType<'_>) -> bool {
+fn is_atomic(kind: SchemaType<'_>) -> bool {
     match kind.atom(&Value::Null) {
         SchemaAtom::Map(fields) => fields.atomic,
         SchemaAtom::List(items) => items.atomic(),

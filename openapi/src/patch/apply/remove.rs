@@ -13,9 +13,9 @@ pub(super) fn remove(value: &mut Value, gone: &FieldSet<'_>, kind: SchemaType<'_
         (SchemaAtom::Map(fields), Value::Object(object)) if !fields.atomic => {
             object.retain(|name, value| match gone.get(&PathElement::Field(name)) {
                 Some(node) if node.member => false,
-                Some(FieldSetNode { below, .. }) => {
+                Some(FieldSetNode { children, .. }) => {
                     if let Some((kind, _)) = fields.field(name) {
-                        remove(value, below, kind);
+                        remove(value, children, kind);
                     }
                     true
                 }
@@ -28,8 +28,8 @@ pub(super) fn remove(value: &mut Value, gone: &FieldSet<'_>, kind: SchemaType<'_
                 let found = items.element(item).ok().and_then(|element| gone.get(&element));
                 match found {
                     Some(node) if node.member => false,
-                    Some(FieldSetNode { below, .. }) => {
-                        remove(item, below, items.items);
+                    Some(FieldSetNode { children, .. }) => {
+                        remove(item, children, items.items);
                         true
                     }
                     None => true,

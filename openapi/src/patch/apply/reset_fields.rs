@@ -16,10 +16,10 @@ pub enum ResetFields {
 
 impl ResetFields {
     /// Returns the reset fields of a request to a resource or to a subresource.
-    pub fn of(resource: &ResourceInfo, part: Option<&str>) -> ResetFields {
+    pub fn of(resource: &ResourceInfo, subresource: Option<&str>) -> ResetFields {
         let kind = resource.qualified();
-        let said = TABLE.iter().find(|(name, of, _)| *name == kind && *of == part.unwrap_or_default());
-        match (said, part) {
+        let row = TABLE.iter().find(|(name, of, _)| *name == kind && *of == subresource.unwrap_or_default());
+        match (row, subresource) {
             (Some((_, _, reset)), _) => *reset,
             (None, None) if resource.has_status() => STATUS,
             (None, Some("status")) if resource.origin == crate::schema::Origin::Custom => METADATA_AND_SPEC,
@@ -29,11 +29,11 @@ impl ResetFields {
     }
 
     /// Reports whether nothing at or below this path can be changed.
-    pub fn covers(self, way: &[&str]) -> bool {
+    pub fn covers(self, changed: &[&str]) -> bool {
         match self {
-            ResetFields::These(paths) => paths.iter().any(|path| way.starts_with(path)),
+            ResetFields::These(paths) => paths.iter().any(|path| changed.starts_with(path)),
             ResetFields::AllBut(paths) => {
-                !paths.iter().any(|path| way.starts_with(path) || path.starts_with(way))
+                !paths.iter().any(|path| changed.starts_with(path) || path.starts_with(changed))
             }
         }
     }

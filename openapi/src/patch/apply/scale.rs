@@ -42,7 +42,7 @@ pub fn from_scale(
                 && owner.subresource == manager.subresource
         });
         match still {
-            Some(place) => drop(scaled.0.remove(place)),
+            Some(index) => drop(scaled.0.remove(index)),
             None => {
                 manager.set = std::mem::take(&mut manager.set).difference(&FieldSet::of_fields(&[replicas]))
             }

@@ -18,11 +18,11 @@ const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchemaType<'s> {
     /// The field has a schema. Inside an object that preserves unknown fields, every object does.
-    Known { schema: &'s Schema, open: bool },
+    Typed { schema: &'s Schema, open: bool },
     /// The field has no schema.
     Deduced,
     /// The field has no schema, and its value is atomic.
-    Whole,
+    AtomicUntyped,
 }
 
 /// The structure of a value as its managers see it.
@@ -50,36 +50,36 @@ pub(super) struct Fields<'s> {
 
 impl<'s> SchemaType<'s> {
     pub(super) fn of(schema: &'s Schema) -> SchemaType<'s> {
-        SchemaType::below(schema, false)
+        SchemaType::of_inner(schema, false)
     }
 
-    fn below(schema: &'s Schema, open: bool) -> SchemaType<'s> {
+    fn of_inner(schema: &'s Schema, open: bool) -> SchemaType<'s> {
         match &schema.shape {
             Shape::Any => SchemaType::Deduced,
-            Shape::Object(_) if schema.name.as_deref() == Some(RAW) => SchemaType::Whole,
-            _ => SchemaType::Known { schema, open },
+            Shape::Object(_) if schema.name.as_deref() == Some(RAW) => SchemaType::AtomicUntyped,
+            _ => SchemaType::Typed { schema, open },
         }
     }
 
     pub(super) fn atom(self, value: &Value) -> SchemaAtom<'s> {
         match self {
-            SchemaType::Known { schema, open } => match &schema.shape {
+            SchemaType::Typed { schema, open } => match &schema.shape {
                 Shape::Object(object) => {
                     let open = open || object.preserve_unknown;
                     let values = open.then_some(SchemaType::Deduced);
                     SchemaAtom::Map(Fields { object: Some(object), values, open, atomic: object.atomic })
                 }
                 Shape::Map(map) => {
-                    let values = Some(SchemaType::below(&map.values, open));
+                    let values = Some(SchemaType::of_inner(&map.values, open));
                     SchemaAtom::Map(Fields { object: None, values, open, atomic: map.atomic })
                 }
                 Shape::List(ListSchema { items, kind }) => {
-                    SchemaAtom::List(Items { kind, items: SchemaType::below(items, open) })
+                    SchemaAtom::List(Items { kind, items: SchemaType::of_inner(items, open) })
                 }
                 _ => SchemaAtom::Scalar,
             },
             SchemaType::Deduced => deduced(value, SchemaType::Deduced, false),
-            SchemaType::Whole => deduced(value, SchemaType::Whole, true),
+            SchemaType::AtomicUntyped => deduced(value, SchemaType::AtomicUntyped, true),
         }
     }
 }
@@ -87,7 +87,9 @@ impl<'s> SchemaType<'s> {
 /// Deduces the structure of a value without a schema. Null counts as an object.
 fn deduced<'s>(value: &Value, values: SchemaType<'s>, atomic: bool) -> SchemaAtom<'s> {
     match value {
-        Value::Array(_) => SchemaAtom::List(Items { kind: &ListType::Atomic, items: SchemaType::Whole }),
+        Value::Array(_) => {
+            SchemaAtom::List(Items { kind: &ListType::Atomic, items: SchemaType::AtomicUntyped })
+        }
         Value::Object(_) | Value::Null => {
             SchemaAtom::Map(Fields { object: None, values: Some(values), open: true, atomic })
         }
@@ -99,7 +101,7 @@ impl<'s> Fields<'s> {
     /// Returns the type of a field, and whether the schema names it. Returns none if the object cannot have the field.
     pub(super) fn field(self, name: &str) -> Option<(SchemaType<'s>, bool)> {
         match self.object.and_then(|object| object.fields.get(name)) {
-            Some(field) => Some((SchemaType::below(&field.schema, self.open), true)),
+            Some(field) => Some((SchemaType::of_inner(&field.schema, self.open), true)),
             None => self.values.map(|values| (values, false)),
         }
     }
@@ -162,7 +164,7 @@ impl<'s> Items<'s> {
     /// Returns the value of an absent key field. A required field of a built-in type is not a pointer in Go, so it is
     /// zero or empty even if it is absent.
     fn default(self, key: &str) -> Option<Cow<'s, Value>> {
-        let SchemaType::Known { schema, .. } = self.items else { return None };
+        let SchemaType::Typed { schema, .. } = self.items else { return None };
         let Shape::Object(object) = &schema.shape else { return None };
         let field = object.fields.get(key)?;
         let required = || object.required.iter().any(|required| **required == *key);

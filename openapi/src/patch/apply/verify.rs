@@ -23,30 +23,30 @@ const FAULTS_BYTES_MAX: usize = 64 << 10;
 pub(super) fn fault(value: &Value, kind: SchemaType<'_>) -> Option<String> {
     let mut faults = Faults::default();
     visit(value, kind, None, &mut faults);
-    match faults.told.len() {
-        0 | 1 => faults.told.pop(),
-        _ => Some(format!("errors:\n  {}", faults.told.join("\n  "))),
+    match faults.messages.len() {
+        0 | 1 => faults.messages.pop(),
+        _ => Some(format!("errors:\n  {}", faults.messages.join("\n  "))),
     }
 }
 
 /// The errors found so far.
 #[derive(Default)]
 struct Faults {
-    told: Vec<String>,
+    messages: Vec<String>,
     bytes: usize,
 }
 
 impl Faults {
     /// Reports whether the message is full.
-    fn enough(&self) -> bool {
-        self.told.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
+    fn is_full(&self) -> bool {
+        self.messages.len() >= FAULTS_MAX || self.bytes >= FAULTS_BYTES_MAX
     }
 
-    fn tell(&mut self, way: Option<&PathBreadcrumb<'_>>, wrong: &str) {
-        if !self.enough() {
-            let fault = way.map_or_else(|| wrong.to_owned(), |way| format!("{way}: {wrong}"));
+    fn report(&mut self, path: Option<&PathBreadcrumb<'_>>, wrong: &str) {
+        if !self.is_full() {
+            let fault = path.map_or_else(|| wrong.to_owned(), |path| format!("{path}: {wrong}"));
             self.bytes += fault.len();
-            self.told.push(fault);
+            self.messages.push(fault);
         }
     }
 }
@@ -64,25 +64,25 @@ impl fmt::Display for PathBreadcrumb<'_> {
     }
 }
 
-fn visit(value: &Value, kind: SchemaType<'_>, way: Option<&PathBreadcrumb<'_>>, faults: &mut Faults) {
-    if faults.enough() {
+fn visit(value: &Value, kind: SchemaType<'_>, path: Option<&PathBreadcrumb<'_>>, faults: &mut Faults) {
+    if faults.is_full() {
         return;
     }
     let wrong = match (kind.atom(value), value) {
         (SchemaAtom::Map(fields), Value::Object(object)) => {
             for (name, value) in object {
-                field(fields, name, value, way, faults);
+                field(fields, name, value, path, faults);
             }
             None
         }
-        (SchemaAtom::List(items), Value::Array(list)) => return each(items, list, way, faults),
+        (SchemaAtom::List(items), Value::Array(list)) => return each(items, list, path, faults),
         (_, Value::Null) => None,
         (SchemaAtom::Map(_), _) => Some(format!("expected map, got &{{{}}}", go::print(value))),
         (SchemaAtom::List(_), _) => Some(format!("expected list, got &{{{}}}", go::print(value))),
         (SchemaAtom::Scalar, _) => scalar(value, kind),
     };
     if let Some(wrong) = wrong {
-        faults.tell(way, &wrong);
+        faults.report(path, &wrong);
     }
 }
 
@@ -93,24 +93,24 @@ fn field(
     up: Option<&PathBreadcrumb<'_>>,
     faults: &mut Faults,
 ) {
-    let way = PathBreadcrumb { up, element: &PathElement::Field(name) };
+    let path = PathBreadcrumb { up, element: &PathElement::Field(name) };
     match fields.field(name) {
-        Some((kind, _)) => visit(value, kind, Some(&way), faults),
-        None => faults.tell(Some(&way), "field not declared in schema"),
+        Some((kind, _)) => visit(value, kind, Some(&path), faults),
+        None => faults.report(Some(&path), "field not declared in schema"),
     }
 }
 
 fn each(items: Items<'_>, list: &[Value], up: Option<&PathBreadcrumb<'_>>, faults: &mut Faults) {
     let mut seen = BTreeSet::new();
-    for (place, item) in list.iter().enumerate() {
-        if faults.enough() {
+    for (index, item) in list.iter().enumerate() {
+        if faults.is_full() {
             return;
         }
         let element = match items.atomic() {
-            true => PathElement::Index(place as i64),
+            true => PathElement::Index(index as i64),
             false => match items.element(item) {
                 Ok(element) => element,
-                Err(why) => return faults.tell(up, &format!("element {place}: {why}")),
+                Err(why) => return faults.report(up, &format!("element {index}: {why}")),
             },
         };
         visit(item, items.items, Some(&PathBreadcrumb { up, element: &element }), faults);
@@ -118,14 +118,14 @@ fn each(items: Items<'_>, list: &[Value], up: Option<&PathBreadcrumb<'_>>, fault
             continue;
         }
         if seen.contains(&element) {
-            faults.tell(up, &format!("duplicate entries for key {element}"));
+            faults.report(up, &format!("duplicate entries for key {element}"));
         }
         seen.insert(element);
     }
 }
 
 fn scalar(value: &Value, kind: SchemaType<'_>) -> Option<String> {
-    let SchemaType::Known { schema: Schema { shape, format, .. }, .. } = kind else { return None };
+    let SchemaType::Typed { schema: Schema { shape, format, .. }, .. } = kind else { return None };
     let plain = format.as_deref().is_none_or(|format| format == "byte");
     match (shape, value) {
         (Shape::Integer | Shape::Number, Value::Number(_)) | (Shape::Boolean, Value::Bool(_)) => None,

@@ -79,13 +79,13 @@ fn unfit<T>(why: impl Into<String>) -> Result<T, PatchError> {
     Err(PatchError::Unfit(why.into()))
 }
 
-fn malformed(what: &str) -> PatchError {
-    PatchError::Malformed(format!("invalid patch format of {what}"))
+fn malformed(form: &str) -> PatchError {
+    PatchError::Malformed(format!("invalid patch format of {form}"))
 }
 
-fn unknown_directive(word: &Value, place: &Fields) -> PatchError {
-    let (word, place) = (go::text(word), go::print(&Value::Object(place.clone())));
-    PatchError::Unfit(format!("unknown patch type: {word} in map: {place}"))
+fn unknown_directive(word: &Value, fields: &Fields) -> PatchError {
+    let (word, fields) = (go::text(word), go::print(&Value::Object(fields.clone())));
+    PatchError::Unfit(format!("unknown patch type: {word} in map: {fields}"))
 }
 
 /// The strategy for a field. Below a field without a schema, the defaults apply.
@@ -121,7 +121,7 @@ impl<'s> Merging<'s> {
     }
 
     /// Returns the strategy for a field that a directive names, which must exist.
-    fn of_known(schema: Option<&'s Schema>, name: &str) -> Result<Merging<'s>, PatchError> {
+    fn of_declared(schema: Option<&'s Schema>, name: &str) -> Result<Merging<'s>, PatchError> {
         match schema.map(|schema| (&schema.shape, schema)) {
             Some((Shape::Object(object), schema)) if !object.fields.contains_key(name) => {
                 let (owner, name) = (typed::struct_name(schema), go::quote(name));
@@ -223,8 +223,8 @@ fn without_directives(value: Value) -> Option<Value> {
 
 /// Returns `ports` for `$setElementOrder/ports`.
 fn directed_field<'n>(name: &'n str, directive: &str) -> Result<&'n str, PatchError> {
-    let what = if directive == SET_ORDER { "setElementOrder list" } else { "primitive list" };
-    name.strip_prefix(directive).and_then(|rest| rest.strip_prefix('/')).ok_or_else(|| malformed(what))
+    let form = if directive == SET_ORDER { "setElementOrder list" } else { "primitive list" };
+    name.strip_prefix(directive).and_then(|rest| rest.strip_prefix('/')).ok_or_else(|| malformed(form))
 }
 
 fn retain_keys(target: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
@@ -255,7 +255,7 @@ fn merge_in_order(
     let name = directed_field(directive, SET_ORDER)?;
     let live = list_of(target.remove(name))?;
     let change = list_of(patch.remove(name))?;
-    let merging = Merging::of_known(schema, name)?;
+    let merging = Merging::of_declared(schema, name)?;
     check_order(change.as_deref().unwrap_or_default(), &order, merging.key)?;
     let merged = match (live.clone(), change) {
         (None, None) => return Ok(()),

@@ -33,37 +33,37 @@ pub(super) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Val
     }
 }
 
-/// Orders `merged`: items in `wanted` in that order, the others as in `live`.
+/// Orders `merged`: items in `requested` in that order, the others as in `live`.
 pub(super) fn arrange(
     merged: Vec<Value>,
-    wanted: &[Value],
+    requested: &[Value],
     live: &[Value],
     key: Option<&str>,
 ) -> Result<Vec<Value>, PatchError> {
-    if let Some(position) = wanted.iter().position(|item| key.is_some() && !item.is_object()) {
+    if let Some(position) = requested.iter().position(|item| key.is_some() && !item.is_object()) {
         return unfit(format!("value for key {position} is not a map"));
     }
-    let (wanted, live) = (positions(wanted, key)?, positions(live, key)?);
+    let (requested, live) = (positions(requested, key)?, positions(live, key)?);
     let mut named = Vec::new();
     let mut others = Vec::new();
     for item in merged {
         let identity = identity(&item, key)?;
-        let place = live.get(identity).copied();
-        match wanted.get(identity) {
-            Some(position) => named.push((*position, place, item)),
-            None => others.push((place, item)),
+        let index = live.get(identity).copied();
+        match requested.get(identity) {
+            Some(position) => named.push((*position, index, item)),
+            None => others.push((index, item)),
         }
     }
     named.sort_by_key(|(position, _, _)| *position);
-    // New items that are not in `wanted` come last.
-    others.sort_by_key(|(place, _)| (place.is_none(), *place));
+    // New items that are not in `requested` come last.
+    others.sort_by_key(|(index, _)| (index.is_none(), *index));
 
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
-    for (_, place, item) in named {
+    for (_, index, item) in named {
         // A new item has no position in the live list, so no other item must precede it.
         while let Some((_, other)) =
-            others.next_if(|(other, _)| other.is_some() && place.is_some() && *other < place)
+            others.next_if(|(other, _)| other.is_some() && index.is_some() && *other < index)
         {
             arranged.push(other);
         }
@@ -89,7 +89,7 @@ pub(super) fn check_order(change: &[Value], order: &[Value], key: Option<&str>) 
     }
     let mut rest = order.iter();
     for item in change.iter().filter(|item| item.get(PATCH).is_none()) {
-        let wanted = identity(item, key)?;
+        let requested = identity(item, key)?;
         loop {
             let Some(next) = rest.next() else {
                 let (change, order) = (change.to_vec().into(), order.to_vec().into());
@@ -98,7 +98,7 @@ pub(super) fn check_order(change: &[Value], order: &[Value], key: Option<&str>) 
                     "The order in patch list:\n{change}\n doesn't match $setElementOrder list:\n{order}\n"
                 ));
             };
-            if identity(next, key)? == wanted {
+            if identity(next, key)? == requested {
                 break;
             }
         }

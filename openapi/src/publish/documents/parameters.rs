@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: ParameterLocation,
+    pub(super) location: ParameterLocation,
     kind: &'static str,
     description: &'static str,
 }
@@ -17,11 +17,11 @@ pub(super) enum ParameterLocation {
 }
 
 const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: ParameterLocation::Query, kind, description }
+    Parameter { name, location: ParameterLocation::Query, kind, description }
 }
 
 const fn in_path(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: ParameterLocation::Path, kind: "string", description }
+    Parameter { name, location: ParameterLocation::Path, kind: "string", description }
 }
 
 pub(super) const NAME: Parameter = in_path("name", "The name of the object.");
@@ -165,7 +165,7 @@ impl Parameter {
     }
 
     fn common(&self) -> Value {
-        match self.place {
+        match self.location {
             ParameterLocation::Query => {
                 json!({ "name": self.name, "in": "query", "description": self.description })
             }

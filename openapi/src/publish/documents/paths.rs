@@ -167,8 +167,8 @@ impl<'a> PathBuilder<'a> {
         let object = |codes: &[&'static str]| codes.iter().map(|code| (*code, self.object.clone())).collect();
         let status =
             |codes: &[&'static str]| codes.iter().map(|code| (*code, BodyType::meta("Status"))).collect();
-        let own = [self.resource.group.to_string(), self.resource.version.to_string(), kind.to_string()];
-        let mut operation = self.operation(verb, "", own);
+        let gvk = [self.resource.group.to_string(), self.resource.version.to_string(), kind.to_string()];
+        let mut operation = self.operation(verb, "", gvk);
         (operation.description, operation.answers) = match verb {
             Verb::List | Verb::Watch => {
                 operation.produces = listings(self.resource.origin);

@@ -120,7 +120,7 @@ fn parameter(parameter: &Parameter, shared: &mut Map<String, Value>) -> Value {
     if INLINE.contains(&parameter.name) {
         return parameter.v2();
     }
-    let key = match parameter.place {
+    let key = match parameter.location {
         ParameterLocation::Path => format!("{}-in-path", parameter.name),
         ParameterLocation::Query => parameter.name.to_owned(),
     };
@@ -168,11 +168,11 @@ mod tests {
     use crate::catalog::built_in;
 
     #[test]
-    fn no_reference_leads_nowhere_and_no_kind_has_two_types() {
+    fn every_reference_resolves_and_every_kind_has_one_type() {
         let document = tree(built_in(), &OpenApiDefinitions::new());
         let text = document.to_string();
-        for part in text.split("\"$ref\":\"#").skip(1) {
-            let pointer = part.split('"').next().unwrap();
+        for segment in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = segment.split('"').next().unwrap();
             assert!(document.pointer(pointer).is_some(), "{pointer}");
         }
         let mut kinds = BTreeSet::new();

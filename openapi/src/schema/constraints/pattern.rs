@@ -96,8 +96,8 @@ fn cost(hir: &regex_syntax::hir::Hir) -> u64 {
             cost(&repetition.sub).saturating_mul(u64::from(times))
         }
         HirKind::Capture(capture) => cost(&capture.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().fold(1, |sum, part| sum.saturating_add(cost(part)))
+        HirKind::Concat(children) | HirKind::Alternation(children) => {
+            children.iter().fold(1, |sum, child| sum.saturating_add(cost(child)))
         }
     }
 }
@@ -157,7 +157,7 @@ impl<'s> Rewriter<'s> {
     }
 
     /// Rewrites the character after a backslash.
-    fn escape(&mut self, place: CharClassPosition) -> Result<(), InvalidPattern> {
+    fn escape(&mut self, position: CharClassPosition) -> Result<(), InvalidPattern> {
         let Some(c) = self.next() else {
             return Err(InvalidPattern("trailing backslash at end of expression: ``".to_owned()));
         };
@@ -168,8 +168,8 @@ impl<'s> Rewriter<'s> {
             'D' => r"\x00-/:-\x{10FFFF}",
             'S' => r"\x00-\x08\x0B\x0E-\x1F!-\x{10FFFF}",
             'W' => r"\x00-/:-@\[-\^`\{-\x{10FFFF}",
-            'Q' if place == CharClassPosition::Outside => return self.quoted(),
-            'b' if place == CharClassPosition::Outside => {
+            'Q' if position == CharClassPosition::Outside => return self.quoted(),
+            'b' if position == CharClassPosition::Outside => {
                 self.out.push_str(r"(?-u:\b)");
                 return Ok(());
             }
@@ -180,7 +180,7 @@ impl<'s> Rewriter<'s> {
                 return Ok(());
             }
         };
-        match place {
+        match position {
             CharClassPosition::Outside => self.out.push_str(&format!("[{ascii}]")),
             CharClassPosition::Class => self.out.push_str(ascii),
         }
@@ -256,8 +256,8 @@ impl<'s> Rewriter<'s> {
             self.out.push('(');
             return Ok(());
         }
-        let shown: String = after.chars().take(if after.starts_with('<') { 2 } else { 1 }).collect();
-        Err(InvalidPattern(format!("invalid or unsupported Perl syntax: `(?{shown}`")))
+        let excerpt: String = after.chars().take(if after.starts_with('<') { 2 } else { 1 }).collect();
+        Err(InvalidPattern(format!("invalid or unsupported Perl syntax: `(?{excerpt}`")))
     }
 
     /// Copies a repetition operator, lazy or not. It must not repeat another repetition.
@@ -310,16 +310,16 @@ fn words(source: &str, error: &regex_syntax::Error) -> String {
         ErrorKind::GroupUnopened => format!("unexpected ): `{source}`"),
         ErrorKind::ClassUnclosed => format!("missing closing ]: `{}`", from(at)),
         ErrorKind::ClassRangeInvalid => {
-            let shown = rewritten.get(at..error.span().end.offset).unwrap_or_default();
-            format!("invalid character class range: `{shown}`")
+            let excerpt = rewritten.get(at..error.span().end.offset).unwrap_or_default();
+            format!("invalid character class range: `{excerpt}`")
         }
         ErrorKind::RepetitionMissing => {
-            let shown = from(at).chars().next().map(String::from).unwrap_or_default();
-            format!("missing argument to repetition operator: `{shown}`")
+            let excerpt = from(at).chars().next().map(String::from).unwrap_or_default();
+            format!("missing argument to repetition operator: `{excerpt}`")
         }
         ErrorKind::EscapeUnrecognized | ErrorKind::UnsupportedBackreference => {
-            let shown: String = from(at).chars().take(2).collect();
-            format!("invalid escape sequence: `{shown}`")
+            let excerpt: String = from(at).chars().take(2).collect();
+            format!("invalid escape sequence: `{excerpt}`")
         }
         ErrorKind::NestLimitExceeded(_) => format!("expression nests too deeply: `{source}`"),
         _ => format!("invalid expression: `{source}`"),
@@ -384,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_expression_is_refused_unread() {
+    fn a_long_expression_is_rejected_without_parsing() {
         assert!(Pattern::cost(&"a".repeat(SOURCE_BYTES_MAX)).is_ok());
         let found = Pattern::cost(&"[[:".repeat(1_000_000)).expect_err("too long").to_string();
         assert_eq!(found, "error parsing regexp: expression is longer than 4096 bytes");
     }
 
     #[test]
-    fn the_price_of_an_expression_is_known_before_it_is_paid() {
+    fn the_cost_of_an_expression_is_estimated_before_it_is_compiled() {
         let cost = |source| Pattern::cost(source).expect("an expression");
         assert!(cost("^[a-z]([-a-z0-9]*[a-z0-9])?$") < 100);
         assert!(cost("(((a{100}){100}){100}){100}") > 1_000_000);

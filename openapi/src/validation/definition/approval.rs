@@ -21,7 +21,7 @@ pub(super) fn validate(old: Option<&Value>, new: &Value, found: &mut Vec<FieldEr
         return;
     }
     let field = format!("metadata.annotations[{APPROVED}]");
-    let said = text(&new["metadata"]["annotations"][APPROVED]);
+    let annotation = text(&new["metadata"]["annotations"][APPROVED]);
     let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     match state {
         Approval::Missing => {
@@ -33,7 +33,7 @@ pub(super) fn validate(old: Option<&Value>, new: &Value, found: &mut Vec<FieldEr
                 "protected groups must have approval annotation \"{APPROVED}\" with either a URL or a reason \
                  starting with \"unapproved\", {see}"
             );
-            found.push(FieldError::invalid(field, said, detail));
+            found.push(FieldError::invalid(field, annotation, detail));
         }
         Approval::Given | Approval::Bypassed => {}
     }
@@ -48,13 +48,16 @@ enum Approval {
 }
 
 fn approval(definition: &Value) -> Approval {
-    let said = text(&definition["metadata"]["annotations"][APPROVED]);
-    let is_address = said.split_once("://").is_some_and(|(scheme, rest)| {
-        !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') && formats::is_valid("uri", said)
+    let annotation = text(&definition["metadata"]["annotations"][APPROVED]);
+    let is_address = annotation.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty()
+            && !rest.is_empty()
+            && !rest.starts_with('/')
+            && formats::is_valid("uri", annotation)
     });
-    match said {
+    match annotation {
         "" => Approval::Missing,
-        _ if said.starts_with("unapproved") => Approval::Bypassed,
+        _ if annotation.starts_with("unapproved") => Approval::Bypassed,
         _ if is_address => Approval::Given,
         _ => Approval::Invalid,
     }

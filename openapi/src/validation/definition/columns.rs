@@ -26,7 +26,7 @@ pub(super) fn validate(version: &Value, path: &str, found: &mut Vec<FieldError>)
         let one_of = format!("must be one of {TYPES}");
         match text(&column["type"]) {
             "" => found.push(FieldError::required(at("type"), one_of)),
-            known if TYPES.split(',').any(|kind| kind == known) => {}
+            kind_name if TYPES.split(',').any(|kind| kind == kind_name) => {}
             other => found.push(FieldError::invalid(at("type"), other, one_of)),
         }
         let format = text(&column["format"]);
@@ -39,7 +39,7 @@ pub(super) fn validate(version: &Value, path: &str, found: &mut Vec<FieldError>)
         }
         match text(&column["jsonPath"]) {
             "" => found.push(FieldError::required(at("JSONPath"), "")),
-            said => drop(simple_path(said, &at("JSONPath"), found)),
+            path => drop(simple_path(path, &at("JSONPath"), found)),
         }
     }
 }
@@ -60,14 +60,14 @@ pub(super) fn validate_subresources(subresources: &Value, path: &str, found: &mu
         ("statusReplicasPath", &[".status."], "should be a json path under .status"),
         ("labelSelectorPath", &[".spec.", ".status."], "should be a json path under either .spec or .status"),
     ];
-    for (field, below, detail) in rows {
+    for (field, prefixes, detail) in rows {
         let at = format!("{path}.scale.{field}");
         match text(&scale[field]) {
             "" if field == "labelSelectorPath" => {}
             "" => found.push(FieldError::required(at, "")),
-            said => {
-                if simple_path(said, &at, found) && !below.iter().any(|start| said.starts_with(start)) {
-                    found.push(FieldError::invalid(at, said, detail));
+            path => {
+                if simple_path(path, &at, found) && !prefixes.iter().any(|start| path.starts_with(start)) {
+                    found.push(FieldError::invalid(at, path, detail));
                 }
             }
         }
@@ -78,28 +78,28 @@ pub(super) fn validate_selectable(version: &Value, schema: &Value, path: &str, f
     let mut seen = HashSet::new();
     for (index, field) in items(&version["selectableFields"]).enumerate() {
         let at = format!("{path}[{index}].jsonPath");
-        let said = text(&field["jsonPath"]);
-        if said.is_empty() {
+        let json_path = text(&field["jsonPath"]);
+        if json_path.is_empty() {
             found.push(FieldError::required(at, ""));
             continue;
         }
-        let (steps, schema) = match field_path(said, Props(schema)) {
+        let (steps, schema) = match field_path(json_path, Props(schema)) {
             Ok(reached) => reached,
             Err(fault) => {
-                found.push(FieldError::invalid(at, said, format!("is an invalid path: {fault}")));
+                found.push(FieldError::invalid(at, json_path, format!("is an invalid path: {fault}")));
                 continue;
             }
         };
         if steps.first().is_some_and(|step| step == "metadata") {
-            found.push(FieldError::invalid(at.clone(), said, "must not point to fields in metadata"));
+            found.push(FieldError::invalid(at.clone(), json_path, "must not point to fields in metadata"));
         }
         if !matches!(schema.kind(), "string" | "boolean" | "integer") {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings \
                           with formats are allowed.";
-            found.push(FieldError::invalid(at.clone(), said, detail));
+            found.push(FieldError::invalid(at.clone(), json_path, detail));
         }
         if !seen.insert(steps) {
-            found.push(FieldError::duplicate(at, said));
+            found.push(FieldError::duplicate(at, json_path));
         }
     }
     if seen.len() > SELECTABLE_MAX {
@@ -116,11 +116,11 @@ fn field_path<'d>(path: &str, schema: Props<'d>) -> Result<(Vec<String>, Props<'
         }
         let end = |text: &str| text.find(['.', '[', ']']).unwrap_or(text.len());
         let Some(after) = rest.strip_prefix('.') else {
-            let shown = match end(rest) {
+            let excerpt = match end(rest) {
                 0 => &rest[..1],
                 end => &rest[..end],
             };
-            return Err(format!("expected [ or . but got: {shown}"));
+            return Err(format!("expected [ or . but got: {excerpt}"));
         };
         if after.is_empty() {
             return Err("unexpected end of JSON path".to_owned());

@@ -47,9 +47,9 @@ fn validate_client(client: &Value, found: &mut Vec<FieldError>) {
     }
     match (client["url"].as_str(), client.get("service")) {
         (None, Some(service)) => {
-            for part in ["name", "namespace"] {
-                if text(&service[part]).is_empty() {
-                    found.push(FieldError::required(format!("{CLIENT}.service.{part}"), ""));
+            for field in ["name", "namespace"] {
+                if text(&service[field]).is_empty() {
+                    found.push(FieldError::required(format!("{CLIENT}.service.{field}"), ""));
                 }
             }
         }

@@ -34,11 +34,13 @@ fn node(schema: &Schema, path: &str, found: &mut Vec<FieldError>) {
         Shape::List(list) => node(&list.items, &format!("{path}.items"), found),
         Shape::Object(object) => {
             for (name, field) in &object.fields {
-                let said = match object.embedded && &**name == "metadata" {
+                let inner = match object.embedded && &**name == "metadata" {
                     true => schema.rules.as_ref().and_then(|rules| rules.metadata.as_ref()),
                     false => Some(&field.schema),
                 };
-                said.into_iter().for_each(|said| node(said, &format!("{path}.properties[{name}]"), found));
+                inner
+                    .into_iter()
+                    .for_each(|schema| node(schema, &format!("{path}.properties[{name}]"), found));
             }
         }
         _ => {}

@@ -8,7 +8,7 @@
 //!
 //! The internal form of a definition in Kubernetes has one schema, one list of columns and one of subresources if all
 //! versions agree on them. Error texts name fields of that form: for a definition with one version,
-//! `spec.validation.openAPIV3Schema`. Errors here do the same ([`Shared`]).
+//! `spec.validation.openAPIV3Schema`. Errors here do the same ([`SharedProperties`]).
 
 mod approval;
 mod budget;
@@ -82,10 +82,10 @@ pub fn validate_status(_old: &Value, new: &Value) -> Vec<FieldError> {
 
 /// Returns warnings about a definition: new formats that are not validated, and CEL rules that are only stored.
 pub fn definition_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
-    let known = old.map(unknown_formats).unwrap_or_default();
-    let strange = unknown_formats(new).into_iter().filter(|format| !known.contains(format));
+    let old_formats = old.map(unknown_formats).unwrap_or_default();
+    let new_formats = unknown_formats(new).into_iter().filter(|format| !old_formats.contains(format));
     let mut warnings: Vec<String> =
-        strange.map(|format| format!("unrecognized format {}", api::meta::go::quote(&format))).collect();
+        new_formats.map(|format| format!("unrecognized format {}", api::meta::go::quote(&format))).collect();
     if schemas(new)
         .any(|schema| props::any(schema, &|node| !node.list("x-kubernetes-validations").is_empty()))
     {
@@ -100,13 +100,13 @@ fn unknown_formats(definition: &Value) -> Vec<String> {
     for schema in schemas(definition) {
         props::each(schema, &mut |node| {
             let format = node.text("format");
-            let known = match node.kind() {
+            let is_known = match node.kind() {
                 "" | "string" => formats::is_known(format),
                 "integer" => matches!(format, "int32" | "int64"),
                 "number" => matches!(format, "float" | "double"),
                 _ => false,
             };
-            if !format.is_empty() && !known {
+            if !format.is_empty() && !is_known {
                 found.push(format.to_owned());
             }
         });
@@ -124,15 +124,15 @@ fn is_established(definition: &Value) -> bool {
 }
 
 /// Which properties all versions have in common, and are therefore validated once.
-struct Shared {
+struct SharedProperties {
     schema: bool,
     subresources: bool,
     columns: bool,
     selectable: bool,
 }
 
-impl Shared {
-    fn of(versions: &[Value]) -> Shared {
+impl SharedProperties {
+    fn of(versions: &[Value]) -> SharedProperties {
         let same = |field: &str| {
             let nothing = |value: Option<&Value>| {
                 value.is_none_or(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty))
@@ -142,7 +142,7 @@ impl Shared {
                 left == right || nothing(left) && nothing(right)
             })
         };
-        Shared {
+        SharedProperties {
             schema: same("schema"),
             subresources: same("subresources"),
             columns: same("additionalPrinterColumns"),
@@ -162,7 +162,7 @@ fn validate_spec(spec: &Value, found: &mut Vec<FieldError>) {
     if versions.len() > VERSIONS_MAX {
         return found.push(FieldError::too_many("spec.versions", versions.len(), VERSIONS_MAX));
     }
-    let shared = Shared::of(versions);
+    let shared = SharedProperties::of(versions);
     for (index, version) in versions.iter().enumerate() {
         if version["schema"]["openAPIV3Schema"].is_null() {
             found.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
@@ -207,7 +207,7 @@ fn validate_group(group: &str, found: &mut Vec<FieldError>) {
 /// Validates the properties of one version that are not shared.
 fn validate_version(
     version: &Value,
-    shared: &Shared,
+    shared: &SharedProperties,
     path: &str,
     cost: &mut budget::Budget,
     found: &mut Vec<FieldError>,
@@ -244,7 +244,7 @@ fn validate_version(
 fn validate_shared(
     first: &Value,
     versions: &[Value],
-    shared: &Shared,
+    shared: &SharedProperties,
     cost: &mut budget::Budget,
     found: &mut Vec<FieldError>,
 ) {
@@ -273,19 +273,19 @@ fn validate_shared(
 fn validate_warning(version: &Value, path: &str, found: &mut Vec<FieldError>) {
     let Some(warning) = version["deprecationWarning"].as_str() else { return };
     let path = format!("{path}.deprecationWarning");
-    let mut tell = |detail: String| found.push(FieldError::invalid(path.clone(), warning, detail));
+    let mut report = |detail: String| found.push(FieldError::invalid(path.clone(), warning, detail));
     if version["deprecated"] != true {
-        return tell("can only be set for deprecated versions".to_owned());
+        return report("can only be set for deprecated versions".to_owned());
     }
     if warning.len() > 256 {
-        tell("must be <= 256 characters long".to_owned());
+        report("must be <= 256 characters long".to_owned());
     }
     if warning.is_empty() {
-        tell("must not be an empty string".to_owned());
+        report("must not be an empty string".to_owned());
     }
     let odd = warning.char_indices().find(|(_, c)| *c != ' ' && (c.is_control() || c.is_whitespace()));
     if let Some((at, _)) = odd {
-        tell(format!(
+        report(format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {at}"
         ));
     }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_list_are_told_once() {
+    fn invalid_list_keys_are_reported_once() {
         let keys: Vec<String> = (0..50_000).map(|index| format!("k{index}")).collect();
         let list = json!({
             "type": "array",
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_faults_a_hundred_are_told() {
+    fn at_most_a_hundred_faults_are_reported() {
         let fields: serde_json::Map<String, Value> =
             (0..10_000).map(|index| (format!("f{index}"), json!({ "type": "odd" }))).collect();
         let found = faults(vec![version("v1", json!({ "type": "object", "properties": fields }))]);

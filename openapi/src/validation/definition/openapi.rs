@@ -25,7 +25,7 @@ struct SchemaPosition {
 }
 
 impl SchemaPosition {
-    fn below(&self, step: &str) -> SchemaPosition {
+    fn child(&self, step: &str) -> SchemaPosition {
         SchemaPosition { path: format!("{}.{step}", self.path), root: false, ..self.clone() }
     }
 }
@@ -49,39 +49,39 @@ fn node(schema: Props<'_>, at: &SchemaPosition, found: &mut Vec<FieldError>) {
             let detail = "additionalProperties and properties are mutual exclusive";
             found.push(FieldError::forbidden(format!("{}.additionalProperties", at.path), detail));
         }
-        let mut below = at.below("additionalProperties");
+        let mut child = at.child("additionalProperties");
         if at.in_metadata {
-            below.no_default = Some("inside additionalProperties applying to object metadata".to_owned());
+            child.no_default = Some("inside additionalProperties applying to object metadata".to_owned());
         }
-        schema.schema("additionalProperties").into_iter().for_each(|values| node(values, &below, found));
+        schema.schema("additionalProperties").into_iter().for_each(|values| node(values, &child, found));
     }
     let is_object = at.root || schema.is("x-kubernetes-embedded-resource");
     for (name, property) in schema.properties() {
-        let mut below = at.below(&format!("properties[{name}]"));
+        let mut child = at.child(&format!("properties[{name}]"));
         if is_object && matches!(name, "metadata" | "kind" | "apiVersion") {
-            below.in_metadata = true;
+            child.in_metadata = true;
             if at.root {
-                below.no_default = Some(format!("in top-level {name}"));
+                child.no_default = Some(format!("in top-level {name}"));
             }
         }
-        node(property, &below, found);
+        node(property, &child, found);
     }
-    schema.schema("not").into_iter().for_each(|not| node(not, &at.below("not"), found));
+    schema.schema("not").into_iter().for_each(|not| node(not, &at.child("not"), found));
     for list in ["allOf", "oneOf", "anyOf"] {
         for (index, condition) in schema.schemas(list).enumerate() {
-            node(condition, &at.below(&format!("{list}[{index}]")), found);
+            node(condition, &at.child(&format!("{list}[{index}]")), found);
         }
     }
     for (name, definition) in schema.named("definitions") {
-        node(definition, &at.below(&format!("definitions[{name}]")), found);
+        node(definition, &at.child(&format!("definitions[{name}]")), found);
     }
-    schema.schema("items").into_iter().for_each(|items| node(items, &at.below("items"), found));
+    schema.schema("items").into_iter().for_each(|items| node(items, &at.child("items"), found));
     for (index, items) in schema.schemas("items").enumerate() {
-        node(items, &at.below(&format!("items[{index}]")), found);
+        node(items, &at.child(&format!("items[{index}]")), found);
     }
     for (name, dependency) in schema.named("dependencies").filter(|(_, dependency)| dependency.0.is_object())
     {
-        node(dependency, &at.below(&format!("dependencies[{name}]")), found);
+        node(dependency, &at.child(&format!("dependencies[{name}]")), found);
     }
     extensions(schema, &at.path, found);
     rules(schema, &at.path, found);
@@ -121,10 +121,10 @@ fn extensions(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
         let at = format!("{path}.x-kubernetes-preserve-unknown-fields");
         found.push(FieldError::invalid(at, false, "must be true or undefined"));
     }
-    let of_type = |name: &str, wanted: &str, found: &mut Vec<FieldError>| {
-        let detail = format!("must be {wanted} if {name} is specified");
+    let of_type = |name: &str, expected: &str, found: &mut Vec<FieldError>| {
+        let detail = format!("must be {expected} if {name} is specified");
         match schema.kind() {
-            kind if kind == wanted => return true,
+            kind if kind == expected => return true,
             "" => found.push(FieldError::required(format!("{path}.type"), detail)),
             other => found.push(FieldError::invalid(format!("{path}.type"), other, detail)),
         }
@@ -206,18 +206,18 @@ fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
         return;
     }
     // Both texts list all keys, so each is reported once and not for every key.
-    let tell = |detail: &str, found: &mut Vec<FieldError>| {
+    let report = |detail: &str, found: &mut Vec<FieldError>| {
         found.push(FieldError::invalid(keys_at.clone(), keys.to_vec(), detail));
     };
-    let (mut seen, mut told_unknown, mut told_repeated) = (HashSet::new(), false, false);
+    let (mut seen, mut has_reported_unknown, mut has_reported_repeated) = (HashSet::new(), false, false);
     for name in keys.iter().map(|key| key.as_str().unwrap_or_default()) {
         if found.len() >= FAULTS_MAX {
             return;
         }
         match items.property(name) {
-            None if !told_unknown => {
-                told_unknown = true;
-                tell("entries must all be names of item properties", found);
+            None if !has_reported_unknown => {
+                has_reported_unknown = true;
+                report("entries must all be names of item properties", found);
             }
             Some(property) if matches!(property.kind(), "array" | "object") => {
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
@@ -226,9 +226,9 @@ fn map_items(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
             }
             _ => {}
         }
-        if !seen.insert(name) && !told_repeated {
-            told_repeated = true;
-            tell("must not contain duplicate entries", found);
+        if !seen.insert(name) && !has_reported_repeated {
+            has_reported_repeated = true;
+            report("must not contain duplicate entries", found);
         }
     }
 }

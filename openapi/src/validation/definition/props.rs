@@ -71,14 +71,14 @@ impl<'d> Props<'d> {
     }
 }
 
-/// Calls `look` with a schema and with every schema in it.
-pub(super) fn each<'d>(schema: &'d Value, look: &mut impl FnMut(Props<'d>)) {
+/// Calls `visit` with a schema and with every schema in it.
+pub(super) fn each<'d>(schema: &'d Value, visit: &mut impl FnMut(Props<'d>)) {
     let mut open = vec![Props(schema)];
     while let Some(node) = open.pop() {
         if !node.0.is_object() {
             continue;
         }
-        look(node);
+        visit(node);
         let single = ["items", "not", "additionalProperties", "additionalItems"];
         open.extend(single.into_iter().filter_map(|name| node.schema(name)));
         open.extend(["allOf", "anyOf", "oneOf", "items"].into_iter().flat_map(|name| node.schemas(name)));

@@ -76,8 +76,8 @@ fn validate_root(schema: Props<'_>, path: &str, found: &mut Vec<FieldError>) {
     }
     let fields = schema.0.as_object().into_iter().flatten();
     let mut unwanted = fields.filter(|(name, value)| {
-        let says_nothing = value.is_null() || **value == Value::Bool(false) || value.as_str() == Some("");
-        !says_nothing && !AT_ROOT.iter().any(|(known, _)| known == name)
+        let is_zero = value.is_null() || **value == Value::Bool(false) || value.as_str() == Some("");
+        !is_zero && !AT_ROOT.iter().any(|(allowed, _)| allowed == name)
     });
     if unwanted.next().is_some() {
         let names: Vec<&str> = AT_ROOT.iter().map(|(_, name)| *name).collect();
@@ -102,8 +102,8 @@ fn unsupported(schema: &Value) -> Option<String> {
     ];
     let mut fault = None;
     props::each(schema, &mut |node| {
-        if let Some((_, shown)) = FIELDS.iter().find(|(name, _)| node.has(name)) {
-            fault.get_or_insert_with(|| format!("OpenAPIV3Schema '{shown}' is not supported"));
+        if let Some((_, field_name)) = FIELDS.iter().find(|(name, _)| node.has(name)) {
+            fault.get_or_insert_with(|| format!("OpenAPIV3Schema '{field_name}' is not supported"));
         }
         if node.get("items").is_some_and(Value::is_array) {
             fault.get_or_insert_with(|| {

@@ -129,8 +129,8 @@ impl StructuralSchemaCheck<'_> {
             self.found.push(FieldError::invalid(format!("{at}.type"), metadata.kind(), "must be object"));
         }
         let names_only = metadata.properties().all(|(name, _)| matches!(name, "name" | "generateName"));
-        let said = metadata.0.as_object().into_iter().flatten();
-        let mut other = said.filter(|(name, value)| {
+        let metadata_fields = metadata.0.as_object().into_iter().flatten();
+        let mut other = metadata_fields.filter(|(name, value)| {
             !matches!(name.as_str(), "type" | "properties" | "default")
                 && !value.is_null()
                 && **value != false
@@ -196,10 +196,10 @@ impl StructuralSchemaCheck<'_> {
             self.condition(property, false, &format!("{path}.properties[{name}]"));
         }
         for (name, detail) in ORDER {
-            let says = condition.get(name).is_some_and(|value| {
+            let is_set = condition.get(name).is_some_and(|value| {
                 *value != false && value.as_str() != Some("") && !value.as_array().is_some_and(Vec::is_empty)
             });
-            if says {
+            if is_set {
                 self.forbidden(format!("{path}.{name}"), detail);
             }
         }
@@ -213,31 +213,37 @@ impl StructuralSchemaCheck<'_> {
     }
 
     /// Checks that fields in the conditions of a value also exist outside of them.
-    fn complete_value(&mut self, value: Props<'_>, schema: Option<Props<'_>>, at: &str, said: &str) {
+    fn complete_value(&mut self, value: Props<'_>, schema: Option<Props<'_>>, at: &str, defined_in: &str) {
         if let Some(not) = value.schema("not") {
-            self.complete(not, schema, at, &format!("{said}.not"));
+            self.complete(not, schema, at, &format!("{defined_in}.not"));
         }
         for list in ["allOf", "anyOf", "oneOf"] {
             for (index, condition) in value.schemas(list).enumerate() {
-                self.complete(condition, schema, at, &format!("{said}.{list}[{index}]"));
+                self.complete(condition, schema, at, &format!("{defined_in}.{list}[{index}]"));
             }
         }
     }
 
-    fn complete(&mut self, condition: Props<'_>, schema: Option<Props<'_>>, at: &str, said: &str) {
+    fn complete(&mut self, condition: Props<'_>, schema: Option<Props<'_>>, at: &str, defined_in: &str) {
         if self.is_full() {
             return;
         }
         let Some(schema) = schema else {
-            return self.required(at.to_owned(), format!("because it is defined in {said}"));
+            return self.required(at.to_owned(), format!("because it is defined in {defined_in}"));
         };
-        self.complete_value(condition, Some(schema), at, said);
+        self.complete_value(condition, Some(schema), at, defined_in);
         if let Some(items) = condition.schema("items") {
-            self.complete(items, schema.schema("items"), &format!("{at}.items"), &format!("{said}.items"));
+            self.complete(
+                items,
+                schema.schema("items"),
+                &format!("{at}.items"),
+                &format!("{defined_in}.items"),
+            );
         }
         for (name, property) in condition.properties() {
-            let (at, said) = (format!("{at}.properties[{name}]"), format!("{said}.properties[{name}]"));
-            self.complete(property, schema.property(name), &at, &said);
+            let (at, defined_in) =
+                (format!("{at}.properties[{name}]"), format!("{defined_in}.properties[{name}]"));
+            self.complete(property, schema.property(name), &at, &defined_in);
         }
     }
 }

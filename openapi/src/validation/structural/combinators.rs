@@ -27,7 +27,7 @@ impl StructuralValidator {
             }
         }
         if !rules.one_of.is_empty() {
-            let (valid, told) = self.one(&rules.one_of, value, old);
+            let (valid, reported) = self.one(&rules.one_of, value, old);
             if valid != 1 {
                 let why = match valid {
                     0 => "Found none valid".to_owned(),
@@ -35,7 +35,7 @@ impl StructuralValidator {
                 };
                 outcome.add(self.general(&format!("must validate one and only one schema (oneOf). {why}")));
             }
-            told.into_iter().for_each(|told| outcome.merge(told));
+            reported.into_iter().for_each(|reported| outcome.merge(reported));
         }
         if !rules.all_of.is_empty() {
             let mut valid = 0;
@@ -57,8 +57,8 @@ impl StructuralValidator {
         outcome
     }
 
-    fn general(&self, what: &str) -> ValidationIssue {
-        ValidationIssue::general(format!("{} {what}", go::quote(&self.path)))
+    fn general(&self, rule: &str) -> ValidationIssue {
+        ValidationIssue::general(format!("{} {rule}", go::quote(&self.path)))
     }
 
     fn condition(&mut self, rules: &Constraints, value: &Value, old: Option<&Value>) -> ValidationResult {

@@ -21,9 +21,9 @@ pub(in crate::validation) fn validate(
                 one(fields, path, found);
             }
             for (name, value) in fields {
-                let own = object.embedded && name == "metadata";
-                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !own) {
-                    validate(value, &field.schema, &below(path, name), true, found);
+                let is_embedded_metadata = object.embedded && name == "metadata";
+                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !is_embedded_metadata) {
+                    validate(value, &field.schema, &child_path(path, name), true, found);
                 }
             }
         }
@@ -44,7 +44,7 @@ pub(in crate::validation) fn validate(
 fn one(fields: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
     for name in ["apiVersion", "kind"] {
         if !fields.contains_key(name) {
-            found.push(FieldError::required(below(path, name), ""));
+            found.push(FieldError::required(child_path(path, name), ""));
         }
     }
     if let Some(version) = fields.get("apiVersion") {
@@ -57,7 +57,7 @@ fn one(fields: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
             Some(_) => None,
         };
         found.extend(
-            fault.map(|fault| FieldError::invalid(below(path, "apiVersion"), version.clone(), fault)),
+            fault.map(|fault| FieldError::invalid(child_path(path, "apiVersion"), version.clone(), fault)),
         );
     }
     if let Some(kind) = fields.get("kind") {
@@ -70,13 +70,13 @@ fn one(fields: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
                 (!faults.is_empty()).then(|| format!("{words}{}", faults.join(",")))
             }
         };
-        found.extend(fault.map(|fault| FieldError::invalid(below(path, "kind"), kind.clone(), fault)));
+        found.extend(fault.map(|fault| FieldError::invalid(child_path(path, "kind"), kind.clone(), fault)));
     }
     if let Some(metadata) = fields.get("metadata") {
-        found.extend(embedded_metadata(metadata, &below(path, "metadata")));
+        found.extend(embedded_metadata(metadata, &child_path(path, "metadata")));
     }
 }
 
-fn below(path: &str, name: &str) -> String {
+fn child_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

@@ -53,12 +53,13 @@ pub(in crate::validation) fn is_valid(format: &str, text: &str) -> bool {
 
 fn format_check(format: &str) -> Option<Check> {
     let name = format.replace('-', "");
-    FORMATS.iter().find(|(known, _)| *known == name).map(|(_, check)| *check)
+    FORMATS.iter().find(|(format, _)| *format == name).map(|(_, check)| *check)
 }
 
 macro_rules! expression {
     ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("it was written here"));
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($text).expect("the expression is a constant"));
     };
 }
 
@@ -94,10 +95,10 @@ fn date(text: &str) -> bool {
 
 fn date_time(text: &str) -> bool {
     let lower = text.to_lowercase();
-    let mut parts = lower.split('t');
-    let (Some(day), Some(rest)) = (parts.next(), parts.next()) else { return false };
-    let Some(parts) = TIME_OF_DAY.captures(rest) else { return false };
-    date(day) && &parts[1] <= "23" && &parts[2] <= "59" && &parts[3] <= "59"
+    let mut groups = lower.split('t');
+    let (Some(day), Some(rest)) = (groups.next(), groups.next()) else { return false };
+    let Some(groups) = TIME_OF_DAY.captures(rest) else { return false };
+    date(day) && &groups[1] <= "23" && &groups[2] <= "59" && &groups[3] <= "59"
 }
 
 /// Accepts `1h30m` as Go parses it, and also a number with the name of a unit.
@@ -107,15 +108,15 @@ fn duration(text: &str) -> bool {
     if go_duration(text) {
         return true;
     }
-    let mut known = false;
+    let mut is_duration = false;
     for amount in AMOUNT.captures_iter(text) {
         if amount[1].parse::<i64>().is_err() {
             return false;
         }
         let unit = amount[2].to_lowercase();
-        known |= SHORT.contains(&unit.as_str()) || STEMS.iter().any(|stem| unit.starts_with(stem));
+        is_duration |= SHORT.contains(&unit.as_str()) || STEMS.iter().any(|stem| unit.starts_with(stem));
     }
-    known
+    is_duration
 }
 
 fn go_duration(text: &str) -> bool {
@@ -174,11 +175,13 @@ fn short_name(text: &str) -> bool {
 fn mac(text: &str) -> bool {
     let hex =
         |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let in_parts = |separator: char, digits: usize, counts: [usize; 3]| {
-        let parts: Vec<&str> = text.split(separator).collect();
-        counts.contains(&parts.len()) && parts.iter().all(|part| hex(part, digits))
+    let is_grouped_hex = |separator: char, digits: usize, counts: [usize; 3]| {
+        let groups: Vec<&str> = text.split(separator).collect();
+        counts.contains(&groups.len()) && groups.iter().all(|part| hex(part, digits))
     };
-    in_parts(':', 2, [6, 8, 20]) || in_parts('-', 2, [6, 8, 20]) || in_parts('.', 4, [3, 4, 10])
+    is_grouped_hex(':', 2, [6, 8, 20])
+        || is_grouped_hex('-', 2, [6, 8, 20])
+        || is_grouped_hex('.', 4, [3, 4, 10])
 }
 
 fn uuid(text: &str, version: Option<char>) -> bool {
@@ -190,14 +193,14 @@ fn uuid(text: &str, version: Option<char>) -> bool {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let dashes: Vec<usize> =
         text.match_indices('-').map(|(at, _)| text[..at].replace('-', "").len()).collect();
-    let in_place =
+    let has_hyphens =
         dashes.iter().all(|at| [8, 12, 16, 20].contains(at)) && dashes.windows(2).all(|two| two[0] < two[1]);
     let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let at = |index: usize| digits.chars().nth(index).unwrap_or_default().to_ascii_lowercase();
     let versioned = version.is_none_or(|version| {
         at(12) == version && (version == '3' || matches!(at(16), '8' | '9' | 'a' | 'b'))
     });
-    in_place && is_hex && versioned
+    has_hyphens && is_hex && versioned
 }
 
 /// Accepts an absolute path, or a scheme and anything after it.
@@ -266,7 +269,7 @@ fn isbn_digits(text: &str, count: usize) -> Option<Vec<u32>> {
 
 fn isbn10(text: &str) -> bool {
     isbn_digits(text, 10).is_some_and(|digits| {
-        digits.iter().zip(1..).map(|(digit, place)| digit * place).sum::<u32>() % 11 == 0
+        digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0
     })
 }
 
@@ -281,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_formats_or_not() {
+    fn texts_match_their_formats() {
         let rows: &[(&str, &[&str], &[&str])] = &[
             (
                 "date-time",

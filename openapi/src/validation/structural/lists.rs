@@ -17,8 +17,8 @@ pub(in crate::validation) fn validate(
     match (&schema.shape, value) {
         (Shape::Object(object), Value::Object(fields)) => {
             for (name, value) in fields {
-                let own = object.embedded && name == "metadata";
-                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !own) {
+                let is_embedded_metadata = object.embedded && name == "metadata";
+                if let Some(field) = object.fields.get(name.as_str()).filter(|_| !is_embedded_metadata) {
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                     validate(value, &field.schema, &path, found);
                 }

@@ -95,7 +95,8 @@ fn new_repetitions(schema: &Schema, old: &Value, new: &Value, found: &mut Vec<Fi
 pub(super) fn against(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut walk = StructuralValidator { path: String::new(), steps: 0 };
     let came_of = walk.visit(SchemaNode::of(schema), value, old);
-    let mut found: Vec<FieldError> = came_of.issues.into_iter().map(|issue| issue.told(prefix)).collect();
+    let mut found: Vec<FieldError> =
+        came_of.issues.into_iter().map(|issue| issue.into_field_error(prefix)).collect();
     if walk.steps > STEPS_MAX {
         let detail = "validation exceeds its limit: the object and its schema are too large";
         found.push(FieldError::invalid(without_path(prefix), "", detail));
@@ -187,20 +188,20 @@ impl StructuralValidator {
     fn kind(&self, node: SchemaNode<'_>, value: &Value) -> Option<ValidationIssue> {
         let types = node.types();
         let found = JsonType::of(value);
-        let whole =
+        let is_integer =
             value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0);
         let fits = types.contains(&found)
-            || found == JsonType::Number && whole && types.contains(&JsonType::Integer)
+            || found == JsonType::Number && is_integer && types.contains(&JsonType::Integer)
             || found == JsonType::Integer && types.contains(&JsonType::Number);
         let is_text_or_list = matches!(found, JsonType::String | JsonType::Array);
         if let Some(format) = node.format {
-            let own = match found {
+            let own_format = match found {
                 JsonType::Integer => "int64",
                 JsonType::Number => "float64",
                 _ => "",
             };
-            if !is_text_or_list && !fits && own != format {
-                return Some(self.wrong_type(format, own));
+            if !is_text_or_list && !fits && own_format != format {
+                return Some(self.wrong_type(format, own_format));
             }
             let numeric = types.contains(&JsonType::Number) || types.contains(&JsonType::Integer);
             if is_text_or_list && !numeric {
@@ -210,8 +211,8 @@ impl StructuralValidator {
         (!fits).then(|| self.wrong_type(&joined(types), found.as_str()))
     }
 
-    fn wrong_type(&self, wanted: &str, found: &str) -> ValidationIssue {
-        let message = format!("{} in body must be of type {wanted}: {}", self.path, go::quote(found));
+    fn wrong_type(&self, expected: &str, found: &str) -> ValidationIssue {
+        let message = format!("{} in body must be of type {expected}: {}", self.path, go::quote(found));
         ValidationIssue {
             fault: ErrorType::TypeInvalid,
             ..ValidationIssue::invalid(&self.path, found, message)
@@ -257,8 +258,8 @@ impl StructuralValidator {
         if choices.is_empty() || choices.iter().any(|choice| is_choice(choice, value)) {
             return None;
         }
-        let shown = |choice: &Value| choice.as_str().map_or_else(|| choice.to_string(), str::to_owned);
-        let quoted: Vec<String> = choices.iter().map(|choice| go::quote(&shown(choice))).collect();
+        let text_of = |choice: &Value| choice.as_str().map_or_else(|| choice.to_string(), str::to_owned);
+        let quoted: Vec<String> = choices.iter().map(|choice| go::quote(&text_of(choice))).collect();
         let message =
             format!("{} in body should be one of {}", self.path, go::print(&Value::from(choices.clone())));
         let detail = format!("supported values: {}", quoted.join(", "));
@@ -270,10 +271,10 @@ impl StructuralValidator {
         if let Some(each) = node.items() {
             let before = OldValue::of(node, old);
             for (index, item) in items.iter().enumerate() {
-                let here = self.path.len();
+                let length = self.path.len();
                 self.path.push_str(&format!("[{index}]"));
                 outcome.merge(self.visit(each, item, before.item(item)));
-                self.path.truncate(here);
+                self.path.truncate(length);
             }
         }
         let (count, path) = (items.len() as i64, &self.path);
@@ -305,15 +306,15 @@ impl StructuralValidator {
         let old = old.filter(|old| old.is_object());
         for (name, value) in fields {
             let Some(inner) = node.field(name) else { continue };
-            let here = self.path.len();
+            let length = self.path.len();
             if !self.path.is_empty() || node.is_map() {
                 self.path.push('.');
             }
             self.path.push_str(name);
-            let is_type = here == 0 && matches!(name.as_str(), "apiVersion" | "kind");
+            let is_type = length == 0 && matches!(name.as_str(), "apiVersion" | "kind");
             let before = old.and_then(|old| old.get(name)).filter(|_| !is_type);
             outcome.merge(self.visit(inner, value, before));
-            self.path.truncate(here);
+            self.path.truncate(length);
         }
         self.steps += (node.required().len() / STEP_BYTES) as u64;
         for name in node.required() {
@@ -404,7 +405,7 @@ mod tests {
     fn the_total_length_of_errors_is_bounded() {
         let item = json!({ "type": "string", "enum": ["c".repeat(10_000)] });
         let found = found(json!({ "type": "array", "items": item }), json!(vec!["x"; 500]));
-        let told: usize = found.iter().map(|error| error.to_string().len()).sum();
-        assert!((1..2 << 20).contains(&told), "{told}");
+        let length: usize = found.iter().map(|error| error.to_string().len()).sum();
+        assert!((1..2 << 20).contains(&length), "{length}");
     }
 }

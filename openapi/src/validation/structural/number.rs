@@ -11,7 +11,7 @@ use api::meta::go;
 pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcome: &mut ValidationResult) {
     let range = Range::of(node);
     let value = match number.as_i64() {
-        Some(whole) => Operand::Whole(whole),
+        Some(integer) => Operand::Integer(integer),
         None => Operand::Float(number.as_f64().unwrap_or_default()),
     };
     outcome.extend(range.fault(value, "Checked", path));
@@ -33,21 +33,21 @@ pub(super) fn validate(node: SchemaNode<'_>, number: &Number, path: &str, outcom
 
 #[derive(Clone, Copy)]
 enum Operand {
-    Whole(i64),
+    Integer(i64),
     Float(f64),
 }
 
 impl Operand {
     fn as_float(self) -> Operand {
         match self {
-            Operand::Whole(whole) => Operand::Float(whole as f64),
+            Operand::Integer(integer) => Operand::Float(integer as f64),
             float => float,
         }
     }
 
     fn value(self) -> Value {
         match self {
-            Operand::Whole(whole) => whole.into(),
+            Operand::Integer(integer) => integer.into(),
             Operand::Float(float) => float.into(),
         }
     }
@@ -68,12 +68,12 @@ impl Range<'_> {
         Range { kind, format: node.format.filter(|_| kind.is_some()) }
     }
 
-    fn fault(&self, value: Operand, what: &str, path: &str) -> Option<ValidationIssue> {
+    fn fault(&self, value: Operand, name: &str, path: &str) -> Option<ValidationIssue> {
         let fits = match (self.kind?, self.format, value) {
-            (JsonType::Integer, Some("int32"), Operand::Whole(whole)) => i32::try_from(whole).is_ok(),
+            (JsonType::Integer, Some("int32"), Operand::Integer(integer)) => i32::try_from(integer).is_ok(),
             (JsonType::Integer, format, Operand::Float(float)) => {
-                let whole = float.fract() == 0.0 && float.abs() < 9.2e18;
-                whole && (format != Some("int32") || i32::try_from(float as i64).is_ok())
+                let integer = float.fract() == 0.0 && float.abs() < 9.2e18;
+                integer && (format != Some("int32") || i32::try_from(float as i64).is_ok())
             }
             (JsonType::Number, Some("float"), Operand::Float(float)) => float.abs() <= f64::from(f32::MAX),
             _ => true,
@@ -81,49 +81,49 @@ impl Range<'_> {
         let kind = self.kind?.as_str();
         (!fits).then(|| {
             ValidationIssue::general(match self.format {
-                Some(format) => format!("{what} value must be of type {kind} with format {format} in {path}"),
-                None => format!("{what} value must be of type {kind} (default format) in {path}"),
+                Some(format) => format!("{name} value must be of type {kind} with format {format} in {path}"),
+                None => format!("{name} value must be of type {kind} (default format) in {path}"),
             })
         })
     }
 }
 
 fn multiple(value: Operand, factor: f64, path: &str) -> Option<ValidationIssue> {
-    let (is_multiple, shown) = match value {
-        Operand::Whole(whole) => {
+    let (is_multiple, text) = match value {
+        Operand::Integer(integer) => {
             let factor = factor as i64;
             if factor <= 0 {
                 return Some(not_positive(path, factor.into(), &factor.to_string()));
             }
-            (whole % factor == 0, factor.to_string())
+            (integer % factor == 0, factor.to_string())
         }
         Operand::Float(float) => {
             if factor <= 0.0 {
                 return Some(not_positive(path, factor.into(), &go::float(factor)));
             }
             let times = if factor < 1.0 { 1.0 / factor * float } else { float / factor };
-            (is_whole(times), go::float(factor))
+            (is_integer(times), go::float(factor))
         }
     };
     (!is_multiple).then(|| {
         ValidationIssue::invalid(
             path,
             value.value(),
-            format!("{path} in body should be a multiple of {shown}"),
+            format!("{path} in body should be a multiple of {text}"),
         )
     })
 }
 
-fn not_positive(path: &str, factor: Value, shown: &str) -> ValidationIssue {
+fn not_positive(path: &str, factor: Value, text: &str) -> ValidationIssue {
     ValidationIssue::invalid(
         path,
         factor,
-        format!("factor MultipleOf declared for {path} must be positive: {shown}"),
+        format!("factor MultipleOf declared for {path} must be positive: {text}"),
     )
 }
 
 /// Reports whether a float is an integer within its rounding error.
-fn is_whole(float: f64) -> bool {
+fn is_integer(float: f64) -> bool {
     const NOISE: f64 = 1e-9;
     let distance = (float - float.round()).abs();
     distance == 0.0 || distance < NOISE * float.abs().max(1.0)
@@ -145,8 +145,10 @@ impl End {
 
     fn validate(self, value: Operand, bound: Bound, path: &str) -> Option<ValidationIssue> {
         use std::cmp::Ordering::{Greater, Less};
-        let (order, shown) = match value {
-            Operand::Whole(whole) => (whole.cmp(&(bound.value as i64)), (bound.value as i64).to_string()),
+        let (order, text) = match value {
+            Operand::Integer(integer) => {
+                (integer.cmp(&(bound.value as i64)), (bound.value as i64).to_string())
+            }
             Operand::Float(float) => (float.partial_cmp(&bound.value)?, go::float(bound.value)),
         };
         let (outside, words) = match (self, bound.exclusive) {
@@ -156,7 +158,7 @@ impl End {
             (End::Upper, true) => (order != Less, "less than"),
         };
         outside.then(|| {
-            ValidationIssue::invalid(path, value.value(), format!("{path} in body should be {words} {shown}"))
+            ValidationIssue::invalid(path, value.value(), format!("{path} in body should be {words} {text}"))
         })
     }
 }

@@ -33,7 +33,7 @@ impl ValidationResult {
 
     /// Adds an issue, unless there is one with the same message.
     pub(super) fn add(&mut self, issue: ValidationIssue) {
-        if !self.is_full() && !self.issues.iter().any(|known| known.message == issue.message) {
+        if !self.is_full() && !self.issues.iter().any(|other| other.message == issue.message) {
             self.bytes += issue.length();
             self.issues.push(issue);
         }
@@ -110,7 +110,7 @@ impl ValidationIssue {
             + self.value.as_ref().map_or(0, value_length)
     }
 
-    pub(super) fn told(self, prefix: &str) -> FieldError {
+    pub(super) fn into_field_error(self, prefix: &str) -> FieldError {
         let path = self.path.as_deref().map_or("", |path| path.strip_prefix('.').unwrap_or(path));
         let field = match (prefix, path) {
             (_, "") => without_path(prefix).to_owned(),

@@ -16,7 +16,7 @@ pub(super) enum ScaleField {
 pub(super) fn validate(
     resource: &ResourceInfo,
     object: &Value,
-    part: ScaleField,
+    fields: ScaleField,
     found: &mut Vec<FieldError>,
 ) {
     let Some(ScalePaths { replicas, replicas_now, selector }) =
@@ -24,8 +24,8 @@ pub(super) fn validate(
     else {
         return;
     };
-    let wanted = (part == ScaleField::Both).then_some(replicas);
-    for pointer in wanted.into_iter().chain([replicas_now]) {
+    let spec_replicas = (fields == ScaleField::Both).then_some(replicas);
+    for pointer in spec_replicas.into_iter().chain([replicas_now]) {
         let path = dotted(pointer);
         match reach(object, pointer, &path) {
             Err(detail) => found.push(FieldError::invalid(path, 0, detail)),
@@ -74,7 +74,7 @@ fn reach<'v>(object: &'v Value, pointer: &str, path: &str) -> Result<Option<&'v 
     Ok(Some(at))
 }
 
-fn unlike(path: &str, value: &Value, wanted: &str) -> String {
+fn unlike(path: &str, value: &Value, expected: &str) -> String {
     let kind = match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -84,5 +84,8 @@ fn unlike(path: &str, value: &Value, wanted: &str) -> String {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     };
-    format!("{path} accessor error: {} is of the type {kind}, expected {wanted}", api::meta::go::print(value))
+    format!(
+        "{path} accessor error: {} is of the type {kind}, expected {expected}",
+        api::meta::go::print(value)
+    )
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Each, OneOf, Required, Selector, Text};
-use crate::validation::rule::Rule::{Field, Whole};
+use crate::validation::rule::Rule::{Check, Field};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, items, same, text};
 use api::meta::field::ErrorType;
@@ -14,10 +14,10 @@ use api::meta::names::{dns1123_subdomain, path_segment};
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) const RULES: Table = &[
-    ("rbac.v1.Role", &[Whole(role)]),
-    ("rbac.v1.ClusterRole", &[Whole(cluster_role)]),
-    ("rbac.v1.RoleBinding", &[Whole(role_binding)]),
-    ("rbac.v1.ClusterRoleBinding", &[Whole(cluster_role_binding)]),
+    ("rbac.v1.Role", &[Check(role)]),
+    ("rbac.v1.ClusterRole", &[Check(cluster_role)]),
+    ("rbac.v1.RoleBinding", &[Check(role_binding)]),
+    ("rbac.v1.ClusterRoleBinding", &[Check(cluster_role_binding)]),
     (
         "rbac.v1.AggregationRule",
         &[Field(
@@ -94,9 +94,14 @@ pub(crate) fn validate_update_binding(old: &Value, new: &Value, found: &mut Fiel
         return;
     }
     let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
-    let shown = fields.map(|(shown, field)| format!("\"{shown}\":{}", go::quote(text(role, field))));
-    let shown = format!("{{{}}}", shown.join(","));
-    found.shown(&FieldPath::TOP.field("roleRef"), ErrorType::Invalid, &shown, "cannot change roleRef");
+    let formatted = fields.map(|(name, field)| format!("\"{name}\":{}", go::quote(text(role, field))));
+    let formatted = format!("{{{}}}", formatted.join(","));
+    found.error_with_text(
+        &FieldPath::TOP.field("roleRef"),
+        ErrorType::Invalid,
+        &formatted,
+        "cannot change roleRef",
+    );
 }
 
 fn subjects(binding: &Value, namespaced: bool, at: &FieldPath<'_>, found: &mut FieldErrors) {

@@ -7,12 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::validation::field_path::{FieldErrors, FieldPath};
-use crate::validation::rule::Rule::Whole;
+use crate::validation::rule::Rule::Check;
 use crate::validation::rule::Table;
 use crate::validation::value::{get, items, same, text};
 use api::meta::go;
 
-pub(super) const RULES: Table = &[("certificates.v1.CertificateSigningRequestSpec", &[Whole(certificate)])];
+pub(super) const RULES: Table = &[("certificates.v1.CertificateSigningRequestSpec", &[Check(certificate)])];
 
 /// Conditions that can only be true and cannot be removed.
 const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
@@ -35,9 +35,9 @@ pub(crate) fn validate_status(old: &Value, new: &Value, found: &mut FieldErrors)
     let (before, after) = (text(old, "certificate"), text(new, "certificate"));
     conditions(old, new, found);
     if before != after && is_certificate(before).is_ok() {
-        let shown = "<certificate data>";
-        let told = is_certificate(after).err();
-        told.into_iter().for_each(|why| found.invalid(&FieldPath::TOP.field(CERTIFICATE), shown, why));
+        let placeholder = "<certificate data>";
+        let error = is_certificate(after).err();
+        error.into_iter().for_each(|why| found.invalid(&FieldPath::TOP.field(CERTIFICATE), placeholder, why));
     }
     let at = FieldPath::TOP.field("status.conditions");
     for kind in JUDGEMENTS {
@@ -65,9 +65,9 @@ fn of_kind<'v>(status: &'v Value, kind: &str) -> Vec<&'v Value> {
 /// Checks that each condition type occurs once and has a status. Errors of the old object may stay.
 fn conditions(old: &Value, new: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status.conditions");
-    let known = items(old, "conditions");
-    let may_be_nameless = known.iter().any(|condition| text(condition, "type").is_empty());
-    let may_repeat = repeats(known);
+    let old_conditions = items(old, "conditions");
+    let may_be_nameless = old_conditions.iter().any(|condition| text(condition, "type").is_empty());
+    let may_repeat = repeats(old_conditions);
     let may_be_both = JUDGEMENTS.iter().all(|kind| !of_kind(old, kind).is_empty());
     let mut seen = HashSet::new();
     for (index, condition) in items(new, "conditions").iter().enumerate() {
@@ -215,8 +215,8 @@ fn signer(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if name.is_empty() {
         return found.required(at, "");
     }
-    let parts: Vec<_> = name.split('/').collect();
-    match parts.as_slice() {
+    let segments: Vec<_> = name.split('/').collect();
+    match segments.as_slice() {
         [domain, path] => {
             if domain.len() > 253 {
                 found.too_long(at, 253);
@@ -276,16 +276,17 @@ mod tests {
     fn a_signer_does_not_approve() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
         let approved = json!([{ "type": "Approved", "status": "True" }]);
-        let told = |validate: fn(&Value, &Value, &mut FieldErrors), old: Value, new: Value| -> Vec<String> {
-            let mut found = FieldErrors::default();
-            validate(&with(old), &with(new), &mut found);
-            found.errors.iter().map(|error| error.body()).collect()
-        };
-        assert_eq!(told(validate_approval, json!([]), approved.clone()), [""; 0]);
+        let errors =
+            |validate: fn(&Value, &Value, &mut FieldErrors), old: Value, new: Value| -> Vec<String> {
+                let mut found = FieldErrors::default();
+                validate(&with(old), &with(new), &mut found);
+                found.errors.iter().map(|error| error.body()).collect()
+            };
+        assert_eq!(errors(validate_approval, json!([]), approved.clone()), [""; 0]);
         let added = ["Forbidden: updates may not add a condition of type \"Approved\""];
-        assert_eq!(told(validate_status, json!([]), approved.clone()), added);
+        assert_eq!(errors(validate_status, json!([]), approved.clone()), added);
         let removed = ["Forbidden: updates may not remove a condition of type \"Approved\""];
-        assert_eq!(told(validate_approval, approved.clone(), json!([])), removed);
-        assert_eq!(told(validate_status, approved, json!([])), removed);
+        assert_eq!(errors(validate_approval, approved.clone(), json!([])), removed);
+        assert_eq!(errors(validate_status, approved, json!([])), removed);
     }
 }

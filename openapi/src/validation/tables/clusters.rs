@@ -8,7 +8,7 @@ use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::metadata::{UNQUALIFIED_FINALIZER, is_qualified_finalizer};
 use crate::validation::resources;
 use crate::validation::rule::FieldRule::{AtLeast, Labels, OneOf, Text};
-use crate::validation::rule::Rule::{Field, Into, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, get, int, items, text, truth};
 use api::meta::field::ErrorType;
@@ -17,17 +17,17 @@ use api::meta::names::{dns1123_label, qualified_name};
 use api::meta::net;
 
 pub(super) const RULES: Table = &[
-    ("core.v1.Node", &[Whole(node)]),
-    ("core.v1.NamespaceSpec", &[Whole(namespace_finalizers)]),
+    ("core.v1.Node", &[Check(node)]),
+    ("core.v1.NamespaceSpec", &[Check(namespace_finalizers)]),
     (
         "scheduling.v1.PriorityClass",
-        &[Whole(priority), Field("preemptionPolicy", &[OneOf(&["PreemptLowerPriority", "Never"])])],
+        &[Check(priority), Field("preemptionPolicy", &[OneOf(&["PreemptLowerPriority", "Never"])])],
     ),
     (
         "node.v1.RuntimeClass",
         &[Field("handler", &[REQUIRED, Text(dns1123_label)]), Into("overhead"), Into("scheduling")],
     ),
-    ("node.v1.Overhead", &[Whole(overhead)]),
+    ("node.v1.Overhead", &[Check(overhead)]),
     ("node.v1.Scheduling", &[Field("nodeSelector", &[Labels]), Into("tolerations")]),
     (
         "coordination.v1.LeaseSpec",
@@ -59,9 +59,9 @@ fn node(node: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 /// Checks the capacity and the allocatable resources of a node.
 fn node_amounts(node: &Value, found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status");
-    for part in ["capacity", "allocatable"] {
-        for (name, value) in entries(get(node, "status"), part) {
-            resources::amount(name, value, &at.field(part).field(name), found);
+    for field in ["capacity", "allocatable"] {
+        for (name, value) in entries(get(node, "status"), field) {
+            resources::amount(name, value, &at.field(field).field(name), found);
         }
     }
 }
@@ -76,8 +76,8 @@ pub(crate) fn validate_node_status(_old: &Value, new: &Value, found: &mut FieldE
     for (index, address) in addresses.iter().enumerate() {
         let (kind, address) = (text(address, "type"), text(address, "address"));
         if !seen.insert((kind, address)) {
-            let shown = format!("{{\"Type\":{},\"Address\":{}}}", go::quote(kind), go::quote(address));
-            found.shown(&at.index(index), ErrorType::Duplicate, &shown, "");
+            let formatted = format!("{{\"Type\":{},\"Address\":{}}}", go::quote(kind), go::quote(address));
+            found.error_with_text(&at.index(index), ErrorType::Duplicate, &formatted, "");
         }
     }
 }
@@ -185,9 +185,9 @@ fn priority(class: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         }
         return;
     }
-    let fault = match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
+    let fault = match SYSTEM_CLASSES.iter().find(|(class, _)| *class == name) {
         None => format!("{name} is not a known system priority class"),
-        Some((_, known)) if *known != value => format!("value of {name} PriorityClass must be {known}"),
+        Some((_, class)) if *class != value => format!("value of {name} PriorityClass must be {class}"),
         Some(_) if truth(class, "globalDefault") => {
             format!("globalDefault of {name} PriorityClass must be false")
         }

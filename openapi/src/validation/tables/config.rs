@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::codec::{Syntax, decode};
 use crate::validation::common::config_key;
 use crate::validation::field_path::{FieldErrors, FieldPath};
-use crate::validation::rule::Rule::Whole;
+use crate::validation::rule::Rule::Check;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, entries, get, has, same, text};
 
@@ -15,7 +15,7 @@ use crate::validation::value::{at as path_in, entries, get, has, same, text};
 const MAX_BYTES: usize = 1024 * 1024;
 
 pub(super) const RULES: Table =
-    &[("core.v1.ConfigMap", &[Whole(config_map)]), ("core.v1.Secret", &[Whole(secret)])];
+    &[("core.v1.ConfigMap", &[Check(config_map)]), ("core.v1.Secret", &[Check(secret)])];
 
 fn config_map(map: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut bytes = 0;

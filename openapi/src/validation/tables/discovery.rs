@@ -5,18 +5,18 @@ use serde_json::Value;
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Code, MaxItems, OneOf, Text};
-use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, Skip};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{int, items, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use api::meta::net;
 
 pub(super) const RULES: Table = &[
-    ("core.v1.EndpointSubset", &[Whole(subset)]),
+    ("core.v1.EndpointSubset", &[Check(subset)]),
     (
         "core.v1.EndpointAddress",
         &[
-            Whole(address),
+            Check(address),
             Field("hostname", &[Text(dns1123_label)]),
             Field("nodeName", &[Text(dns1123_subdomain)]),
         ],
@@ -25,7 +25,7 @@ pub(super) const RULES: Table = &[
         "core.v1.EndpointPort",
         &[
             Field("name", &[Text(dns1123_label)]),
-            Whole(port_number),
+            Check(port_number),
             Field("protocol", &[REQUIRED, PROTOCOLS]),
             Field("appProtocol", &[Text(qualified_name)]),
         ],
@@ -37,7 +37,7 @@ pub(super) const RULES: Table = &[
             Field("ports", &[MaxItems(20000), Code(port_names)]),
             Into("ports"),
             Field("endpoints", &[MaxItems(1000)]),
-            Whole(endpoints),
+            Check(endpoints),
             Into("endpoints"),
         ],
     ),
@@ -145,8 +145,8 @@ fn domain(name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
 const MAX_HINTS: usize = 8;
 
 fn hints(hints: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    type Rule = fn(&str) -> Vec<String>;
-    let lists: [(&str, Rule); 2] = [("forZones", label_value), ("forNodes", dns1123_subdomain)];
+    type TextRule = fn(&str) -> Vec<String>;
+    let lists: [(&str, TextRule); 2] = [("forZones", label_value), ("forNodes", dns1123_subdomain)];
     for (field, rule) in lists {
         let (entries, list) = (items(hints, field), at.field(field));
         if entries.len() > MAX_HINTS {

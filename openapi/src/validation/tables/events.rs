@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
-use crate::validation::rule::Rule::Whole;
+use crate::validation::rule::Rule::Check;
 use crate::validation::rule::Table;
 use crate::validation::value::{at as path_in, get, has, int, is_empty, same, text};
 use api::meta::names::qualified_name;
 
 pub(super) const RULES: Table = &[
-    ("core.v1.Event", &[Whole(|event, at, found| validate(event, &CORE, at, found))]),
-    ("events.v1.Event", &[Whole(|event, at, found| validate(event, &EVENTS, at, found))]),
+    ("core.v1.Event", &[Check(|event, at, found| validate(event, &CORE, at, found))]),
+    ("events.v1.Event", &[Check(|event, at, found| validate(event, &EVENTS, at, found))]),
 ];
 
 /// The names of the fields that differ between the API groups.
@@ -78,14 +78,14 @@ pub(crate) fn validate_create(event: &Value, found: &mut FieldErrors) {
     if !["Normal", "Warning"].contains(&kind) {
         found.invalid(&top.field("type"), "", format!("has invalid value: {kind}"));
     }
-    for (field, told) in [
+    for (field, reported_field) in [
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedCount", "count"),
         ("deprecatedSource", "source"),
     ] {
         if !is_empty(get(event, field)) {
-            found.invalid(&top.field(told), "", "needs to be unset");
+            found.invalid(&top.field(reported_field), "", "needs to be unset");
         }
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors)
     if !same(get(old, "series"), get(new, "series")) {
         validate_series(new, found);
     }
-    for (field, told) in [
+    for (field, reported_field) in [
         ("regarding", "involvedObject"),
         ("reason", "reason"),
         ("note", "message"),
@@ -125,7 +125,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value, found: &mut FieldErrors)
     ] {
         let (before, after) = (get(old, field), get(new, field));
         if !same(before, after) {
-            found.invalid(&FieldPath::TOP.field(told), after.clone(), IMMUTABLE);
+            found.invalid(&FieldPath::TOP.field(reported_field), after.clone(), IMMUTABLE);
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Required, Text};
-use crate::validation::rule::Rule::{Field, Into, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain};
@@ -16,7 +16,7 @@ const WITHIN: &str = "must be between 0 and 100, inclusive";
 const NO_VERBS: FieldRule = Required("verbs must contain at least one value");
 
 pub(super) const RULES: Table = &[
-    ("flowcontrol.v1.FlowSchema", &[Whole(precedence), Into("spec")]),
+    ("flowcontrol.v1.FlowSchema", &[Check(precedence), Into("spec")]),
     ("flowcontrol.v1.FlowDistinguisherMethod", &[Field("type", &[OneOf(&["ByNamespace", "ByUser"])])]),
     (
         "flowcontrol.v1.PriorityLevelConfigurationReference",
@@ -27,19 +27,19 @@ pub(super) const RULES: Table = &[
         &[
             Field("subjects", &[Required("subjects must contain at least one value")]),
             Into("subjects"),
-            Whole(any_rules),
+            Check(any_rules),
             Into("resourceRules"),
             Into("nonResourceRules"),
         ],
     ),
-    ("flowcontrol.v1.Subject", &[Whole(subject)]),
+    ("flowcontrol.v1.Subject", &[Check(subject)]),
     (
         "flowcontrol.v1.ResourcePolicyRule",
         &[
             Field("verbs", &[NO_VERBS, Code(verbs)]),
             Field("apiGroups", &[Required("resource rules must supply at least one api group")]),
             Field("resources", &[Required("resource rules must supply at least one resource")]),
-            Whole(rule_namespaces),
+            Check(rule_namespaces),
         ],
     ),
     (
@@ -49,7 +49,7 @@ pub(super) const RULES: Table = &[
             Field("nonResourceURLs", &[Required("nonResourceURLs must contain at least one value")]),
         ],
     ),
-    ("flowcontrol.v1.PriorityLevelConfiguration", &[Whole(level), Into("spec")]),
+    ("flowcontrol.v1.PriorityLevelConfiguration", &[Check(level), Into("spec")]),
     (
         "flowcontrol.v1.LimitedPriorityLevelConfiguration",
         &[
@@ -91,28 +91,29 @@ const SUBJECTS: [(&str, &str); 3] =
 
 fn subject(subject: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let kind = text(subject, "kind");
-    let Some((_, field)) = SUBJECTS.iter().find(|(known, _)| *known == kind) else {
+    let Some((_, field)) = SUBJECTS.iter().find(|(subject_kind, _)| *subject_kind == kind) else {
         return found.not_supported(&at.field("kind"), kind, &["Group", "ServiceAccount", "User"]);
     };
-    let (who, who_at) = (get(subject, field), at.field(field));
-    if who.is_null() {
-        found.required(&who_at, &format!("{field} is required when subject kind is '{kind}'"));
+    let (subject_value, subject_at) = (get(subject, field), at.field(field));
+    if subject_value.is_null() {
+        found.required(&subject_at, &format!("{field} is required when subject kind is '{kind}'"));
     } else {
-        let name = text(who, "name");
+        let name = text(subject_value, "name");
         match name {
-            "" => found.required(&who_at.field("name"), ""),
+            "" => found.required(&subject_at.field("name"), ""),
             "*" => {}
             _ if kind == "ServiceAccount" => {
-                found.faults(&who_at.field("name"), name, dns1123_subdomain(name));
+                found.faults(&subject_at.field("name"), name, dns1123_subdomain(name));
             }
             _ => {}
         }
         if kind == "ServiceAccount" {
-            match text(who, "namespace") {
-                "" => {
-                    found.required(&who_at.field("namespace"), "must specify namespace for service account")
+            match text(subject_value, "namespace") {
+                "" => found
+                    .required(&subject_at.field("namespace"), "must specify namespace for service account"),
+                namespace => {
+                    found.faults(&subject_at.field("namespace"), namespace, dns1123_label(namespace))
                 }
-                namespace => found.faults(&who_at.field("namespace"), namespace, dns1123_label(namespace)),
             }
         }
     }

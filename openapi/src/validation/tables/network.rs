@@ -6,7 +6,7 @@ use crate::validation::common;
 use crate::validation::common::{domain_prefixed_path, host, port_name};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Code, Each, MaxBytes, OneOf, Selector, Text};
-use crate::validation::rule::Rule::{Field, Into, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, path_segment};
@@ -16,22 +16,22 @@ pub(super) const RULES: Table = &[
     (
         "networking.v1.IngressSpec",
         &[
-            Whole(somewhere),
+            Check(somewhere),
             Into("defaultBackend"),
             Into("rules"),
             Into("tls"),
             Field("ingressClassName", &[Text(dns1123_subdomain)]),
         ],
     ),
-    ("networking.v1.IngressRule", &[Whole(rule_host)]),
+    ("networking.v1.IngressRule", &[Check(rule_host)]),
     ("networking.v1.HTTPIngressRuleValue", &[Field("paths", &[REQUIRED])]),
-    ("networking.v1.HTTPIngressPath", &[Whole(http_path)]),
-    ("networking.v1.IngressBackend", &[Whole(backend)]),
+    ("networking.v1.HTTPIngressPath", &[Check(http_path)]),
+    ("networking.v1.IngressBackend", &[Check(backend)]),
     (
         "networking.v1.IngressTLS",
         &[Field("hosts", &[Each(&[Text(host)])]), Field("secretName", &[Text(dns1123_subdomain)])],
     ),
-    ("networking.v1.IngressClassSpec", &[Field("controller", &[MaxBytes(250)]), Whole(controller)]),
+    ("networking.v1.IngressClassSpec", &[Field("controller", &[MaxBytes(250)]), Check(controller)]),
     (
         "networking.v1.IngressClassParametersReference",
         &[
@@ -39,16 +39,16 @@ pub(super) const RULES: Table = &[
             Field("kind", &[REQUIRED, Text(path_segment)]),
             Field("name", &[REQUIRED, Text(path_segment)]),
             Field("scope", &[REQUIRED, OneOf(&["Cluster", "Namespace"])]),
-            Whole(parameters_place),
+            Check(parameters_namespace),
         ],
     ),
     (
         "networking.v1.NetworkPolicySpec",
-        &[Field("podSelector", &[Selector]), Into("ingress"), Into("egress"), Whole(policy_types)],
+        &[Field("podSelector", &[Selector]), Into("ingress"), Into("egress"), Check(policy_types)],
     ),
     (
         "networking.v1.NetworkPolicyPort",
-        &[Field("protocol", &[OneOf(&["TCP", "UDP", "SCTP"])]), Whole(policy_port)],
+        &[Field("protocol", &[OneOf(&["TCP", "UDP", "SCTP"])]), Check(policy_port)],
     ),
     (
         "networking.v1.NetworkPolicyPeer",
@@ -56,10 +56,10 @@ pub(super) const RULES: Table = &[
             Field("podSelector", &[Selector]),
             Field("namespaceSelector", &[Selector]),
             Into("ipBlock"),
-            Whole(peer),
+            Check(peer),
         ],
     ),
-    ("networking.v1.IPBlock", &[Field("cidr", &[REQUIRED]), Whole(ip_block)]),
+    ("networking.v1.IPBlock", &[Field("cidr", &[REQUIRED]), Check(ip_block)]),
     ("networking.v1.IPAddressSpec", &[Field("parentRef", &[REQUIRED])]),
     (
         "networking.v1.ParentReference",
@@ -103,8 +103,8 @@ fn http_path(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
             if !path.starts_with('/') {
                 found.invalid(&path_at, path, absolute);
             }
-            for part in NOT_IN_PATHS.into_iter().filter(|part| path.contains(part)) {
-                found.invalid(&path_at, path, format!("must not contain '{part}'"));
+            for forbidden in NOT_IN_PATHS.into_iter().filter(|forbidden| path.contains(forbidden)) {
+                found.invalid(&path_at, path, format!("must not contain '{forbidden}'"));
             }
             for end in NOT_AT_THE_END.into_iter().filter(|end| path.ends_with(end)) {
                 found.invalid(&path_at, path, format!("cannot end with '{end}'"));
@@ -164,7 +164,7 @@ fn controller(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-fn parameters_place(reference: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+fn parameters_namespace(reference: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let (namespace, at) = (get(reference, "namespace"), at.field("namespace"));
     match (text(reference, "scope"), namespace.as_str()) {
         ("Namespace", None) => found.required(&at, "`parameters.scope` is set to 'Namespace'"),
@@ -259,7 +259,7 @@ pub(super) fn reachable(old: &[Value], new: &[Value], found: &mut FieldErrors) {
     let at = FieldPath::TOP.field("status.loadBalancer.ingress");
     for (index, point) in new.iter().enumerate() {
         let (at, ip, name) = (at.index(index), text(point, "ip"), text(point, "hostname"));
-        if !ip.is_empty() && !old.iter().any(|known| text(known, "ip") == ip) {
+        if !ip.is_empty() && !old.iter().any(|old_ip| text(old_ip, "ip") == ip) {
             found.faults(&at.field("ip"), ip, net::ip(ip));
         }
         if !name.is_empty() {

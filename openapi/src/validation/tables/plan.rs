@@ -58,7 +58,7 @@ struct ValidationPlan {
 
 enum PlanStep {
     Field { name: &'static str, checks: &'static [FieldRule] },
-    Whole(ValidateFn),
+    Check(ValidateFn),
     Down { field: Arc<str>, descent: Descent },
     One { of: Vec<(&'static str, Option<Descent>)>, many: &'static str, none: Option<&'static str> },
 }
@@ -81,19 +81,19 @@ impl ValidationPlan {
                 PlanStep::Field { name, checks } => {
                     rule::apply(checks, get(value, name), &at.field(name), found);
                 }
-                PlanStep::Whole(code) => code(value, at, found),
+                PlanStep::Check(code) => code(value, at, found),
                 PlanStep::Down { field, .. } if skip == Some(field) => {}
                 PlanStep::Down { field, descent } => descent.go(get(value, field), &at.field(field), found),
                 PlanStep::One { of, many, none } => {
-                    let mut there = of.iter().filter(|(field, _)| !get(value, field).is_null());
-                    match (there.next(), none) {
+                    let mut present = of.iter().filter(|(field, _)| !get(value, field).is_null());
+                    match (present.next(), none) {
                         (None, Some(none)) => found.required(at, none),
                         (Some((field, Some(descent))), _) => {
                             descent.go(get(value, field), &at.field(field), found)
                         }
                         _ => {}
                     }
-                    there.for_each(|(field, _)| found.forbidden(&at.field(field), *many));
+                    present.for_each(|(field, _)| found.forbidden(&at.field(field), *many));
                 }
             }
         }
@@ -166,7 +166,7 @@ impl PlanBuilder {
         for rule in rules {
             match rule {
                 Rule::Field(name, checks) => steps.push(PlanStep::Field { name, checks }),
-                Rule::Whole(code) => steps.push(PlanStep::Whole(*code)),
+                Rule::Check(code) => steps.push(PlanStep::Check(*code)),
                 Rule::Skip(field) => drop(placed.insert(*field)),
                 Rule::Into(field) => {
                     placed.insert(*field);
@@ -211,12 +211,12 @@ mod tests {
         for (name, rules) in tables::by_type() {
             let schema = builtin::schema(&name).unwrap_or_else(|| panic!("no type {name}"));
             let Shape::Object(object) = &schema.shape else { panic!("{name} has no fields") };
-            let known = |field: &str| assert!(object.fields.contains_key(field), "{name} has no {field}");
+            let has_field = |field: &str| assert!(object.fields.contains_key(field), "{name} has no {field}");
             for rule in rules {
                 match rule {
-                    Rule::Field(field, _) | Rule::Into(field) | Rule::Skip(field) => known(field),
-                    Rule::One { of, .. } => of.iter().for_each(|field| known(field)),
-                    Rule::Whole(_) => {}
+                    Rule::Field(field, _) | Rule::Into(field) | Rule::Skip(field) => has_field(field),
+                    Rule::One { of, .. } => of.iter().for_each(|field| has_field(field)),
+                    Rule::Check(_) => {}
                 }
             }
         }

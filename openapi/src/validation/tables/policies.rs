@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::validation::common::{at_most_all, positive_int_or_percent};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Code, NonNegative, OneOf, Selector};
-use crate::validation::rule::Rule::{Field, Whole};
+use crate::validation::rule::Rule::{Check, Field};
 use crate::validation::rule::Table;
 use crate::validation::value::{get, has, text};
 use api::meta::field::ErrorType;
@@ -14,7 +14,7 @@ pub(super) const RULES: Table = &[
     (
         "policy.v1.PodDisruptionBudgetSpec",
         &[
-            Whole(one_way),
+            Check(one_of_two_bounds),
             Field("minAvailable", &[Code(positive_int_or_percent), Code(at_most_all)]),
             Field("maxUnavailable", &[Code(positive_int_or_percent), Code(at_most_all)]),
             Field("selector", &[Selector]),
@@ -32,18 +32,23 @@ pub(super) const RULES: Table = &[
     ),
 ];
 
-fn one_way(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+fn one_of_two_bounds(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
         let policy = match text(spec, "unhealthyPodEvictionPolicy") {
             "" => "null".to_owned(),
             policy => format!("{policy:?}"),
         };
-        let shown = format!(
+        let formatted = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{policy}}}",
             get(spec, "minAvailable"),
             get(spec, "selector"),
             get(spec, "maxUnavailable"),
         );
-        found.shown(at, ErrorType::Invalid, &shown, "minAvailable and maxUnavailable cannot be both set");
+        found.error_with_text(
+            at,
+            ErrorType::Invalid,
+            &formatted,
+            "minAvailable and maxUnavailable cannot be both set",
+        );
     }
 }

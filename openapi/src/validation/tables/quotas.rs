@@ -6,7 +6,7 @@ use crate::validation::common::IMMUTABLE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
 use crate::validation::rule::FieldRule::Code;
-use crate::validation::rule::Rule::{Field, Whole};
+use crate::validation::rule::Rule::{Check, Field};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, items, quantity, same, text};
 use api::meta::names::qualified_name;
@@ -15,7 +15,7 @@ use api::meta::quantity::Quantity;
 pub(super) const RULES: Table = &[
     (
         "core.v1.ResourceQuotaSpec",
-        &[Field("hard", &[Code(resources::quota_amounts)]), Whole(scopes), Whole(scope_selector)],
+        &[Field("hard", &[Code(resources::quota_amounts)]), Check(scopes), Check(scope_selector)],
     ),
     (
         "core.v1.ResourceQuotaStatus",
@@ -110,8 +110,8 @@ pub(crate) fn validate_update_quota(old: &Value, new: &Value, found: &mut FieldE
         Value::Array(scopes)
     };
     if !same(&scopes(old), &scopes(new)) {
-        let shown = get(get(new, "spec"), "scopes").clone();
-        found.invalid(&FieldPath::TOP.field("spec.scopes"), shown, IMMUTABLE);
+        let value = get(get(new, "spec"), "scopes").clone();
+        found.invalid(&FieldPath::TOP.field("spec.scopes"), value, IMMUTABLE);
     }
 }
 
@@ -121,8 +121,8 @@ fn limits(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         let item = at.index(index);
         let kind = text(limit, "type");
         let faults = qualified_name(kind);
-        let known = ["Pod", "Container", "PersistentVolumeClaim"].contains(&kind);
-        if faults.is_empty() && !kind.contains('/') && !known {
+        let is_known_kind = ["Pod", "Container", "PersistentVolumeClaim"].contains(&kind);
+        if faults.is_empty() && !kind.contains('/') && !is_known_kind {
             let detail = "must be a standard limit type or fully qualified";
             found.invalid(&item.field("type"), kind, detail);
         }
@@ -135,22 +135,22 @@ fn limits(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
 }
 
 fn limited(limit: &Value, kind: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        if kind == "Pod" && part.starts_with("default") {
-            if entries(limit, part).next().is_some() {
-                found.forbidden(&at.field(part), "may not be specified when `type` is 'Pod'");
+    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        if kind == "Pod" && field.starts_with("default") {
+            if entries(limit, field).next().is_some() {
+                found.forbidden(&at.field(field), "may not be specified when `type` is 'Pod'");
             }
             continue;
         }
-        for (name, _) in entries(limit, part) {
-            let list = at.field(part);
+        for (name, _) in entries(limit, field) {
+            let list = at.field(field);
             match kind {
                 "Pod" | "Container" => resources::container_name(name, &list.key(name), found),
                 _ => resources::name(name, &list.key(name), found),
             }
         }
     }
-    let storage = |part: &str| get(limit, part).get("storage").is_some();
+    let storage = |field: &str| get(limit, field).get("storage").is_some();
     if kind == "PersistentVolumeClaim" && !storage("min") && !storage("max") {
         let detail = "either minimum or maximum storage value is required, but neither was provided";
         found.required(&at.field("limits"), detail);
@@ -161,9 +161,9 @@ fn limited(limit: &Value, kind: &str, at: &FieldPath<'_>, found: &mut FieldError
 }
 
 fn names(limit: &Value) -> Vec<&str> {
-    let parts = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+    let fields = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let mut names: Vec<_> =
-        parts.iter().flat_map(|part| entries(limit, part)).map(|(name, _)| name.as_str()).collect();
+        fields.iter().flat_map(|field| entries(limit, field)).map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -171,22 +171,22 @@ fn names(limit: &Value) -> Vec<&str> {
 
 /// Checks that minimum, default request, default limit and maximum are in this order.
 fn in_order(limit: &Value, name: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    let part = |part: &str| get(limit, part).get(name).map(quantity);
-    let (min, max) = (part("min"), part("max"));
-    let (default, request) = (part("default"), part("defaultRequest"));
-    let ratio = part("maxLimitRequestRatio");
+    let field = |field: &str| get(limit, field).get(name).map(quantity);
+    let (min, max) = (field("min"), field("max"));
+    let (default, request) = (field("default"), field("defaultRequest"));
+    let ratio = field("maxLimitRequestRatio");
     let mut order = |low: &Option<Quantity>,
                      high: &Option<Quantity>,
-                     part,
-                     shown: &Option<Quantity>,
+                     field,
+                     value: &Option<Quantity>,
                      low_name,
                      high_name| {
-        if let (Some(low), Some(high), Some(shown)) = (low, high, shown)
+        if let (Some(low), Some(high), Some(value)) = (low, high, value)
             && low > high
         {
             let detail = format!("{low_name} value {low} is greater than {high_name} value {high}");
-            let list = at.field(part);
-            found.invalid(&list.key(name), shown.to_string(), detail);
+            let list = at.field(field);
+            found.invalid(&list.key(name), value.to_string(), detail);
         }
     };
     order(&min, &max, "min", &min, "min", "max");

@@ -8,7 +8,7 @@ use crate::validation::resources;
 use crate::validation::rule::FieldRule::{
     AtLeast, AtMost, Code, NonNegative, NonNegativeQuantity, OneOf, Required, Text,
 };
-use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, Skip};
 use crate::validation::rule::{FieldRule, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
 use api::meta::names::{dns1123_label, path_segment};
@@ -30,7 +30,7 @@ const SPEC: &[Rule] = &[
         "maxReplicas",
         &[Required("must be set and greater than 0"), AtLeast(1, "must be greater than or equal to 1")],
     ),
-    Whole(bounds),
+    Check(bounds),
     Into("scaleTargetRef"),
 ];
 
@@ -49,34 +49,34 @@ pub(super) const RULES: Table = &[
                     AtLeast(1, "must be greater than or equal to 1"),
                 ],
             ),
-            Whole(bounds),
+            Check(bounds),
             Into("scaleTargetRef"),
             Into("metrics"),
-            Whole(to_zero),
+            Check(to_zero),
         ],
     ),
     ("autoscaling.v1.HorizontalPodAutoscalerSpec", SPEC),
     ("autoscaling.v2.CrossVersionObjectReference", REFERENCE),
     ("autoscaling.v1.CrossVersionObjectReference", REFERENCE),
-    ("autoscaling.v2.MetricSpec", &[Whole(metric)]),
+    ("autoscaling.v2.MetricSpec", &[Check(metric)]),
     ("autoscaling.v2.MetricIdentifier", &[Field("name", &[METRIC, Text(path_segment)])]),
-    ("autoscaling.v2.MetricTarget", &[Whole(target)]),
-    ("autoscaling.v2.ResourceMetricSource", &[Field("name", &[TARGET]), Into("target"), Whole(utilization)]),
+    ("autoscaling.v2.MetricTarget", &[Check(target)]),
+    ("autoscaling.v2.ResourceMetricSource", &[Field("name", &[TARGET]), Into("target"), Check(utilization)]),
     (
         "autoscaling.v2.ContainerResourceMetricSource",
         &[
             Field("name", &[TARGET, Code(container_resource)]),
             Field("container", &[Required("must specify a container"), Text(dns1123_label)]),
             Into("target"),
-            Whole(utilization),
+            Check(utilization),
         ],
     ),
-    ("autoscaling.v2.PodsMetricSource", &[Into("metric"), Into("target"), Whole(pods_target)]),
+    ("autoscaling.v2.PodsMetricSource", &[Into("metric"), Into("target"), Check(pods_target)]),
     (
         "autoscaling.v2.ObjectMetricSource",
-        &[Into("describedObject"), Into("metric"), Into("target"), Whole(object_target)],
+        &[Into("describedObject"), Into("metric"), Into("target"), Check(object_target)],
     ),
-    ("autoscaling.v2.ExternalMetricSource", &[Into("metric"), Into("target"), Whole(external_target)]),
+    ("autoscaling.v2.ExternalMetricSource", &[Into("metric"), Into("target"), Check(external_target)]),
     ("autoscaling.v2.HorizontalPodAutoscalerBehavior", &[Into("scaleUp"), Into("scaleDown")]),
     (
         "autoscaling.v2.HPAScalingRules",
@@ -153,9 +153,10 @@ fn metric(metric: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         }
         Some(_) => {}
     }
-    let there: Vec<_> = SOURCES.iter().map(|(_, field)| *field).filter(|field| has(metric, field)).collect();
-    if there.len() > 1 {
-        for field in there.into_iter().filter(|field| Some(*field) != expected) {
+    let present: Vec<_> =
+        SOURCES.iter().map(|(_, field)| *field).filter(|field| has(metric, field)).collect();
+    if present.len() > 1 {
+        for field in present.into_iter().filter(|field| Some(*field) != expected) {
             found.forbidden(&at.field(field), "must populate the given metric source only");
         }
     }

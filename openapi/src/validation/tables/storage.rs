@@ -5,9 +5,9 @@ use serde_json::Value;
 use crate::validation::common::{IMMUTABLE, POSITIVE, driver_name, no_backsteps};
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{
-    AtLeast, Code, EachHere, NonNegative, NonNegativeQuantity, OneOf, Required, Selector, Text, Unique,
+    AtLeast, Code, EachAtList, NonNegative, NonNegativeQuantity, OneOf, Required, Selector, Text, Unique,
 };
-use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, One, Skip};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{at as path_in, entries, entry_count, get, has, items, quantity, same, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
@@ -50,13 +50,13 @@ pub(super) const RULES: Table = &[
         &[
             Field("accessModes", &[Required("at least 1 access mode is required")]),
             Field("selector", &[Selector]),
-            Whole(access_modes),
-            Whole(requested),
+            Check(access_modes),
+            Check(requested),
             Field("storageClassName", CLASS),
             Field("volumeMode", &[MODES]),
             Field("dataSource", &[Code(data_source)]),
             Field("dataSourceRef", &[Code(data_source)]),
-            Whole(one_source),
+            Check(one_source),
             Field("volumeAttributesClassName", CLASS),
         ],
     ),
@@ -64,12 +64,12 @@ pub(super) const RULES: Table = &[
         "core.v1.PersistentVolumeSpec",
         &[
             Field("accessModes", &[REQUIRED]),
-            Whole(access_modes),
-            Whole(capacity),
+            Check(access_modes),
+            Check(capacity),
             Field("persistentVolumeReclaimPolicy", &[OneOf(&["Delete", "Recycle", "Retain"])]),
             Into("nodeAffinity"),
             One { of: SOURCES, many: MANY_SOURCES, none: Some(NO_SOURCE) },
-            Whole(local_has_place),
+            Check(local_has_node_affinity),
             Field("storageClassName", CLASS),
             Field("volumeMode", &[MODES]),
             Field("volumeAttributesClassName", CLASS),
@@ -80,7 +80,7 @@ pub(super) const RULES: Table = &[
         &[Field("required", &[Required("must specify required node constraints")])],
     ),
     ("core.v1.LocalVolumeSource", &[Field("path", &[REQUIRED, Text(no_backsteps)])]),
-    ("core.v1.CSIPersistentVolumeSource", &[Whole(csi_driver), Field("volumeHandle", &[REQUIRED])]),
+    ("core.v1.CSIPersistentVolumeSource", &[Check(csi_driver), Field("volumeHandle", &[REQUIRED])]),
     (
         "core.v1.SecretReference",
         &[
@@ -92,7 +92,7 @@ pub(super) const RULES: Table = &[
         "storage.v1.StorageClass",
         &[
             Field("provisioner", &[REQUIRED, Code(provisioner)]),
-            Whole(parameters),
+            Check(parameters),
             Field("reclaimPolicy", &[OneOf(&["Delete", "Retain"])]),
             Field("volumeBindingMode", &[REQUIRED, OneOf(&["Immediate", "WaitForFirstConsumer"])]),
         ],
@@ -101,7 +101,7 @@ pub(super) const RULES: Table = &[
         "storage.v1.VolumeAttributesClass",
         &[
             Field("driverName", &[REQUIRED, Code(provisioner)]),
-            Whole(parameters),
+            Check(parameters),
             Field("parameters", &[Required("must contain at least one key/value pair")]),
         ],
     ),
@@ -109,7 +109,7 @@ pub(super) const RULES: Table = &[
         "storage.v1.CSIDriverSpec",
         &[
             Field("fsGroupPolicy", &[OneOf(&["File", "None", "ReadWriteOnceWithFSType"])]),
-            Field("volumeLifecycleModes", &[EachHere(&[OneOf(&["Persistent", "Ephemeral"])])]),
+            Field("volumeLifecycleModes", &[EachAtList(&[OneOf(&["Persistent", "Ephemeral"])])]),
             Field(
                 "nodeAllocatableUpdatePeriodSeconds",
                 &[AtLeast(10, "must be greater than or equal to 10 seconds")],
@@ -117,19 +117,19 @@ pub(super) const RULES: Table = &[
         ],
     ),
     ("storage.v1.CSINodeSpec", &[Into("drivers"), Field("drivers", &[Unique("name")])]),
-    ("storage.v1.CSINodeDriver", &[Whole(node_driver), Field("nodeID", &[REQUIRED])]),
+    ("storage.v1.CSINodeDriver", &[Check(node_driver), Field("nodeID", &[REQUIRED])]),
     ("storage.v1.VolumeNodeResources", &[Field("count", &[NonNegative])]),
     (
         "storage.v1.CSIStorageCapacity",
         &[
             Field("nodeTopology", &[Selector]),
-            Whole(class_of_capacity),
+            Check(class_of_capacity),
             Field("capacity", &[NonNegativeQuantity]),
         ],
     ),
     (
         "storage.v1.VolumeAttachmentSpec",
-        &[Whole(attacher), Skip("source"), Whole(attached), Whole(attached_to)],
+        &[Check(attacher), Skip("source"), Check(attached), Check(attached_to)],
     ),
 ];
 
@@ -186,14 +186,14 @@ fn one_source(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         return;
     }
     if !text(reference, "namespace").is_empty() {
-        found.shown(
+        found.error_with_text(
             at,
             api::meta::field::ErrorType::Invalid,
             "{}",
             "may not be specified when dataSourceRef.namespace is specified",
         );
     } else if !["apiGroup", "kind", "name"].iter().all(|field| get(source, field) == get(reference, field)) {
-        found.shown(at, api::meta::field::ErrorType::Invalid, "{}", "must match dataSourceRef");
+        found.error_with_text(at, api::meta::field::ErrorType::Invalid, "{}", "must match dataSourceRef");
     }
 }
 
@@ -208,8 +208,8 @@ fn capacity(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for (name, value) in entries(spec, "capacity") {
         let amount = quantity(value);
         if amount.is_negative() {
-            let whole = amount.ceil().unwrap_or(i64::MIN);
-            found.invalid(&at.key(name), whole, "must be a valid resource quantity");
+            let rounded = amount.ceil().unwrap_or(i64::MIN);
+            found.invalid(&at.key(name), rounded, "must be a valid resource quantity");
         }
         if amount.is_negative() || amount.is_zero() {
             found.invalid(&at.key(name), amount.to_string(), POSITIVE);
@@ -217,7 +217,7 @@ fn capacity(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-fn local_has_place(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+fn local_has_node_affinity(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if has(spec, "local") && !has(spec, "nodeAffinity") {
         found.required(&at.field("nodeAffinity"), "Local volume requires node affinity");
     }

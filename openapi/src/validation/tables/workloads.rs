@@ -7,7 +7,7 @@ use crate::validation::common::{
 };
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{NonNegative, OneOf, Selector};
-use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, Skip};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::tables::plan;
 use crate::validation::value::{at as path_in, get, has, int, items, same, text};
@@ -20,14 +20,14 @@ pub(super) const RULES: Table = &[
         "apps.v1.DeploymentSpec",
         &[
             Field("replicas", &[NonNegative]),
-            Whole(deployment_selector),
+            Check(deployment_selector),
             Into("template"),
-            Whole(template_of_replicas),
-            Whole(deployment_strategy),
+            Check(template_of_replicas),
+            Check(deployment_strategy),
             Field("minReadySeconds", &[NonNegative]),
             Field("revisionHistoryLimit", &[NonNegative]),
             Field("progressDeadlineSeconds", &[NonNegative]),
-            Whole(progress),
+            Check(progress),
         ],
     ),
     (
@@ -35,35 +35,35 @@ pub(super) const RULES: Table = &[
         &[
             Field("replicas", &[NonNegative]),
             Field("minReadySeconds", &[NonNegative]),
-            Whole(deployment_selector),
+            Check(deployment_selector),
             Into("template"),
-            Whole(template_of_replicas),
+            Check(template_of_replicas),
         ],
     ),
     (
         "apps.v1.DaemonSetSpec",
         &[
             Field("selector", &[Selector]),
-            Whole(daemon_selector),
+            Check(daemon_selector),
             Into("template"),
-            Whole(template_of_daemons),
+            Check(template_of_daemons),
             Field("minReadySeconds", &[NonNegative]),
-            Whole(daemon_strategy),
+            Check(daemon_strategy),
             Field("revisionHistoryLimit", &[NonNegative]),
         ],
     ),
     (
         "apps.v1.StatefulSetSpec",
         &[
-            Whole(management),
-            Whole(set_strategy),
+            Check(management),
+            Check(set_strategy),
             Skip("volumeClaimTemplates"),
             Field("replicas", &[NonNegative]),
             Field("minReadySeconds", &[NonNegative]),
-            Whole(ordinals),
-            Whole(set_selector),
+            Check(ordinals),
+            Check(set_selector),
             Skip("template"),
-            Whole(set_template),
+            Check(set_template),
         ],
     ),
     (
@@ -79,13 +79,13 @@ pub(super) const RULES: Table = &[
             Field("replicas", &[NonNegative]),
             Field("template", &[REQUIRED]),
             Into("template"),
-            Whole(template_of_controller),
+            Check(template_of_controller),
         ],
     ),
-    ("apps.v1.DeploymentStatus", &[Whole(counts), Whole(counts_of_deployment)]),
-    ("apps.v1.ReplicaSetStatus", &[Whole(counts), Whole(counts_of_replica_set)]),
-    ("core.v1.ReplicationControllerStatus", &[Whole(counts), Whole(counts_of_replica_set)]),
-    ("apps.v1.StatefulSetStatus", &[Whole(counts), Whole(counts_of_set)]),
+    ("apps.v1.DeploymentStatus", &[Check(counts), Check(counts_of_deployment)]),
+    ("apps.v1.ReplicaSetStatus", &[Check(counts), Check(counts_of_replica_set)]),
+    ("core.v1.ReplicationControllerStatus", &[Check(counts), Check(counts_of_replica_set)]),
+    ("apps.v1.StatefulSetStatus", &[Check(counts), Check(counts_of_set)]),
     (
         "apps.v1.DaemonSetStatus",
         &[
@@ -142,13 +142,13 @@ fn counts_of_replica_set(status: &Value, at: &FieldPath<'_>, found: &mut FieldEr
 }
 
 fn counts_of_set(status: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-    in_proportion(status, &parts, "status.readyReplicas", at, found);
+    let fields = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+    in_proportion(status, &fields, "status.readyReplicas", at, found);
 }
 
 /// Checks that no count exceeds `replicas`, and that no more pods are available than ready.
-fn in_proportion(status: &Value, parts: &[&str], ready: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
-    for field in parts.iter().filter(|field| int(status, field) > int(status, "replicas")) {
+fn in_proportion(status: &Value, fields: &[&str], ready: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
+    for field in fields.iter().filter(|field| int(status, field) > int(status, "replicas")) {
         found.invalid(&at.field(field), int(status, field), "cannot be greater than status.replicas");
     }
     let available = int(status, "availableReplicas");
@@ -173,17 +173,19 @@ fn validate_selector(spec: &Value, kind: &str, nonsense: &str, at: &FieldPath<'_
         return found.invalid(&selector_at, selector.clone(), detail);
     }
     match selects_template(spec, selector).filter(|_| readable) {
-        None => found.shown(&selector_at, ErrorType::Invalid, &shown_selector(selector), nonsense),
+        None => {
+            found.error_with_text(&selector_at, ErrorType::Invalid, &formatted_selector(selector), nonsense)
+        }
         Some(true) => {}
         Some(false) => not_selected(spec, at, found),
     }
 }
 
 /// Formats a selector in Kubernetes' order of fields, which is not alphabetical.
-fn shown_selector(selector: &Value) -> String {
-    let parts = ["matchLabels", "matchExpressions"].into_iter().filter(|part| has(selector, part));
-    let parts: Vec<_> = parts.map(|part| format!("\"{part}\":{}", get(selector, part))).collect();
-    format!("{{{}}}", parts.join(","))
+fn formatted_selector(selector: &Value) -> String {
+    let fields = ["matchLabels", "matchExpressions"].into_iter().filter(|field| has(selector, field));
+    let fields: Vec<_> = fields.map(|field| format!("\"{field}\":{}", get(selector, field))).collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 pub(super) fn selects_template(spec: &Value, selector: &Value) -> Option<bool> {
@@ -273,7 +275,7 @@ fn deployment_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors
         }
         _ => {
             let detail = "supported values: \"Recreate\", \"RollingUpdate\"";
-            found.shown(&at, ErrorType::NotSupported, &go_named(strategy), detail);
+            found.error_with_text(&at, ErrorType::NotSupported, &go_named(strategy), detail);
         }
     }
 }
@@ -334,7 +336,7 @@ fn daemon_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         }
         _ => {
             let detail = "supported values: \"RollingUpdate\", \"OnDelete\"";
-            found.shown(&at, ErrorType::NotSupported, &go_named(strategy), detail);
+            found.error_with_text(&at, ErrorType::NotSupported, &go_named(strategy), detail);
         }
     }
 }
@@ -363,7 +365,7 @@ fn set_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
                 "{{\"Partition\":{partition},\"MaxUnavailable\":{}}}",
                 get(rolling, "maxUnavailable")
             );
-            found.shown(&rolling_at, ErrorType::Invalid, &named, detail);
+            found.error_with_text(&rolling_at, ErrorType::Invalid, &named, detail);
         }
         "RollingUpdate" => {
             if int(rolling, "partition") < 0 {
@@ -380,7 +382,7 @@ fn set_strategy(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         }
         _ => {
             let detail = "must be 'RollingUpdate' or 'OnDelete'";
-            found.shown(&at, ErrorType::Invalid, &go_named(strategy), detail);
+            found.error_with_text(&at, ErrorType::Invalid, &go_named(strategy), detail);
         }
     }
 }
@@ -402,13 +404,13 @@ fn set_template(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         if !claims.is_empty() {
             let name = |claim: &Value| path_in(claim, "metadata.name").clone();
             let made: Vec<Value> = claims.iter().map(name).collect();
-            let own = pod.remove("volumes");
-            let own = own.as_ref().and_then(Value::as_array).into_iter().flatten();
-            let own = own.filter(|volume| !made.contains(get(volume, "name"))).cloned();
+            let pod_volumes = pod.remove("volumes");
+            let pod_volumes = pod_volumes.as_ref().and_then(Value::as_array).into_iter().flatten();
+            let pod_volumes = pod_volumes.filter(|volume| !made.contains(get(volume, "name"))).cloned();
             let claimed = made
                 .iter()
                 .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }));
-            let volumes: Vec<Value> = claimed.chain(own).collect();
+            let volumes: Vec<Value> = claimed.chain(pod_volumes).collect();
             pod.insert("volumes".to_owned(), volumes.into());
         }
     }

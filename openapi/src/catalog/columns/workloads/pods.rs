@@ -10,16 +10,16 @@ use super::super::{is_being_deleted, is_true};
 use crate::catalog::printer::{duration, items, seconds_between, text, time};
 
 pub(super) fn ready(pod: &Value, _: Timestamp) -> Value {
-    let summary = Summary::of(pod);
+    let summary = PodSummary::of(pod);
     format!("{}/{}", summary.ready, summary.containers).into()
 }
 
 pub(super) fn status(pod: &Value, _: Timestamp) -> Value {
-    Summary::of(pod).reason.into()
+    PodSummary::of(pod).reason.into()
 }
 
 pub(super) fn restarts(pod: &Value, now: Timestamp) -> Value {
-    let Restarts { count, last } = Summary::of(pod).restarts;
+    let Restarts { count, last } = PodSummary::of(pod).restarts;
     match last.filter(|_| count > 0) {
         Some(last) => format!("{count} ({} ago)", duration(seconds_between(last, now))).into(),
         None => count.to_string().into(),
@@ -49,18 +49,18 @@ impl Restarts {
     }
 }
 
-struct Summary {
+struct PodSummary {
     containers: usize,
     ready: usize,
     reason: String,
     restarts: Restarts,
 }
 
-impl Summary {
-    fn of(pod: &Value) -> Summary {
+impl PodSummary {
+    fn of(pod: &Value) -> PodSummary {
         let sidecars: Vec<&Value> =
             items(pod, "/spec/initContainers").filter(|one| is_sidecar(one)).collect();
-        let mut summary = Summary {
+        let mut summary = PodSummary {
             containers: items(pod, "/spec/containers").count() + sidecars.len(),
             ready: 0,
             reason: phase(pod),
@@ -179,8 +179,8 @@ mod tests {
     fn a_pod_shows_its_readiness_status_and_restarts() {
         let now: Timestamp = "2026-11-16T00:05:00Z".parse().unwrap();
         let check = |pod: Value, expected: [&str; 3]| {
-            let told = [ready(&pod, now), status(&pod, now), restarts(&pod, now)];
-            assert_eq!(told, expected.map(Value::from), "{pod}");
+            let cells = [ready(&pod, now), status(&pod, now), restarts(&pod, now)];
+            assert_eq!(cells, expected.map(Value::from), "{pod}");
         };
         let running = json!({ "ready": true, "state": { "running": {} } });
         let done = json!({ "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } });

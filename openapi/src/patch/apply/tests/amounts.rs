@@ -11,7 +11,7 @@ fn data(count: usize, length: usize, value: Value) -> Value {
 }
 
 fn refusal(story: &mut Story, manager: &str, data: Value) -> Status {
-    story.try_apply(manager, &config_map(data), false).expect_err("it is refused").status()
+    story.try_apply(manager, &config_map(data), false).expect_err("the request is rejected").status()
 }
 
 fn causes(status: &Status) -> &[Cause] {
@@ -19,23 +19,23 @@ fn causes(status: &Status) -> &[Cause] {
 }
 
 #[test]
-fn there_is_an_end_to_faults() {
+fn the_number_of_faults_is_bounded() {
     let mut story = Story::of("", "configmaps");
-    for (told, count, length) in [(3, 3, 4), (100, 100, 4), (100, 500, 4), (7, 500, 10_000)] {
+    for (reported, count, length) in [(3, 3, 4), (100, 100, 4), (100, 500, 4), (7, 500, 10_000)] {
         let message = refusal(&mut story, "a", data(count, length, json!(5))).message;
-        assert_eq!(message.matches("\n  .data.").count(), told);
+        assert_eq!(message.matches("\n  .data.").count(), reported);
     }
 }
 
 #[test]
-fn there_is_an_end_to_conflicts_that_are_told() {
-    for (told, count, length) in [(3, 3, 4), (1000, 1000, 4), (1000, 1500, 4), (7, 500, 10_000)] {
+fn the_number_of_reported_conflicts_is_bounded() {
+    for (reported, count, length) in [(3, 3, 4), (1000, 1000, 4), (1000, 1500, 4), (7, 500, 10_000)] {
         let mut story = Story::of("", "configmaps");
         story.apply("a", &config_map(data(count, length, json!("1"))));
         let status = refusal(&mut story, "b", data(count, length, json!("2")));
         let begin = format!("Apply failed with {count} conflicts: conflicts with \"a\":\n- .data.0");
         assert!(status.message.starts_with(&begin));
-        assert_eq!((status.message.matches("\n- ").count(), causes(&status).len()), (told, told));
+        assert_eq!((status.message.matches("\n- ").count(), causes(&status).len()), (reported, reported));
         story.try_apply("b", &config_map(data(count, length, json!("2"))), true).expect("by force");
         assert_eq!(story.owned("a"), Value::Null);
     }
@@ -57,6 +57,6 @@ fn conflict_owners_are_determined_over_all_conflicts() {
 
     story.live = before;
     story.set("editor", "/data/1499", "9".into());
-    let told = refusal(&mut story, "kubectl", data(1500, 4, json!("2"))).message;
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.1499");
+    let reported = refusal(&mut story, "kubectl", data(1500, 4, json!("2"))).message;
+    assert_eq!(reported, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.1499");
 }

@@ -28,7 +28,7 @@ impl Story {
     fn writing<R>(
         &mut self,
         manager: &str,
-        part: Option<&str>,
+        subresource: Option<&str>,
         write: impl FnOnce(&FieldManager<'_>) -> R,
     ) -> R {
         self.clock += 1;
@@ -37,10 +37,10 @@ impl Story {
         write(&FieldManager {
             manager,
             api_version: &api_version,
-            subresource: part.unwrap_or_default(),
+            subresource: subresource.unwrap_or_default(),
             schema: builtin::schema(&self.resource.type_name).expect("every kind has a type"),
             blank: &self.blank,
-            reset: ResetFields::of(self.resource, part),
+            reset: ResetFields::of(self.resource, subresource),
             now: &now,
             knows: &|version| version == api_version,
         })
@@ -68,7 +68,7 @@ impl Story {
     /// Changes one value of the live object.
     pub(super) fn set(&mut self, manager: &str, pointer: &str, value: Value) {
         let mut new = self.live.clone();
-        *new.pointer_mut(pointer).expect("something is there") = value;
+        *new.pointer_mut(pointer).expect("the object exists") = value;
         self.update(manager, new);
     }
 
@@ -88,7 +88,7 @@ impl Story {
     }
 
     fn refusal(&mut self, manager: &str, config: &Value) -> String {
-        self.try_apply(manager, config, false).expect_err("it is refused").status().message
+        self.try_apply(manager, config, false).expect_err("the request is rejected").status().message
     }
 
     /// Returns the fields that a manager owns.
@@ -164,11 +164,11 @@ fn a_field_is_removed_when_its_last_applier_drops_it() {
 fn fields_of_others_are_taken_only_by_force() {
     let mut story = Story::of("", "configmaps");
     story.apply("one", &config_map(json!({ "x": "1" })));
-    let told = story.refusal("two", &config_map(json!({ "x": "2" })));
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"one\": .data.x");
+    let message = story.refusal("two", &config_map(json!({ "x": "2" })));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .data.x");
     story.set("editor", "/data/x", "3".into());
-    let told = story.refusal("one", &config_map(json!({ "x": "1" })));
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.x");
+    let message = story.refusal("one", &config_map(json!({ "x": "1" })));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.x");
     story.try_apply("one", &config_map(json!({ "x": "1" })), true).unwrap();
     assert_eq!((story.live["data"]["x"].as_str(), story.managers()), (Some("1"), vec!["one"]));
 }
@@ -196,7 +196,7 @@ fn an_updater_owns_changed_fields_and_removed_fields_have_no_owner() {
 }
 
 #[test]
-fn items_with_keys_and_values_have_owners_of_their_own() {
+fn items_and_map_entries_have_separate_owners() {
     let mut story = Story::of("", "services");
     let service = |ports: Value| json!({ "metadata": { "name": "a" }, "spec": { "ports": ports } });
     story.apply("one", &service(json!([{ "name": "web", "port": 80 }])));
@@ -221,13 +221,13 @@ fn items_with_keys_and_values_have_owners_of_their_own() {
 }
 
 #[test]
-fn atomic_fields_are_owned_and_replaced_as_a_whole() {
+fn atomic_fields_are_owned_and_replaced_as_one_value() {
     let mut story = Story::of("", "services");
     let service = |selector: Value| json!({ "metadata": { "name": "a" }, "spec": { "selector": selector } });
     story.apply("one", &service(json!({ "app": "a" })));
     assert_eq!(story.owned("one"), json!({ "f:spec": { "f:selector": {} } }));
-    let told = story.refusal("two", &service(json!({ "tier": "b" })));
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"one\": .spec.selector");
+    let message = story.refusal("two", &service(json!({ "tier": "b" })));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .spec.selector");
     story.apply("one", &service(json!({ "tier": "b" })));
     assert_eq!(story.live["spec"]["selector"], json!({ "tier": "b" }));
 }
@@ -245,7 +245,7 @@ fn null_is_owned_and_means_that_the_server_chooses() {
 
 #[test]
 fn invalid_applied_configurations_are_refused() {
-    let told = |group: &str, plural: &str, config: Value| Story::of(group, plural).refusal("one", &config);
+    let message = |group: &str, plural: &str, config: Value| Story::of(group, plural).refusal("one", &config);
     let pod = |spec: Value| json!({ "metadata": { "name": "p", "namespace": "n" }, "spec": spec });
     let typed = "failed to create typed patch object";
     for (spec, why) in [
@@ -264,13 +264,13 @@ fn invalid_applied_configurations_are_refused() {
             "errors:\n  .spec.containers: element 0: associative list with keys may not have non-map elements\n  .spec.foo: field not declared in schema",
         ),
     ] {
-        assert_eq!(told("", "pods", pod(spec)), format!("{typed} (n/p; /v1, Kind=Pod): {why}"));
+        assert_eq!(message("", "pods", pod(spec)), format!("{typed} (n/p; /v1, Kind=Pod): {why}"));
     }
     let finalizers = json!({ "metadata": { "name": "a", "finalizers": ["x", "x"] } });
     let why = ".metadata.finalizers: duplicate entries for key [=\"x\"]";
-    assert_eq!(told("", "configmaps", finalizers), format!("{typed} (/a; /v1, Kind=ConfigMap): {why}"));
+    assert_eq!(message("", "configmaps", finalizers), format!("{typed} (/a; /v1, Kind=ConfigMap): {why}"));
     let managed = json!({ "metadata": { "name": "a", "managedFields": [] } });
-    assert_eq!(told("", "configmaps", managed), "metadata.managedFields must be nil");
+    assert_eq!(message("", "configmaps", managed), "metadata.managedFields must be nil");
 }
 
 #[test]
@@ -279,9 +279,12 @@ fn fields_from_before_the_first_apply_get_an_owner() {
     story.live = config_map(json!({ "x": "1" }));
     story.live["metadata"]["uid"] = "u".into();
     story.set("editor", "/data/x", "2".into());
-    assert!(story.managers().is_empty(), "nobody keeps account before somebody applies");
-    let told = story.refusal("one", &config_map(json!({ "x": "3" })));
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.x");
+    assert!(story.managers().is_empty(), "an object has managed fields before the first apply");
+    let message = story.refusal("one", &config_map(json!({ "x": "3" })));
+    assert_eq!(
+        message,
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.x"
+    );
     story.apply("one", &config_map(json!({ "y": "3" })));
     assert_eq!(story.owned("before-first-apply"), json!({ "f:data": { ".": {}, "f:x": {} } }));
 }
@@ -335,8 +338,8 @@ fn client_side_apply_migrates_to_server_side_apply() {
     let mut sent = applied.clone();
     sent["metadata"]["annotations"] = json!({ ANNOTATION: applied.to_string() });
     story.update("kubectl-client-side-apply", sent);
-    let told = story.refusal("kubectl2", &config_map(json!({ "x": "2" })));
-    assert!(told.contains("kubectl-client-side-apply"), "{told}");
+    let message = story.refusal("kubectl2", &config_map(json!({ "x": "2" })));
+    assert!(message.contains("kubectl-client-side-apply"), "{message}");
     story.apply("kubectl", &config_map(json!({ "x": "2" })));
     let kept: Value =
         serde_json::from_str(story.live["metadata"]["annotations"][ANNOTATION].as_str().unwrap()).unwrap();
@@ -349,12 +352,12 @@ fn client_side_apply_migrates_to_server_side_apply() {
     assert!(kept.contains("\"annotations\":{}"), "{kept}");
     // Fields that another manager changed since belong to that manager.
     story.set("editor", "/data/y", "9".into());
-    let told = story.refusal("kubectl", &config_map(json!({ "x": "2", "y": "3" })));
-    assert_eq!(told, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.y");
+    let message = story.refusal("kubectl", &config_map(json!({ "x": "2", "y": "3" })));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.y");
 }
 
 #[test]
-fn a_part_is_owned_through_itself() {
+fn subresources_have_their_own_entries() {
     let mut story = Story::of("apps", "deployments");
     story.update("maker", json!({ "metadata": { "name": "a" }, "spec": { "replicas": 1 } }));
     let old = story.live.clone();

@@ -44,14 +44,14 @@ fn schema() -> Schema {
 }
 
 /// An object with several managers.
-struct Object {
+struct TestObject {
     schema: Schema,
     live: Value,
 }
 
-impl Object {
-    fn new() -> Object {
-        Object {
+impl TestObject {
+    fn new() -> TestObject {
+        TestObject {
             schema: schema(),
             live: json!({ "apiVersion": "v1", "kind": "K", "metadata": { "uid": "u" } }),
         }
@@ -113,12 +113,12 @@ fn items() -> impl Strategy<Value = Value> {
     proptest::collection::btree_map(word(), item, 1..4).prop_map(|items| {
         let items = items.into_iter().map(|(name, (port, value, tags))| {
             let mut item = json!({ "name": name });
-            let said = [
+            let members = [
                 ("port", port.map(Value::from)),
                 ("value", value.map(Value::from)),
                 ("tags", tags.map(|tags| json!(tags))),
             ];
-            for (field, value) in said {
+            for (field, value) in members {
                 if let Some(value) = value {
                     item[field] = value;
                 }
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn twice_changes_nothing(first in spec(), second in spec()) {
-        let mut object = Object::new();
+        let mut object = TestObject::new();
         prop_assert!(object.apply("one", &first, false));
         object.apply("two", &second, true);
         let before = object.live.clone();
@@ -194,7 +194,7 @@ proptest! {
             .collect();
         let two = Value::Object(disjoint);
         let both = |order: [(&str, &Value); 2]| {
-            let mut object = Object::new();
+            let mut object = TestObject::new();
             for (manager, spec) in order {
                 assert!(object.apply(manager, spec, false), "{manager} conflicts");
             }
@@ -206,23 +206,23 @@ proptest! {
     /// The object contains exactly what the remaining managers apply.
     #[test]
     fn a_dropped_field_is_removed_unless_it_has_another_owner(one in spec(), two in spec()) {
-        let mut alone = Object::new();
+        let mut alone = TestObject::new();
         alone.apply("two", &two, false);
-        let mut object = Object::new();
+        let mut object = TestObject::new();
         object.apply("one", &one, false);
         object.apply("two", &two, true);
         let applied = object.apply("one", &Value::Null, false);
         prop_assert!(applied);
         let schema = schema();
         let kept = applied_fields::fields(&object.live["spec"], SchemaType::of(field_schema(&schema)));
-        let wanted = applied_fields::fields(&alone.live["spec"], SchemaType::of(field_schema(&schema)));
-        prop_assert_eq!(kept, wanted);
+        let expected = applied_fields::fields(&alone.live["spec"], SchemaType::of(field_schema(&schema)));
+        prop_assert_eq!(kept, expected);
         object.apply("two", &Value::Null, false);
-        prop_assert_eq!(&object.live, &Object::new().live);
+        prop_assert_eq!(&object.live, &TestObject::new().live);
     }
 
     #[test]
-    fn owners_survive_being_written(spec in spec()) {
+    fn owners_round_trip(spec in spec()) {
         let schema = schema();
         let set = applied_fields::fields(&spec, SchemaType::of(field_schema(&schema)));
         let written = fields_v1::encode(&set);

@@ -17,10 +17,10 @@ fn difference(from: &Fields, to: &Fields, schema: Option<&Schema>) -> Fields {
     for name in from.keys().filter(|name| !to.contains_key(*name)) {
         patch.insert(name.clone(), Value::Null);
     }
-    for (name, wanted) in to {
+    for (name, desired) in to {
         let merging = Merging::of(schema, name);
-        match (from.get(name), wanted) {
-            (Some(found), wanted) if found == wanted => {}
+        match (from.get(name), desired) {
+            (Some(found), desired) if found == desired => {}
             (Some(Value::Object(from)), Value::Object(to)) if !merging.replaces => {
                 let mut change = difference(from, to, merging.schema);
                 // In a union, the fields to keep are listed, so that all others are deleted.
@@ -33,7 +33,7 @@ fn difference(from: &Fields, to: &Fields, schema: Option<&Schema>) -> Fields {
             (Some(Value::Array(from)), Value::Array(to)) if merging.merges => {
                 list_difference(&mut patch, name, from, to, merging);
             }
-            (_, wanted) => drop(patch.insert(name.clone(), wanted.clone())),
+            (_, desired) => drop(patch.insert(name.clone(), desired.clone())),
         }
     }
     patch
@@ -57,14 +57,15 @@ fn list_difference(patch: &mut Fields, name: &str, from: &[Value], to: &[Value],
         }
         return;
     };
-    let find = |items: &[Value], wanted: &Value| items.iter().find(|item| item[key] == wanted[key]).cloned();
+    let find =
+        |items: &[Value], desired: &Value| items.iter().find(|item| item[key] == desired[key]).cloned();
     let mut changes = Vec::new();
     for item in to {
         match find(from, item) {
             None => changes.push(item.clone()),
             Some(found) => {
-                let (Value::Object(found), Value::Object(wanted)) = (&found, item) else { unreachable!() };
-                let mut change = difference(found, wanted, merging.items());
+                let (Value::Object(found), Value::Object(desired)) = (&found, item) else { unreachable!() };
+                let mut change = difference(found, desired, merging.items());
                 change.insert(key.to_owned(), item[key].clone());
                 changes.push(Value::Object(change));
             }

@@ -162,7 +162,7 @@ fn other_keys_can_be_dropped() {
 }
 
 #[test]
-fn patches_that_are_none() {
+fn invalid_patches_are_rejected() {
     let live = json!({"set": ["a"], "one": {"k": "a"}});
     let rows = [
         (json!([]), "json: cannot unmarshal array into Go value of type map[string]interface {}"),
@@ -171,9 +171,9 @@ fn patches_that_are_none() {
         (json!({"$deleteFromPrimitiveList": ["a"]}), "invalid patch format of primitive list"),
         (json!({"$setElementOrder": ["a"]}), "invalid patch format of setElementOrder list"),
     ];
-    for (patch, told) in rows {
+    for (patch, message) in rows {
         let outcome = apply(live.clone(), patch.clone(), &schema());
-        assert_eq!(outcome, Err(PatchError::Malformed(told.to_owned())), "{patch}");
+        assert_eq!(outcome, Err(PatchError::Malformed(message.to_owned())), "{patch}");
     }
 }
 
@@ -241,9 +241,9 @@ fn patches_that_do_not_fit() {
             "cannot merge lists without merge key for struct",
         ),
     ];
-    for (patch, told) in rows {
+    for (patch, message) in rows {
         let outcome = apply(live.clone(), patch.clone(), &schema());
-        assert_eq!(outcome, Err(PatchError::Unfit(told.to_owned())), "{patch}");
+        assert_eq!(outcome, Err(PatchError::Unfit(message.to_owned())), "{patch}");
     }
     let outcome = apply(json!({}), json!({"$setElementOrder/set": ["a"], "set": []}), &schema());
     assert_eq!(outcome, Err(PatchError::Unfit("no elements in any of the given slices".to_owned())));
@@ -268,7 +268,7 @@ fn a_delete_directive_affects_only_lists_of_scalars() {
 }
 
 #[test]
-fn an_object_can_be_meant_to_be_replaced() {
+fn the_replace_directive_replaces_an_object() {
     let selector = struct_of([("a", plain(string())), ("b", plain(string()))]);
     let schema = struct_of([("selector", FieldSchema { patch_replace: true, ..plain(selector) })]);
     let live = json!({"selector": {"a": "1"}});
@@ -277,7 +277,7 @@ fn an_object_can_be_meant_to_be_replaced() {
 }
 
 #[test]
-fn an_empty_order_keeps_the_one_there_is() {
+fn an_empty_order_keeps_the_live_order() {
     check(
         json!({"items": [{"k": "a"}, {"k": "b"}]}),
         json!({"$setElementOrder/items": [], "items": [{"k": "c"}]}),
@@ -323,7 +323,7 @@ fn fields_without_a_schema_are_merged_as_json() {
 }
 
 #[test]
-fn a_long_list_is_no_trouble() {
+fn a_long_list_is_merged_quickly() {
     let many = |from: usize| -> Value {
         (from..from + 50_000).map(|n| Value::from(n.to_string())).collect::<Vec<_>>().into()
     };

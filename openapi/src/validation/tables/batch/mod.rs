@@ -9,7 +9,7 @@ use crate::validation::common;
 use crate::validation::common::domain_prefixed_path;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{MaxItems, NonNegative, OneOf};
-use crate::validation::rule::Rule::{Field, Into, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{at as path_in, get, has, int, items, same, text};
 use api::meta::names::{dns1123_label, qualified_name};
@@ -19,7 +19,7 @@ use super::workloads::{not_selected, selects_template};
 pub(crate) use status::validate_job_status;
 
 pub(super) const RULES: Table = &[
-    ("batch.v1.Job", &[Whole(generated_selector), Into("spec"), Whole(job)]),
+    ("batch.v1.Job", &[Check(generated_selector), Into("spec"), Check(job)]),
     (
         "batch.v1.JobSpec",
         &[
@@ -30,13 +30,13 @@ pub(super) const RULES: Table = &[
             Field("ttlSecondsAfterFinished", &[NonNegative]),
             Field("backoffLimitPerIndex", &[NonNegative]),
             Field("maxFailedIndexes", &[NonNegative]),
-            Whole(managed_by),
+            Check(managed_by),
             Field("completionMode", &[OneOf(&["NonIndexed", "Indexed"])]),
-            Whole(indexed),
-            Whole(policies),
-            Whole(replacement),
+            Check(indexed),
+            Check(policies),
+            Check(replacement),
             Into("template"),
-            Whole(ends),
+            Check(ends),
         ],
     ),
     ("batch.v1.PodFailurePolicy", &[Field("rules", &[MaxItems(20)])]),
@@ -44,12 +44,12 @@ pub(super) const RULES: Table = &[
         "batch.v1.CronJobSpec",
         &[
             Field("schedule", &[REQUIRED]),
-            Whole(schedule),
+            Check(schedule),
             Field("startingDeadlineSeconds", &[NonNegative]),
-            Whole(time_zone),
+            Check(time_zone),
             Field("concurrencyPolicy", &[REQUIRED, OneOf(&["Allow", "Forbid", "Replace"])]),
             Into("jobTemplate"),
-            Whole(job_template),
+            Check(job_template),
             Field("successfulJobsHistoryLimit", &[NonNegative]),
             Field("failedJobsHistoryLimit", &[NonNegative]),
         ],
@@ -307,15 +307,15 @@ fn time_zone(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if zone.is_empty() {
         return found.invalid(&at, zone, "timeZone must be nil or non-empty string");
     }
-    let good = |part: &str| {
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
-        (1..=14).contains(&part.len())
-            && part.bytes().all(known)
-            && !part.starts_with('-')
-            && part != "."
-            && part != ".."
+    let is_valid = |segment: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
+        (1..=14).contains(&segment.len())
+            && segment.bytes().all(is_allowed)
+            && !segment.starts_with('-')
+            && segment != "."
+            && segment != ".."
     };
-    if !zone.split('/').all(good) {
+    if !zone.split('/').all(is_valid) {
         return found.invalid(&at, zone, format!("unknown time zone {zone}"));
     }
     if zone.eq_ignore_ascii_case("local") {

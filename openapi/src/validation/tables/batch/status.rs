@@ -14,7 +14,7 @@ use crate::validation::value::{get, has, int, items, same, text};
 
 pub(crate) fn validate_job_status(old: &Value, new: &Value, found: &mut FieldErrors) {
     let (spec, old, new) = (get(new, "spec"), get(old, "status"), get(new, "status"));
-    let change = Change { old, new };
+    let change = StatusChange { old, new };
     uncounted(get(new, "uncountedTerminatedPods"), found);
     ended(change, found);
     indexes(change, spec, found);
@@ -27,12 +27,12 @@ pub(crate) fn validate_job_status(old: &Value, new: &Value, found: &mut FieldErr
 
 /// The old and the new status.
 #[derive(Clone, Copy)]
-struct Change<'v> {
+struct StatusChange<'v> {
     old: &'v Value,
     new: &'v Value,
 }
 
-impl Change<'_> {
+impl StatusChange<'_> {
     /// Reports whether a field changed.
     fn of(self, field: &str) -> bool {
         !same(get(self.old, field), get(self.new, field))
@@ -70,7 +70,7 @@ fn uncounted(pods: &Value, found: &mut FieldErrors) {
 }
 
 /// Validates the fields of a Job that is complete or failed.
-fn ended(change: Change<'_>, found: &mut FieldErrors) {
+fn ended(change: StatusChange<'_>, found: &mut FieldErrors) {
     let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (complete, failed) = (is_true(new, "Complete"), is_true(new, "Failed"));
     let (start, end) = (get(new, "startTime"), get(new, "completionTime"));
@@ -99,7 +99,7 @@ fn ended(change: Change<'_>, found: &mut FieldErrors) {
 }
 
 /// Validates the completed and failed indexes of an Indexed Job: `0-2,5`.
-fn indexes(change: Change<'_>, spec: &Value, found: &mut FieldErrors) {
+fn indexes(change: StatusChange<'_>, spec: &Value, found: &mut FieldErrors) {
     let (new, at) = (change.new, FieldPath::TOP.field("status"));
     let (completed, failed) = (text(new, "completedIndexes"), get(new, "failedIndexes"));
     let completions = get(spec, "completions").as_i64();
@@ -126,7 +126,7 @@ fn indexes(change: Change<'_>, spec: &Value, found: &mut FieldErrors) {
         found.invalid(&at.field("failedIndexes"), failed.clone(), detail);
     }
     if let (Some(count), Some(text), true) = (completions, failed.as_str(), of_failed || of_completed)
-        && let Some(index) = overlap(&known(completed, count), &known(text, count))
+        && let Some(index) = overlap(&parse_indexes(completed, count), &parse_indexes(text, count))
     {
         let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
         found.invalid(&at.field("failedIndexes"), text, detail);
@@ -173,7 +173,7 @@ fn parse_interval(interval: &str, count: i64) -> Result<Interval, String> {
 }
 
 /// Returns the valid intervals, ignoring the others.
-fn known(indexes: &str, count: i64) -> Vec<Interval> {
+fn parse_indexes(indexes: &str, count: i64) -> Vec<Interval> {
     indexes.split(',').filter_map(|interval| parse_interval(interval, count).ok()).collect()
 }
 

@@ -6,7 +6,7 @@ use crate::validation::common::{config_key, env_name, header_name, no_backsteps,
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::resources;
 use crate::validation::rule::FieldRule::{Between, Code, NonNegative, OneOf, Port, Required, Text, Unique};
-use crate::validation::rule::Rule::{Field, Into, One, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, One, Skip};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Rule, Table};
 use crate::validation::value::{get, has, int, items, quantity, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
@@ -26,7 +26,7 @@ const CONTAINER: &[Rule] = &[
     Field("ports", &[Unique("name")]),
     Into("env"),
     Field("envFrom", &[Code(env_from)]),
-    Whole(mounts::validate),
+    Check(mounts::validate),
     Field("imagePullPolicy", &[REQUIRED, OneOf(PULL_POLICIES)]),
     Skip("resources"),
     Field("resources", &[Code(resources::container_requirements)]),
@@ -35,7 +35,7 @@ const CONTAINER: &[Rule] = &[
     Into("livenessProbe"),
     Into("readinessProbe"),
     Into("startupProbe"),
-    Whole(thresholds),
+    Check(thresholds),
 ];
 
 pub(in crate::validation) const RULES: Table = &[
@@ -50,9 +50,9 @@ pub(in crate::validation) const RULES: Table = &[
             Field("protocol", &[REQUIRED, PROTOCOLS]),
         ],
     ),
-    ("core.v1.EnvVar", &[Field("name", &[REQUIRED, Text(env_name)]), Whole(value_from)]),
-    ("core.v1.ConfigMapKeySelector", &[Whole(reference_name), Field("key", &[REQUIRED, Text(config_key)])]),
-    ("core.v1.SecretKeySelector", &[Whole(reference_name), Field("key", &[REQUIRED, Text(config_key)])]),
+    ("core.v1.EnvVar", &[Field("name", &[REQUIRED, Text(env_name)]), Check(value_from)]),
+    ("core.v1.ConfigMapKeySelector", &[Check(reference_name), Field("key", &[REQUIRED, Text(config_key)])]),
+    ("core.v1.SecretKeySelector", &[Check(reference_name), Field("key", &[REQUIRED, Text(config_key)])]),
     (
         "core.v1.FileKeySelector",
         &[
@@ -81,13 +81,13 @@ pub(in crate::validation) const RULES: Table = &[
         "core.v1.HTTPGetAction",
         &[
             Field("path", &[REQUIRED]),
-            Whole(handler_port),
+            Check(handler_port),
             Field("scheme", &[OneOf(&["HTTP", "HTTPS"])]),
             Field("httpHeaders", &[Code(headers)]),
         ],
     ),
-    ("core.v1.TCPSocketAction", &[Whole(handler_port)]),
-    ("core.v1.GRPCAction", &[Whole(handler_port)]),
+    ("core.v1.TCPSocketAction", &[Check(handler_port)]),
+    ("core.v1.GRPCAction", &[Check(handler_port)]),
     (
         "core.v1.ContainerRestartRule",
         &[
@@ -287,7 +287,7 @@ fn divisor(resource: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldE
         return;
     }
     let sizes = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
-    let (allowed, and, what) = match resource.split_once('.').map_or("", |(_, name)| name) {
+    let (allowed, and, units) = match resource.split_once('.').map_or("", |(_, name)| name) {
         "cpu" => ("1m, 1", "1m and 1", "cpu"),
         "memory" => (sizes, sizes, "memory"),
         "ephemeral-storage" => (sizes, sizes, "local ephemeral storage"),
@@ -296,7 +296,7 @@ fn divisor(resource: &str, value: &Value, at: &FieldPath<'_>, found: &mut FieldE
     };
     let divisor = divisor.to_string();
     if !allowed.split(", ").any(|allowed| allowed == divisor) {
-        let detail = format!("only divisor's values {and} are supported with the {what} resource");
+        let detail = format!("only divisor's values {and} are supported with the {units} resource");
         found.invalid(at, resource, detail);
     }
 }

@@ -19,7 +19,7 @@ use crate::validation::common;
 use crate::validation::common::search_domain;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Between, Code, Each, Labels, OneOf, Required, Text, Unique};
-use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, Skip};
 use crate::validation::rule::{REQUIRED, Table};
 use crate::validation::value::{get, has, items, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, qualified_name};
@@ -32,8 +32,8 @@ pub(crate) use subresources::{validate_ephemeral_containers, validate_resize};
 pub(crate) use update::validate as validate_update;
 
 pub(super) const RULES: Table = &[
-    ("core.v1.Pod", &[Into("spec"), Whole(pod)]),
-    ("core.v1.PodTemplateSpec", &[Whole(template_metadata), Into("spec"), Whole(template)]),
+    ("core.v1.Pod", &[Into("spec"), Check(pod)]),
+    ("core.v1.PodTemplateSpec", &[Check(template_metadata), Into("spec"), Check(template)]),
     (
         "core.v1.PodSpec",
         &[
@@ -43,14 +43,14 @@ pub(super) const RULES: Table = &[
             Field("resourceClaims", &[Unique("name")]),
             Field("containers", &[REQUIRED]),
             Into("containers"),
-            Whole(spec::containers),
+            Check(spec::containers),
             Into("initContainers"),
-            Whole(spec::init_containers),
+            Check(spec::init_containers),
             Into("ephemeralContainers"),
-            Whole(spec::ephemeral_containers),
+            Check(spec::ephemeral_containers),
             Skip("resources"),
             Field("resources", &[Code(spec::resources)]),
-            Whole(spec::host_network),
+            Check(spec::host_network),
             Field("restartPolicy", &[REQUIRED, OneOf(&["Always", "OnFailure", "Never"])]),
             Field(
                 "dnsPolicy",
@@ -58,13 +58,13 @@ pub(super) const RULES: Table = &[
             ),
             Field("nodeSelector", &[Labels]),
             Into("securityContext"),
-            Whole(spec::namespaces),
+            Check(spec::namespaces),
             Into("affinity"),
-            Whole(dns),
+            Check(dns),
             Into("readinessGates"),
             Field("schedulingGates", &[Code(scheduling_gates)]),
             Field("topologySpreadConstraints", &[Code(crate::validation::tables::pods::scheduling::spread)]),
-            Whole(spec::host_name),
+            Check(spec::host_name),
             Field("serviceAccountName", &[Text(dns1123_subdomain)]),
             Field("nodeName", &[Text(dns1123_subdomain)]),
             Field("activeDeadlineSeconds", &[Between(1, i32::MAX as i64)]),
@@ -75,9 +75,9 @@ pub(super) const RULES: Table = &[
             Field("priorityClassName", &[Text(dns1123_subdomain)]),
             Field("runtimeClassName", &[Text(dns1123_subdomain)]),
             Field("preemptionPolicy", &[OneOf(&["PreemptLowerPriority", "Never"])]),
-            Whole(spec::overhead),
-            Whole(spec::os),
-            Whole(spec::files_of_variables),
+            Check(spec::overhead),
+            Check(spec::os),
+            Check(spec::files_of_variables),
         ],
     ),
     (
@@ -88,10 +88,10 @@ pub(super) const RULES: Table = &[
             Field("resourceClaimTemplateName", &[Text(dns1123_subdomain)]),
         ],
     ),
-    ("core.v1.PodReadinessGate", &[Whole(condition_type)]),
+    ("core.v1.PodReadinessGate", &[Check(condition_type)]),
     (
         "core.v1.HostAlias",
-        &[Whole(alias_ip), Field("hostnames", &[Each(&[Required(""), Text(dns1123_subdomain)])])],
+        &[Check(alias_ip), Field("hostnames", &[Each(&[Required(""), Text(dns1123_subdomain)])])],
     ),
     (
         "core.v1.PodDNSConfig",

@@ -6,7 +6,7 @@ use crate::validation::common;
 use crate::validation::common::POSITIVE;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Required, Selector};
-use crate::validation::rule::Rule::{Field, Into, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into, Skip};
 use crate::validation::rule::Table;
 use crate::validation::value::{entries, get, has, int, items, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
@@ -18,23 +18,23 @@ pub(in crate::validation) const RULES: Table = &[
         "core.v1.NodeSelector",
         &[Field("nodeSelectorTerms", &[Required("must have at least one node selector term")])],
     ),
-    ("core.v1.NodeSelectorTerm", &[Whole(term)]),
-    ("core.v1.PreferredSchedulingTerm", &[Whole(weight), Skip("preference"), Whole(preference)]),
-    ("core.v1.WeightedPodAffinityTerm", &[Whole(weight), Into("podAffinityTerm")]),
+    ("core.v1.NodeSelectorTerm", &[Check(term)]),
+    ("core.v1.PreferredSchedulingTerm", &[Check(weight), Skip("preference"), Check(preference)]),
+    ("core.v1.WeightedPodAffinityTerm", &[Check(weight), Into("podAffinityTerm")]),
     (
         "core.v1.PodAffinityTerm",
         &[
             Field("labelSelector", &[Selector]),
             Field("namespaceSelector", &[Selector]),
-            Whole(namespaces),
-            Whole(label_keys),
-            Whole(topology_key),
+            Check(namespaces),
+            Check(label_keys),
+            Check(topology_key),
         ],
     ),
-    ("core.v1.Toleration", &[Whole(toleration)]),
+    ("core.v1.Toleration", &[Check(toleration)]),
     (
         "core.v1.TopologySelectorLabelRequirement",
-        &[Field("values", &[Required("")]), Whole(topology_requirement)],
+        &[Field("values", &[Required("")]), Check(topology_requirement)],
     ),
 ];
 
@@ -141,7 +141,8 @@ fn label_keys(term: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     let mut chosen: Vec<&str> = entries(selector, "matchLabels").map(|(key, _)| key.as_str()).collect();
     for requirement in items(selector, "matchExpressions") {
         let key = text(requirement, "key");
-        let index = items(term, "matchLabelKeys").iter().rposition(|known| known.as_str() == Some(key));
+        let index =
+            items(term, "matchLabelKeys").iter().rposition(|label_key| label_key.as_str() == Some(key));
         if let Some(index) = index.filter(|_| chosen.contains(&key)) {
             found.invalid(&at.index(index), key, "exists in both matchLabelKeys and labelSelector");
         }
@@ -205,9 +206,9 @@ pub(in crate::validation) fn spread(value: &Value, at: &FieldPath<'_>, found: &m
         if !actions.contains(&action) {
             found.not_supported(&item.field("whenUnsatisfiable"), action, &actions);
         }
-        let again =
+        let is_repeated =
             |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action;
-        if constraints[index + 1..].iter().any(again) {
+        if constraints[index + 1..].iter().any(is_repeated) {
             let pair = item.field("{topologyKey, whenUnsatisfiable}");
             found.duplicate(&pair, format!("{{{key}, {action}}}"));
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::validation::common::descending_path;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Between, Code, Each, OneOf, Required};
-use crate::validation::rule::Rule::{Field, Whole};
+use crate::validation::rule::Rule::{Check, Field};
 use crate::validation::rule::{FieldRule, Table};
 use crate::validation::value::{get, has, items, text};
 
@@ -19,7 +19,7 @@ pub(in crate::validation) const RULES: Table = &[
             Field("runAsUser", ID),
             Field("runAsGroup", ID),
             Field("procMount", &[OneOf(&["Default", "Unmasked"])]),
-            Whole(escalation),
+            Check(escalation),
         ],
     ),
     (
@@ -45,7 +45,7 @@ pub(in crate::validation) const RULES: Table = &[
                     OneOf(&["Localhost", "RuntimeDefault", "Unconfined"]),
                 ],
             ),
-            Whole(seccomp_profile),
+            Check(seccomp_profile),
         ],
     ),
     (
@@ -58,7 +58,7 @@ pub(in crate::validation) const RULES: Table = &[
                     OneOf(&["Localhost", "RuntimeDefault", "Unconfined"]),
                 ],
             ),
-            Whole(app_armor_profile),
+            Check(app_armor_profile),
         ],
     ),
 ];
@@ -117,7 +117,7 @@ fn sysctls(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
         let (name, at) = (text(sysctl, "name"), item.field("name"));
         if name.is_empty() {
             found.required(&at, "");
-        } else if name.len() > MAX_SYSCTL || !name.split(['.', '/']).all(is_sysctl_part) {
+        } else if name.len() > MAX_SYSCTL || !name.split(['.', '/']).all(is_sysctl_segment) {
             let detail = format!("must have at most {MAX_SYSCTL} characters and match regex {SYSCTL}");
             found.invalid(&at, name, detail);
         } else if sysctls[..index].iter().any(|other| text(other, "name") == name) {
@@ -126,9 +126,9 @@ fn sysctls(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
 }
 
-fn is_sysctl_part(part: &str) -> bool {
+fn is_sysctl_segment(segment: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    part.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_')
-        && part.bytes().next().is_some_and(plain)
-        && part.bytes().next_back().is_some_and(plain)
+    segment.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_')
+        && segment.bytes().next().is_some_and(plain)
+        && segment.bytes().next_back().is_some_and(plain)
 }

@@ -23,7 +23,7 @@ fn each_container(spec: &Value, at: &FieldPath<'_>, mut visit: impl FnMut(&Value
 fn sound_volumes<'v>(spec: &'v Value, at: &FieldPath<'_>, found: &FieldErrors) -> Vec<&'v Value> {
     let list = at.field("volumes");
     let volumes = items(spec, "volumes").iter().enumerate();
-    let sound = |index: usize| !found.has_below(&list.index(index));
+    let sound = |index: usize| !found.has_errors_under(&list.index(index));
     volumes.filter(|(index, _)| sound(*index)).map(|(_, volume)| volume).collect()
 }
 
@@ -224,8 +224,8 @@ pub(super) fn host_network(spec: &Value, at: &FieldPath<'_>, found: &mut FieldEr
         let container_at = at.field("containers");
         let container_at = container_at.index(index);
         for (index, port) in items(container, "ports").iter().enumerate() {
-            let (host, own) = (int(port, "hostPort"), int(port, "containerPort"));
-            if host != 0 && host != own {
+            let (host, container_port) = (int(port, "hostPort"), int(port, "containerPort"));
+            if host != 0 && host != container_port {
                 let ports = container_at.field("ports");
                 let detail = "must match `containerPort` when `hostNetwork` is true";
                 found.invalid(&ports.index(index).field("hostPort"), host, detail);
@@ -241,10 +241,11 @@ pub(super) fn namespaces(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErro
         found.invalid(&at.field("securityContext.shareProcessNamespace"), true, detail);
     }
     if get(spec, "hostUsers").as_bool() == Some(false) {
-        for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+        for (field, reported_name) in
+            [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
         {
             if truth(spec, field) {
-                found.forbidden(&at.field(shown), "when `hostUsers` is false");
+                found.forbidden(&at.field(reported_name), "when `hostUsers` is false");
             }
         }
     }

@@ -83,14 +83,14 @@ fn addresses(old: &Value, new: &Value, list: &str, found: &mut FieldErrors) {
     let at = path.field(list);
     let of =
         |status| -> Vec<&str> { items(status, list).iter().map(|address| text(address, "ip")).collect() };
-    let (known, ips) = (of(old), of(new));
-    for (index, ip) in ips.iter().enumerate().filter(|(_, ip)| !known.contains(ip)) {
+    let (old_ips, ips) = (of(old), of(new));
+    for (index, ip) in ips.iter().enumerate().filter(|(_, ip)| !old_ips.contains(ip)) {
         found.faults(&at.index(index), ip, net::ip(ip));
     }
     let families = ips.iter().map(|ip| net::is_v6(ip)).collect::<HashSet<_>>();
     if ips.len() > families.len() && ips.iter().all(|ip| net::is_ip(ip)) {
-        let shown: Vec<_> = ips.iter().map(|ip| serde_json::json!({ "IP": ip })).collect();
-        found.invalid(&at, Value::from(shown), "may specify no more than one IP for each IP family");
+        let formatted: Vec<_> = ips.iter().map(|ip| serde_json::json!({ "IP": ip })).collect();
+        found.invalid(&at, Value::from(formatted), "may specify no more than one IP for each IP family");
     }
 }
 

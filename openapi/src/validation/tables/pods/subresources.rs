@@ -25,12 +25,12 @@ pub(crate) fn validate_ephemeral_containers(old: &Value, new: &Value, found: &mu
     for container in items(get(old, "spec"), "ephemeralContainers") {
         let name = text(container, "name");
         // Of two with the same name the last one counts, as in Kubernetes. The duplicate is reported separately.
-        let what = match news.iter().rfind(|new| text(new, "name") == name) {
+        let change = match news.iter().rfind(|new| text(new, "name") == name) {
             None => "removed",
             Some(now) if !same(now, container) => "changed",
             Some(_) => continue,
         };
-        found.forbidden(&field, format!("existing ephemeral containers {name:?} may not be {what}\n"));
+        found.forbidden(&field, format!("existing ephemeral containers {name:?} may not be {change}\n"));
     }
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn validate_resize(old: &Value, new: &Value, found: &mut FieldErrors)
     let class = text(get(old, "status"), "qosClass");
     let before = if class.is_empty() { defaulting::qos_class(get(old, "spec")) } else { class };
     if before != defaulting::qos_class(spec) {
-        let shown = text(get(new, "status"), "qosClass");
-        found.invalid(&path, shown, "Pod QOS Class may not change as a result of resizing");
+        let qos_class = text(get(new, "status"), "qosClass");
+        found.invalid(&path, qos_class, "Pod QOS Class may not change as a result of resizing");
     }
     if !is_resize_supported(old) {
         found.forbidden(&path, "Pod running on node without support for resize");
@@ -218,12 +218,12 @@ mod tests {
         pod
     }
 
-    fn told(part: &str, pointer: &str, value: Value) -> Vec<String> {
+    fn errors_of(subresource: &str, pointer: &str, value: Value) -> Vec<String> {
         let row = catalog::find("", "v1", "pods").unwrap();
         let (old, mut new) = (pod(), pod());
         *new.pointer_mut(pointer).unwrap() = value;
         defaulting::apply_defaults(row, &mut new);
-        let errors = validation::validate_subresource(row, part, &old, &new);
+        let errors = validation::validate_subresource(row, subresource, &old, &new);
         errors.iter().map(|error| format!("{}: {}", error.field, error.body())).collect()
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn a_resize_is_checked_as_the_pod_itself() {
         let amounts = "/spec/containers/0/resources";
         let validate = |pointer: &str, value: Value, expected: &[&str]| {
-            assert_eq!(told("resize", pointer, value), expected, "{pointer}");
+            assert_eq!(errors_of("resize", pointer, value), expected, "{pointer}");
         };
         let cpu = |limit: &str, request: &str| json!({ "requests": { "cpu": request }, "limits": { "cpu": limit, "ephemeral-storage": "1Gi" } });
         validate(amounts, cpu("3", "2"), &[]);
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn ephemeral_containers_are_checked_and_only_added() {
         let validate = |containers: Value, expected: &[&str]| {
-            assert_eq!(told("ephemeralcontainers", "/spec/ephemeralContainers", containers), expected);
+            assert_eq!(errors_of("ephemeralcontainers", "/spec/ephemeralContainers", containers), expected);
         };
         let first = json!({ "name": "e", "image": "i" });
         validate(json!([first, { "name": "f", "image": "i" }]), &[]);

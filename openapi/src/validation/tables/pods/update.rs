@@ -24,9 +24,9 @@ pub(crate) fn validate(old: &Value, new: &Value, found: &mut FieldErrors) {
         return;
     }
     tolerations(items(old, "tolerations"), items(new, "tolerations"), &at.field("tolerations"), found);
-    let known = items(old, "schedulingGates");
+    let old_gates = items(old, "schedulingGates");
     for (index, gate) in items(new, "schedulingGates").iter().enumerate() {
-        if !known.iter().any(|known| text(known, "name") == text(gate, "name")) {
+        if !old_gates.iter().any(|old| text(old, "name") == text(gate, "name")) {
             let name = text(gate, "name");
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             found.forbidden(&at.field("schedulingGates").index(index).field("name"), detail);

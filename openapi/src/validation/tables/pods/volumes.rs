@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use crate::validation::common;
 use crate::validation::common::{
-    absolute_path, annotations, descending_path, driver_name, no_backsteps, own_path,
+    absolute_path, annotations, descending_path, driver_name, no_backsteps, relative_path,
 };
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{AtLeast, AtMost, Code, OneOf, Text};
-use crate::validation::rule::Rule::{Field, One, Skip, Whole};
+use crate::validation::rule::Rule::{Check, Field, One, Skip};
 use crate::validation::rule::{FieldRule, REQUIRED, Table};
 use crate::validation::value::{get, has, int, is_empty, items, quantity, text};
 use api::meta::names::{dns1123_label, dns1123_subdomain};
@@ -65,7 +65,7 @@ pub(in crate::validation) const RULES: Table = &[
             Field("name", &[REQUIRED, Text(dns1123_label)]),
         ],
     ),
-    ("core.v1.EmptyDirVolumeSource", &[Whole(empty_dir)]),
+    ("core.v1.EmptyDirVolumeSource", &[Check(empty_dir)]),
     (
         "core.v1.HostPathVolumeSource",
         &[Field("path", &[REQUIRED, Text(no_backsteps)]), Field("type", &[OneOf(HOST_PATH_TYPES)])],
@@ -78,14 +78,17 @@ pub(in crate::validation) const RULES: Table = &[
     ("core.v1.ConfigMapVolumeSource", &[Field("name", &[REQUIRED]), Field("defaultMode", MODE)]),
     (
         "core.v1.KeyToPath",
-        &[Field("key", &[REQUIRED]), Field("path", &[REQUIRED, Text(own_path)]), Field("mode", MODE)],
+        &[Field("key", &[REQUIRED]), Field("path", &[REQUIRED, Text(relative_path)]), Field("mode", MODE)],
     ),
     ("core.v1.PersistentVolumeClaimVolumeSource", &[Field("claimName", &[REQUIRED])]),
-    ("core.v1.NFSVolumeSource", &[Field("server", &[REQUIRED]), Whole(nfs_path)]),
-    ("core.v1.DownwardAPIVolumeSource", &[Field("defaultMode", MODE), Skip("items"), Whole(own_files)]),
-    ("core.v1.DownwardAPIProjection", &[Skip("items"), Whole(own_files)]),
-    ("core.v1.ProjectedVolumeSource", &[Field("defaultMode", MODE), Skip("sources"), Whole(projected)]),
-    ("core.v1.CSIVolumeSource", &[Whole(csi)]),
+    ("core.v1.NFSVolumeSource", &[Field("server", &[REQUIRED]), Check(nfs_path)]),
+    (
+        "core.v1.DownwardAPIVolumeSource",
+        &[Field("defaultMode", MODE), Skip("items"), Check(downward_api_files)],
+    ),
+    ("core.v1.DownwardAPIProjection", &[Skip("items"), Check(downward_api_files)]),
+    ("core.v1.ProjectedVolumeSource", &[Field("defaultMode", MODE), Skip("sources"), Check(projected)]),
+    ("core.v1.CSIVolumeSource", &[Check(csi)]),
     ("core.v1.EphemeralVolumeSource", &[Field("volumeClaimTemplate", &[REQUIRED])]),
     ("core.v1.PersistentVolumeClaimTemplate", &[Field("metadata", &[Code(template_metadata)])]),
     ("core.v1.ImageVolumeSource", &[Field("pullPolicy", &[REQUIRED, OneOf(PULL_POLICIES)])]),
@@ -166,13 +169,13 @@ const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Validates the paths of files. Errors are reported at the volume instead of the file.
-fn own_files(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
+fn downward_api_files(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     for file in items(value, "items") {
         let path = text(file, "path");
         if path.is_empty() {
             found.required(&at.field("path"), "");
         }
-        found.faults(&at.field("path"), path, own_path(path));
+        found.faults(&at.field("path"), path, relative_path(path));
         if has(file, "fieldRef") {
             containers::field_ref(get(file, "fieldRef"), FILE_FIELDS, &at.field("fieldRef"), found);
             if has(file, "resourceFieldRef") {
@@ -220,19 +223,19 @@ fn projected(value: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
                 claim(text(file, "path"), text(from, "name"), &mut taken, at, found);
             }
         }
-        let own = get(source, "downwardAPI");
-        own_files(own, &item.field("downwardAPI"), found);
-        for file in items(own, "items") {
+        let downward_api = get(source, "downwardAPI");
+        downward_api_files(downward_api, &item.field("downwardAPI"), found);
+        for file in items(downward_api, "items") {
             claim(text(file, "path"), text(file, "path"), &mut taken, at, found);
         }
         token(get(source, "serviceAccountToken"), &item.field("serviceAccountToken"), at, found);
-        if entries_there(source) > 1 {
+        if count_sources(source) > 1 {
             found.forbidden(&item, "may not specify more than 1 volume type per source");
         }
     }
 }
 
-fn entries_there(source: &Value) -> usize {
+fn count_sources(source: &Value) -> usize {
     let fields = source.as_object().into_iter().flatten();
     fields.filter(|(_, value)| !value.is_null()).count()
 }
@@ -262,7 +265,7 @@ fn token(token: &Value, at: &FieldPath<'_>, volume: &FieldPath<'_>, found: &mut 
     }
     match text(token, "path") {
         "" => found.required(&volume.field("path"), ""),
-        path => found.faults(&volume.field("path"), path, own_path(path)),
+        path => found.faults(&volume.field("path"), path, relative_path(path)),
     }
 }
 

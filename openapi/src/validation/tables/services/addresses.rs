@@ -106,16 +106,16 @@ fn keep_ips(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut FieldError
     }
     let (old_ips, new_ips, list) =
         (items(old, "clusterIPs"), items(new, "clusterIPs"), at.field("clusterIPs"));
-    let shown = || new_ips.to_vec();
+    let ips = || new_ips.to_vec();
     if old_ips.len() == new_ips.len() {
         for index in (0..old_ips.len()).filter(|index| old_ips[*index] != new_ips[*index]) {
-            found.invalid(&list.index(index), shown(), FIXED);
+            found.invalid(&list.index(index), ips(), FIXED);
         }
         return;
     }
     match (old_ips.first(), new_ips.first()) {
-        (Some(_), None) => found.invalid(&list.index(0), shown(), "primary clusterIP can not be unset"),
-        (Some(old), Some(new)) if old != new => found.invalid(&list.index(0), shown(), FIXED),
+        (Some(_), None) => found.invalid(&list.index(0), ips(), "primary clusterIP can not be unset"),
+        (Some(old), Some(new)) if old != new => found.invalid(&list.index(0), ips(), FIXED),
         _ => {}
     }
     if old_ips.len() > new_ips.len() && new_ips.len() == 1 {
@@ -149,9 +149,9 @@ fn keep_families(old: &Value, new: &Value, at: &FieldPath<'_>, found: &mut Field
     }
 }
 
-fn single_stack(spec: &Value, what: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
+fn single_stack(spec: &Value, field: &str, at: &FieldPath<'_>, found: &mut FieldErrors) {
     if !has(spec, "ipFamilyPolicy") || text(spec, "ipFamilyPolicy") != "SingleStack" {
-        let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");
+        let detail = format!("must be set to 'SingleStack' when releasing the secondary {field}");
         found.invalid(&at.field("ipFamilyPolicy"), get(spec, "ipFamilyPolicy").clone(), detail);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::validation::common;
 use crate::validation::field_path::{FieldErrors, FieldPath};
 use crate::validation::rule::FieldRule::{Labels, OneOf, Text};
-use crate::validation::rule::Rule::{Field, Into, Whole};
+use crate::validation::rule::Rule::{Check, Field, Into};
 use crate::validation::rule::{PROTOCOLS, REQUIRED, Table};
 use crate::validation::value::{at, get, has, int, items, text};
 use api::meta::field::ErrorType;
@@ -22,18 +22,18 @@ pub(super) const RULES: Table = &[
     (
         "core.v1.ServiceSpec",
         &[
-            Whole(of_type),
+            Check(of_type),
             Into("ports"),
-            Whole(port_names),
+            Check(port_names),
             Field("selector", &[Labels]),
             Field("sessionAffinity", &[REQUIRED, OneOf(&["ClientIP", "None"])]),
-            Whole(affinity),
-            Whole(addresses::validate),
-            Whole(external_ips),
+            Check(affinity),
+            Check(addresses::validate),
+            Check(external_ips),
             Field("type", &[REQUIRED, OneOf(TYPES)]),
-            Whole(ports),
-            Whole(load_balancer),
-            Whole(traffic),
+            Check(ports),
+            Check(load_balancer),
+            Check(traffic),
             Field("trafficDistribution", &[OneOf(&["PreferClose", "PreferSameZone", "PreferSameNode"])]),
         ],
     ),
@@ -41,9 +41,9 @@ pub(super) const RULES: Table = &[
         "core.v1.ServicePort",
         &[
             Field("name", &[Text(dns1123_label)]),
-            Whole(port_number),
+            Check(port_number),
             Field("protocol", &[REQUIRED, PROTOCOLS]),
-            Whole(target_port),
+            Check(target_port),
             Field("appProtocol", &[Text(qualified_name)]),
         ],
     ),
@@ -166,7 +166,7 @@ fn ports(spec: &Value, at: &FieldPath<'_>, found: &mut FieldErrors) {
     }
     for (index, port) in ports.iter().enumerate() {
         if ports[..index].iter().any(|other| key(other, "port") == key(port, "port")) {
-            found.shown(&list.index(index), ErrorType::Duplicate, &go_named(port), "");
+            found.error_with_text(&list.index(index), ErrorType::Duplicate, &go_named(port), "");
         }
     }
 }

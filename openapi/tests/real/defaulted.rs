@@ -14,7 +14,7 @@ use openapi::schema::builtin;
 use openapi::validation;
 use serde_json::{Map, Value, json};
 
-use super::cluster::{Answer, Cluster};
+use super::cluster::{Cluster, ServerResponse};
 use super::corpus::{Sample, samples, updates};
 
 /// Admission plug-ins that change objects, which this test does not compare.
@@ -45,8 +45,8 @@ pub(crate) fn differences(cluster: &Cluster) -> Vec<String> {
             continue;
         }
         found.extend(compare_new(row, &object, answer.body.clone()).err());
-        for (place, variant) in variants(&answer.body) {
-            if !tried.insert((row.qualified(), place)) {
+        for (location, variant) in variants(&answer.body) {
+            if !tried.insert((row.qualified(), location)) {
                 continue;
             }
             let answer = create(cluster, row, &variant);
@@ -65,12 +65,12 @@ pub(crate) fn differences(cluster: &Cluster) -> Vec<String> {
     found
 }
 
-fn create(cluster: &Cluster, row: &ResourceInfo, object: &Value) -> Answer {
+fn create(cluster: &Cluster, row: &ResourceInfo, object: &Value) -> ServerResponse {
     let path = format!("{}?dryRun=All", collection(row));
     cluster.send("POST", &path, "application/json", &object.to_string())
 }
 
-fn refused(object: &Value, answer: &Answer) -> String {
+fn refused(object: &Value, answer: &ServerResponse) -> String {
     format!("refused: {object}\n  {}", answer.message())
 }
 
@@ -113,19 +113,19 @@ fn replace_with(
     cluster: &Cluster,
     row: &ResourceInfo,
     path: &str,
-    (next, part): &(Value, Option<&str>),
+    (next, subresource): &(Value, Option<&str>),
 ) -> Result<(), String> {
-    let way = if part.is_some() { &STATUS } else { &UPDATE };
-    let place = part.map_or_else(|| path.to_owned(), |part| format!("{path}/{part}"));
+    let method = if subresource.is_some() { &STATUS_UPDATE } else { &WHOLE_UPDATE };
+    let location = subresource.map_or_else(|| path.to_owned(), |subresource| format!("{path}/{subresource}"));
     // A controller may write in between; then retry.
     for _ in 0..5 {
         let old = cluster.get(path).body;
         let mut next = next.clone();
         next["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         let answer =
-            cluster.send("PUT", &format!("{place}?dryRun=All"), "application/json", &next.to_string());
+            cluster.send("PUT", &format!("{location}?dryRun=All"), "application/json", &next.to_string());
         match answer.code {
-            200 => return compare_changed(row, way, &old, &next, answer.body),
+            200 => return compare_changed(row, method, &old, &next, answer.body),
             409 => continue,
             _ => return Err(refused(&next, &answer)),
         }
@@ -134,30 +134,32 @@ fn replace_with(
 }
 
 /// How an object is replaced: as a whole, or only its status.
-struct Way {
+struct UpdateMethod {
     prepare: fn(&ResourceInfo, &Value, &mut Value, Timestamp),
     check: fn(&ResourceInfo, &Value, &Value) -> Vec<FieldError>,
 }
 
-const UPDATE: Way = Way { prepare: prepare_update, check: validation::validate_update };
-const STATUS: Way = Way { prepare: prepare_status, check: validation::validate_status };
+const WHOLE_UPDATE: UpdateMethod =
+    UpdateMethod { prepare: prepare_update, check: validation::validate_update };
+const STATUS_UPDATE: UpdateMethod =
+    UpdateMethod { prepare: prepare_status, check: validation::validate_status };
 
 fn compare_changed(
     row: &ResourceInfo,
-    way: &Way,
+    method: &UpdateMethod,
     old: &Value,
     next: &Value,
     theirs: Value,
 ) -> Result<(), String> {
     let mut ours = read(row, next);
     apply_defaults(row, &mut ours);
-    for kept in ["namespace", "uid", "creationTimestamp", "generation"] {
-        if let Some(value) = old["metadata"].get(kept) {
-            ours["metadata"][kept] = value.clone();
+    for field in ["namespace", "uid", "creationTimestamp", "generation"] {
+        if let Some(value) = old["metadata"].get(field) {
+            ours["metadata"][field] = value.clone();
         }
     }
-    (way.prepare)(row, old, &mut ours, moment(&theirs));
-    accepted(next, &(way.check)(row, old, &ours))?;
+    (method.prepare)(row, old, &mut ours, moment(&theirs));
+    accepted(next, &(method.check)(row, old, &ours))?;
     same(next, ours, theirs, |object| forget_new(object, old))
 }
 
@@ -181,7 +183,7 @@ fn forget_new(object: &mut Value, old: &Value) {
 
 /// Replaces one value after the other by something unusual. Values that the schema would reject must only not cause a
 /// panic.
-pub(crate) fn fill_odd_objects() {
+pub(crate) fn default_odd_objects() {
     let odd = [
         json!(null),
         json!(""),
@@ -192,20 +194,20 @@ pub(crate) fn fill_odd_objects() {
     ];
     let mut tried = BTreeSet::new();
     for Sample { row, object, .. } in samples() {
-        fill_twice(row, object.clone());
+        check_defaulting_twice(row, object.clone());
         for pointer in pointers(&object, "") {
             for odd in
                 odd.iter().filter(|odd| tried.insert((row.qualified(), pointer.clone(), odd.to_string())))
             {
                 let mut object = object.clone();
-                *object.pointer_mut(&pointer).expect("where the pointer came from") = odd.clone();
-                fill_twice(row, object);
+                *object.pointer_mut(&pointer).expect("the pointer comes from this object") = odd.clone();
+                check_defaulting_twice(row, object);
             }
         }
     }
 }
 
-fn fill_twice(row: &ResourceInfo, object: Value) {
+fn check_defaulting_twice(row: &ResourceInfo, object: Value) {
     let now = Timestamp::UNIX_EPOCH;
     let schema = builtin::schema(&row.type_name).expect("every kind has a type");
     let read = decode_as(object.to_string().as_bytes(), Syntax::Json, schema);
@@ -251,8 +253,8 @@ fn variants(object: &Value) -> Vec<(String, Value)> {
         for other in [Value::Null, zero].into_iter().filter(|other| other != value) {
             let mut variant = object.clone();
             forget_metadata(&mut variant);
-            if let Some(place) = variant.pointer_mut(&pointer) {
-                *place = other.clone();
+            if let Some(location) = variant.pointer_mut(&pointer) {
+                *location = other.clone();
                 variants.push((format!("{} {other}", without_indexes(&pointer)), variant));
             }
         }
@@ -267,7 +269,7 @@ fn without_indexes(pointer: &str) -> String {
 }
 
 fn pointers(value: &Value, at: &str) -> Vec<String> {
-    let below: Vec<_> = match value {
+    let children: Vec<_> = match value {
         Value::Object(fields) => {
             fields.iter().map(|(name, value)| (name.replace('~', "~0").replace('/', "~1"), value)).collect()
         }
@@ -278,7 +280,7 @@ fn pointers(value: &Value, at: &str) -> Vec<String> {
     };
     let mut all = Vec::new();
     for (name, value) in
-        below.into_iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"))
+        children.into_iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"))
     {
         let pointer = format!("{at}/{name}");
         all.extend(pointers(value, &pointer));
@@ -290,9 +292,9 @@ fn pointers(value: &Value, at: &str) -> Vec<String> {
 fn compare_new(row: &ResourceInfo, object: &Value, theirs: Value) -> Result<(), String> {
     let mut ours = read(row, object);
     apply_defaults(row, &mut ours);
-    for given in ["uid", "namespace"] {
-        if let Some(value) = theirs["metadata"].get(given) {
-            ours["metadata"][given] = value.clone();
+    for field in ["uid", "namespace"] {
+        if let Some(value) = theirs["metadata"].get(field) {
+            ours["metadata"][field] = value.clone();
         }
     }
     prepare_create(row, &mut ours, moment(&theirs));
@@ -316,13 +318,13 @@ fn same(
     mut theirs: Value,
     forget_more: impl Fn(&mut Value),
 ) -> Result<(), String> {
-    for side in [&mut ours, &mut theirs] {
-        forget(side);
-        forget_more(side);
+    for object in [&mut ours, &mut theirs] {
+        forget(object);
+        forget_more(object);
     }
     match ours == theirs {
         true => Ok(()),
-        false => Err(format!("{object}\n{}", told(&ours, &theirs, "").join("\n"))),
+        false => Err(format!("{object}\n{}", value_differences(&ours, &theirs, "").join("\n"))),
     }
 }
 
@@ -335,7 +337,9 @@ fn collection(row: &ResourceInfo) -> String {
 
 fn read(row: &ResourceInfo, object: &Value) -> Value {
     let schema = builtin::schema(&row.type_name).expect("every kind has a type");
-    decode_as(object.to_string().as_bytes(), Syntax::Json, schema).expect("the server understood it").value
+    decode_as(object.to_string().as_bytes(), Syntax::Json, schema)
+        .expect("the server accepted the object")
+        .value
 }
 
 fn moment(object: &Value) -> Timestamp {
@@ -401,7 +405,7 @@ fn forget_fields(object: &mut Value, names: &[&str]) {
 }
 
 /// Returns each place in which two values differ.
-fn told(ours: &Value, theirs: &Value, path: &str) -> Vec<String> {
+fn value_differences(ours: &Value, theirs: &Value, path: &str) -> Vec<String> {
     match (ours, theirs) {
         _ if ours == theirs => Vec::new(),
         (Value::Object(our), Value::Object(their)) => {
@@ -410,20 +414,22 @@ fn told(ours: &Value, theirs: &Value, path: &str) -> Vec<String> {
             names.dedup();
             let get = |fields: &Map<String, Value>, name: &String| fields.get(name).cloned();
             let differs = |name: &String| match (get(our, name), get(their, name)) {
-                (Some(our), Some(their)) => told(&our, &their, &format!("{path}/{name}")),
+                (Some(our), Some(their)) => value_differences(&our, &their, &format!("{path}/{name}")),
                 (our, their) => vec![line(&format!("{path}/{name}"), our.as_ref(), their.as_ref())],
             };
             names.into_iter().flat_map(differs).collect()
         }
         (Value::Array(our), Value::Array(their)) if our.len() == their.len() => {
             let pairs = our.iter().zip(their).enumerate();
-            pairs.flat_map(|(index, (our, their))| told(our, their, &format!("{path}/{index}"))).collect()
+            pairs
+                .flat_map(|(index, (our, their))| value_differences(our, their, &format!("{path}/{index}")))
+                .collect()
         }
         _ => vec![line(path, Some(ours), Some(theirs))],
     }
 }
 
 fn line(path: &str, ours: Option<&Value>, theirs: Option<&Value>) -> String {
-    let shown = |value: Option<&Value>| value.map_or("-".to_owned(), Value::to_string);
-    format!("  {path}: ours {} theirs {}", shown(ours), shown(theirs))
+    let text = |value: Option<&Value>| value.map_or("-".to_owned(), Value::to_string);
+    format!("  {path}: ours {} theirs {}", text(ours), text(theirs))
 }
