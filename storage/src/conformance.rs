@@ -1,7 +1,7 @@
 //! A conformance suite for every engine.
 //!
 //! ```text
-//!   suite      the contract, one case per promise       each case on its own keys
+//!   suite      the contract, one case per guarantee       each case on its own keys
 //!   history    a recorded concurrent run, then checked  real time, expectations, reads, watches
 //!   ops        random operations on two stores          both must return the same
 //!
@@ -38,7 +38,7 @@ use key_space::KeySpace;
 /// A case takes a second or two on a slow disk; one that takes this long hangs.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A test of one promise of the contract, which panics if the promise is broken.
+/// A test of one guarantee of the contract, which panics if the guarantee is violated.
 #[derive(Debug)]
 pub struct Case {
     pub name: &'static str,
@@ -51,7 +51,7 @@ macro_rules! cases {
     };
 }
 
-/// Returns every case, simple promises first.
+/// Returns every case, simple guarantees first.
 pub fn suite() -> &'static [Case] {
     cases! {
         commits {
@@ -64,31 +64,31 @@ pub fn suite() -> &'static [Case] {
             reads_reflect_every_acknowledged_write
             too_large_is_refused_and_nothing_is_written
             keys_and_values_are_any_bytes
-            a_dropped_commit_happens_whole_or_not_at_all
+            a_dropped_commit_happens_completely_or_not_at_all
         }
         lists {
             pages_add_up_in_key_order
-            neighbours_do_not_leak
+            a_range_excludes_neighbouring_keys
             a_past_revision_reads_as_it_was_read_then
             pages_read_one_snapshot_while_writers_run
-            the_future_is_refused
+            a_future_revision_is_refused
         }
         watches {
             ordered_unique_reliable_from_every_revision
             events_equal_the_results_of_their_writes
-            a_narrow_watch_sees_only_its_own_and_moves_on
+            a_narrow_watch_delivers_only_its_keys_and_advances
             a_watch_read_up_to_a_revision_never_waits
             watches_that_start_amid_writes_miss_nothing
             bookmarkable_through_never_outruns_events
-            resumable_from_everything_ever_said
+            resumable_from_every_reported_revision
         }
         compaction {
-            the_forgotten_is_refused_and_the_current_survives
-            compaction_beyond_the_newest_forgets_all_history
+            compacted_revisions_are_refused_and_current_entries_remain
+            compaction_beyond_the_newest_removes_all_history
             compaction_never_goes_back
-            a_watch_left_behind_is_told_and_claims_nothing
-            a_watch_that_kept_up_goes_on
-            beside_compaction_there_is_never_a_gap
+            a_watch_behind_compaction_returns_compacted_and_claims_nothing
+            a_watch_that_kept_up_continues
+            a_watch_during_compaction_never_has_a_gap
             deleted_and_compacted_values_are_released
         }
         many_watchers {
@@ -104,9 +104,9 @@ pub fn suite() -> &'static [Case] {
 /// Runs the suite. `open` returns a store for each case: a new one, or always the same one. Prints each case with its
 /// time, and panics at the end with the names of those that failed.
 pub async fn run(open: impl AsyncFn() -> Arc<dyn Store>) {
-    let wanted = std::env::var("HOLON_CASE").unwrap_or_default();
+    let filter = std::env::var("HOLON_CASE").unwrap_or_default();
     let mut failed = Vec::new();
-    for case in suite().iter().filter(|case| case.name.contains(&wanted)) {
+    for case in suite().iter().filter(|case| case.name.contains(&filter)) {
         let store = open().await;
         let started = Instant::now();
         let outcome = case.run(store).await;

@@ -151,14 +151,14 @@ impl OpenError {
 
 /// Damage of a store, described in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what}")]
+#[error("{description}")]
 pub struct Damage {
-    what: String,
+    description: String,
 }
 
 impl Damage {
-    fn new(what: String) -> Damage {
-        Damage { what }
+    fn new(description: String) -> Damage {
+        Damage { description }
     }
 }
 
@@ -212,8 +212,8 @@ impl Embedded {
         let log = Arc::new(ArcSwapOption::from_pointee(log));
         let history = Box::new(OnDisk { log: log.clone() });
         let view = View::new(replayed.snapshot, replayed.base.compacted, limits, history);
-        let (base, kept_bytes) = (replayed.base, replayed.history_bytes);
-        let writer = Writer { lock, mark, path, log, view: view.clone(), base, kept_bytes, options };
+        let (base, history_bytes) = (replayed.base, replayed.history_bytes);
+        let writer = Writer { lock, mark, path, log, view: view.clone(), base, history_bytes, options };
         let (queue, health, thread) = writer.start()?;
         Ok(Embedded { view, queue, health, thread: Some(thread) })
     }

@@ -81,15 +81,15 @@ pub enum Mode {
 /// A store in etcd. Cheap to clone; the [`Feed`] ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct Etcd {
-    shared: Arc<Shared>,
+    shared: Arc<EtcdState>,
     _handle: Arc<watch::Sender<()>>,
 }
 
-struct Shared {
+struct EtcdState {
     remote: Arc<Remote>,
     view: Arc<View>,
     /// The newest revision that a reader waits for.
-    wanted: watch::Sender<Revision>,
+    requested_revision: watch::Sender<Revision>,
     readers: mpsc::Sender<consistent_read::Reader>,
     slots: Slots,
     mark: Mutex<Mark>,
@@ -111,15 +111,15 @@ impl Etcd {
     pub async fn connect(options: Options) -> Result<(Etcd, Feed), ConnectError> {
         options.check()?;
         let remote = Arc::new(Remote::new(options));
-        remote.claim_format().await?;
+        remote.write_format().await?;
         remote.check_versions().await;
         let loaded = load::load(&remote).await.map_err(unavailable)?;
         let past = Box::new(EtcdHistory(remote.clone()));
         let view = View::new(loaded.snapshot, loaded.mark.through, TailLimits::default(), past);
         let (readers, questions) = consistent_read::channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EtcdState {
             remote,
-            wanted: watch::Sender::new(view.head()),
+            requested_revision: watch::Sender::new(view.head()),
             view,
             readers,
             slots: Slots::new(rand::random()),
@@ -171,7 +171,7 @@ impl Store for Etcd {
     }
 }
 
-impl Shared {
+impl EtcdState {
     async fn get(&self, key: &Key) -> Result<At<Option<Entry>>, ReadError> {
         if self.remote.is_direct() {
             return direct::get(&self.remote, key).await;
@@ -242,12 +242,12 @@ impl Remote {
 
     async fn check_versions(&self) {
         let deadline = Instant::now() + self.members.options.timeouts.request;
-        let ask = async |index| {
+        let version_of = async |index| {
             let member = self.members.member(index).await?;
             Ok::<_, etcd_client::Error>((member.version().await?, member.endpoint))
         };
-        let asked = (0..self.members.len()).map(|index| members::within(deadline, ask(index)));
-        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+        let versions = (0..self.members.len()).map(|index| members::within(deadline, version_of(index)));
+        for (index, answer) in join_all(versions).await.into_iter().enumerate() {
             match answer {
                 Ok(Ok((version, endpoint))) if !version::can_feed_reads(&version) => {
                     self.switch_to_direct(&endpoint, &version);
@@ -261,13 +261,13 @@ impl Remote {
     }
 
     /// Writes the format into an empty store, and refuses a store in another format.
-    async fn claim_format(&self) -> Result<(), ConnectError> {
+    async fn write_format(&self) -> Result<(), ConnectError> {
         // Read first, so that a store can be opened even if etcd accepts no writes.
         let read = self.members.read(&self.layout.format(), &GetOptions::new(), self.deadline()).await;
         if let Some(found) = read.map_err(unavailable)?.0.kvs.pop() {
             return self.check_format(&found.value);
         }
-        let claim = |member: members::Chosen| async move {
+        let write = |member: members::Chosen| async move {
             let path = self.layout.format();
             let txn = Txn::new()
                 .when([Compare::mod_revision(path.clone(), CompareOp::Equal, 0)])
@@ -275,9 +275,10 @@ impl Remote {
                 .or_else([TxnOp::get(path, None)]);
             member.kv().txn(txn).await
         };
-        // The claim is idempotent: a retry finds the format that the first attempt has written.
-        let answer = self.members.attempt(self.deadline(), claim).await.map_err(unavailable)?;
-        let found = answer.0.responses.into_iter().find_map(|part| commit::range_in(part.response)?.pop());
+        // The write is idempotent: a retry finds the format that the first attempt has written.
+        let answer = self.members.attempt(self.deadline(), write).await.map_err(unavailable)?;
+        let found =
+            answer.0.responses.into_iter().find_map(|response| commit::range_in(response.response)?.pop());
         found.map_or(Ok(()), |found| self.check_format(&found.value))
     }
 

@@ -24,15 +24,15 @@ const BATCH_EVENTS: usize = 512;
 const HISTORY_EVENTS: usize = 100_000;
 
 #[derive(Clone)]
-pub struct Memory(Arc<Shared>);
+pub struct Memory(Arc<MemoryShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct MemoryShared {
+    state: Mutex<MemoryState>,
     head: watch::Sender<Revision>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     head: Revision,
     compacted: Revision,
     entries: BTreeMap<Key, Entry>,
@@ -42,7 +42,7 @@ struct State {
 
 impl Memory {
     pub fn new() -> Self {
-        Memory(Arc::new(Shared { state: Mutex::default(), head: watch::Sender::new(Revision::ZERO) }))
+        Memory(Arc::new(MemoryShared { state: Mutex::default(), head: watch::Sender::new(Revision::ZERO) }))
     }
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-impl State {
+impl MemoryState {
     fn check(&self, revision: Revision) -> Result<(), ReadError> {
         if revision < self.compacted {
             return Err(ReadError::Compacted { requested: revision, oldest: self.compacted });
@@ -95,10 +95,10 @@ impl State {
             past = self.entries_at(revision);
             &past
         };
-        let wanted =
+        let is_selected =
             |key: &Key| range.contains(key.as_bytes()) && page.after.as_ref().is_none_or(|after| key > after);
-        let walk = entries.iter().filter(|(key, _)| wanted(key)).map(|(_, entry)| entry);
-        Ok(At { revision, value: Listing::take(walk, page) })
+        let selected = entries.iter().filter(|(key, _)| is_selected(key)).map(|(_, entry)| entry);
+        Ok(At { revision, value: Listing::take(selected, page) })
     }
 
     fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<Event, CommitError> {
@@ -130,8 +130,8 @@ impl State {
 
     fn compact(&mut self, through: Revision) {
         self.compacted = self.compacted.max(through.min(self.head));
-        let kept = self.events.partition_point(|event| event.revision <= self.compacted);
-        self.events.drain(..kept);
+        let compacted_events = self.events.partition_point(|event| event.revision <= self.compacted);
+        self.events.drain(..compacted_events);
     }
 }
 
@@ -164,7 +164,7 @@ impl Store for Memory {
         Box::pin(async move {
             self.0.state.lock().check(after)?;
             let (shared, head) = (self.0.clone(), self.0.head.subscribe());
-            Ok(Watch::new(Box::new(Cursor { shared, head, range, seen: after })))
+            Ok(Watch::new(Box::new(Cursor { shared, head, range, through: after })))
         })
     }
 
@@ -177,15 +177,15 @@ impl Store for Memory {
 }
 
 struct Cursor {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
     head: watch::Receiver<Revision>,
     range: Range,
-    seen: Revision,
+    through: Revision,
 }
 
 impl fmt::Debug for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cursor({:?} after {:?})", self.range, self.seen)
+        write!(f, "Cursor({:?} after {:?})", self.range, self.through)
     }
 }
 
@@ -193,14 +193,14 @@ impl Cursor {
     async fn next(&mut self, goal: Option<Revision>) -> Result<Option<Batch>, ReadError> {
         loop {
             self.head.borrow_and_update();
-            if goal.is_some_and(|goal| self.seen >= goal) {
+            if goal.is_some_and(|goal| self.through >= goal) {
                 return Ok(None);
             }
             let events = self.read()?;
             if !events.is_empty() {
-                return Ok(Some(Batch { events, through: self.seen }));
+                return Ok(Some(Batch { events, through: self.through }));
             }
-            if goal.is_some_and(|goal| self.seen >= goal) {
+            if goal.is_some_and(|goal| self.through >= goal) {
                 return Ok(None);
             }
             // The sender lives as long as `shared`, which this cursor holds.
@@ -210,11 +210,11 @@ impl Cursor {
 
     fn read(&mut self) -> Result<Vec<Event>, ReadError> {
         let state = self.shared.state.lock();
-        state.check(self.seen)?;
+        state.check(self.through)?;
         let ours =
-            state.events_after(self.seen).iter().filter(|event| self.range.contains(event.key.as_bytes()));
+            state.events_after(self.through).iter().filter(|event| self.range.contains(event.key.as_bytes()));
         let events: Vec<_> = ours.take(BATCH_EVENTS).cloned().collect();
-        self.seen = match events.last() {
+        self.through = match events.last() {
             Some(last) if events.len() == BATCH_EVENTS => last.revision,
             _ => state.head,
         };
@@ -230,11 +230,11 @@ impl Follow for Cursor {
     fn through(&mut self) -> Revision {
         let state = self.shared.state.lock();
         // There may have been matching events in the compacted part; `next` will return `Compacted`.
-        let unread = state.compacted > self.seen
-            || state.events_after(self.seen).iter().any(|event| self.range.contains(event.key.as_bytes()));
+        let unread = state.compacted > self.through
+            || state.events_after(self.through).iter().any(|event| self.range.contains(event.key.as_bytes()));
         if !unread {
-            self.seen = state.head;
+            self.through = state.head;
         }
-        self.seen
+        self.through
     }
 }

@@ -112,9 +112,9 @@ impl Range {
 
 /// Returns the smallest key greater than every key that begins with `prefix`; none if there is no such key.
 fn successor(prefix: &[u8]) -> Option<Key> {
-    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut end = prefix[..=kept].to_vec();
-    end[kept] += 1;
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
     Some(end.into())
 }
 

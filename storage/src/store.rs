@@ -187,17 +187,17 @@ pub struct Listing {
 
 impl Listing {
     /// Takes one page from an ordered iteration that already starts after `page.after`.
-    pub(crate) fn take<'a>(mut walk: impl Iterator<Item = &'a Entry>, page: &Page) -> Listing {
+    pub(crate) fn take<'a>(mut entries_in_range: impl Iterator<Item = &'a Entry>, page: &Page) -> Listing {
         let limit = page.limit.unwrap_or(usize::MAX);
-        let entries: Vec<_> = walk.by_ref().take(limit).cloned().collect();
+        let entries: Vec<_> = entries_in_range.by_ref().take(limit).cloned().collect();
         if entries.len() < limit {
             return Listing { entries, more: false, remaining: page.count.then_some(0) };
         }
         if page.count {
-            let remaining = walk.count();
+            let remaining = entries_in_range.count();
             return Listing { entries, more: remaining > 0, remaining: Some(remaining) };
         }
-        Listing { entries, more: walk.next().is_some(), remaining: None }
+        Listing { entries, more: entries_in_range.next().is_some(), remaining: None }
     }
 }
 

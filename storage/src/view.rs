@@ -226,8 +226,8 @@ impl View {
         through
     }
 
-    /// Makes `start` the current state after the engine has missed events. All history before it is compacted, and every
-    /// watch that has not seen it is woken and gets `Compacted`.
+    /// Makes `start` the current state after the engine has missed events. All history before it is compacted, and
+    /// every watch that has not seen it is woken and gets `Compacted`.
     #[cfg(feature = "etcd")]
     pub(crate) fn replace(&self, start: Snapshot) -> Wakes {
         let revision = start.revision;

@@ -5,7 +5,7 @@
 //!
 //! * no acknowledged write is missing or changed;
 //! * no unacknowledged write is partial: each value carries a checksum of itself;
-//! * revisions never repeat: what was once reported at a revision stays true of that revision.
+//! * revisions never repeat: a revision always has the change that was first reported for it.
 //!
 //! Half of the runs compact their history all the time, so that kills hit compaction too.
 
@@ -31,6 +31,7 @@ const WRITERS: u64 = 16;
 const KEYS_EACH: u64 = 5;
 const DIR: &str = "HOLON_CRASH_DIR";
 const COMPACTING: &str = "HOLON_CRASH_COMPACTING";
+const STORE_SEED: &str = "HOLON_CRASH_SEED";
 
 fn options(compacting: bool) -> Options {
     let history_age = if compacting { Duration::from_millis(5) } else { Duration::from_secs(3600) };
@@ -46,10 +47,10 @@ fn value(writer: u64, number: u64) -> Vec<u8> {
 
 fn read(value: &[u8]) -> (u64, u64) {
     let text = std::str::from_utf8(value).expect("text");
-    let (text, check) = text.rsplit_once(' ').expect("a checksum");
-    assert_eq!(check, format!("{:x}", checksum(text)), "a value is half there");
-    let mut words = text.split(' ');
-    let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+    let (text, checksum_text) = text.rsplit_once(' ').expect("a checksum");
+    assert_eq!(checksum_text, format!("{:x}", checksum(text)), "a value is incomplete");
+    let mut fields = text.split(' ');
+    let mut number = || fields.next().and_then(|field| field.parse().ok()).expect("a number");
     (number(), number())
 }
 
@@ -64,7 +65,7 @@ fn child() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let compacting = std::env::var_os(COMPACTING).is_some();
     // Ends the line that the test harness has begun.
-    tell("\n");
+    print("\n");
     let store =
         Arc::new(Embedded::open(Path::new(&dir), options(compacting)).expect("the store opens after a kill"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -75,43 +76,43 @@ fn child() {
 
 async fn write_forever(store: Arc<Embedded>, writer: u64) {
     let mut number = 0;
-    let mut held = HashMap::new();
+    let mut revisions = HashMap::new();
     for key in 0..KEYS_EACH {
         if let Some(entry) = store.get(&Key::from(format!("{writer}/{key}"))).await.unwrap().value {
             number = number.max(read(entry.value()).1);
-            held.insert(key, entry.revision());
+            revisions.insert(key, entry.revision());
         }
     }
     loop {
         number += 1;
         let key = number % KEYS_EACH;
-        let expect = held.get(&key).map_or(Expect::Absent, |revision| Expect::Revision(*revision));
-        // Now and then a deletion; the deleted entry must not come back.
-        let change = match held.contains_key(&key) && number % 11 == 0 {
+        let expect = revisions.get(&key).map_or(Expect::Absent, |revision| Expect::Revision(*revision));
+        // Some writes are deletions; a deleted entry must not reappear.
+        let change = match revisions.contains_key(&key) && number % 11 == 0 {
             true => Change::Delete,
             false => Change::Put(value(writer, number).into()),
         };
         let deleted = change == Change::Delete;
         if deleted {
-            tell(&format!("try {writer} {key}\n"));
+            print(&format!("try {writer} {key}\n"));
         }
         let event = store.commit(Key::from(format!("{writer}/{key}")), expect, change).await.unwrap();
         match deleted {
-            true => held.remove(&key),
-            false => held.insert(key, event.revision),
+            true => revisions.remove(&key),
+            false => revisions.insert(key, event.revision),
         };
-        let what = if deleted { 'd' } else { 'p' };
-        tell(&format!("ack {} {writer} {key} {number} {what}\n", event.revision));
+        let operation = if deleted { 'd' } else { 'p' };
+        print(&format!("ack {} {writer} {key} {number} {operation}\n", event.revision));
     }
 }
 
-fn tell(line: &str) {
+fn print(line: &str) {
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
 /// Everything that was ever acknowledged.
 #[derive(Default)]
-struct Told {
+struct AckLog {
     /// By revision: the key, and the number written, or `None` for a deletion.
     by_revision: HashMap<u64, (String, Option<u64>)>,
     newest: HashMap<String, u64>,
@@ -119,18 +120,18 @@ struct Told {
     deleting: HashSet<String>,
 }
 
-impl Told {
-    fn hear(&mut self, line: &str) {
+impl AckLog {
+    fn read_line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("try ") {
             self.deleting.insert(rest.replace(' ', "/"));
         }
         let Some(rest) = line.strip_prefix("ack ") else { return };
-        let words: Vec<&str> = rest.split(' ').collect();
-        let &[revision, writer, key, number, what] = words.as_slice() else { panic!("{line:?}") };
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let &[revision, writer, key, number, operation] = fields.as_slice() else { panic!("{line:?}") };
         let (revision, number): (u64, u64) = (revision.parse().unwrap(), number.parse().unwrap());
         let key = format!("{writer}/{key}");
         self.deleting.remove(&key);
-        let before = self.by_revision.insert(revision, (key.clone(), (what == "p").then_some(number)));
+        let before = self.by_revision.insert(revision, (key.clone(), (operation == "p").then_some(number)));
         assert_eq!(before, None, "revision {revision} was acknowledged twice");
         let newest = self.newest.entry(key).or_default();
         *newest = revision.max(*newest);
@@ -141,39 +142,51 @@ impl Told {
 fn nothing_acknowledged_is_lost_to_two_hundred_kills() {
     let seed = std::env::var("HOLON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("HOLON_SEED={seed}");
+    let parent =
+        |store: u64| this_test("parent").env(STORE_SEED, (seed + store).to_string()).spawn().unwrap();
+    let parents: Vec<_> = (0..STORES).map(parent).collect();
+    let ended: Vec<_> = parents.into_iter().map(|mut parent| parent.wait().unwrap()).collect();
+    assert!(ended.iter().all(|ended| ended.success()), "{ended:?}");
+}
+
+/// Not a test by itself: kills the processes of one store, in a process of its own. A process inherits the lock of a store
+/// until it executes its program, so a process that opens stores must not start processes at the same time.
+#[test]
+fn parent() {
+    let Some(seed) = std::env::var(STORE_SEED).ok().and_then(|seed| seed.parse().ok()) else { return };
     let kills = std::env::var("HOLON_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
-    std::thread::scope(|scope| {
-        for store in 0..STORES {
-            scope.spawn(move || kill_again_and_again(seed + store, kills / STORES as usize));
-        }
-    });
+    kill_repeatedly(seed, kills / STORES as usize);
+}
+
+/// Returns the command that runs one test of this file in a process of its own.
+fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command
 }
 
 /// Kills one store's process again and again, and checks after each kill that every acknowledged write is in the store.
-fn kill_again_and_again(seed: u64, kills: usize) {
+fn kill_repeatedly(seed: u64, kills: usize) {
     let mut random = StdRng::seed_from_u64(seed);
     let dir = tempfile::tempdir().unwrap();
-    let mut told = Told::default();
+    let mut acks = AckLog::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let begun = Instant::now();
-    for life in 0..kills {
-        let compacting = life % 2 == 1;
-        live_and_die(dir.path(), compacting, Duration::from_millis(random.random_range(1..40)), &mut told);
+    for round in 0..kills {
+        let compacting = round % 2 == 1;
+        run_and_kill(dir.path(), compacting, Duration::from_millis(random.random_range(1..40)), &mut acks);
         let store = Embedded::open(dir.path(), options(false)).expect("the store opens after a kill");
-        runtime.block_on(check(&store, &told));
+        runtime.block_on(check(&store, &acks));
     }
-    let acknowledged = told.by_revision.len();
+    let acknowledged = acks.by_revision.len();
     println!("seed {seed}: {kills} kills, {acknowledged} acknowledged writes, {:?}", begun.elapsed());
     assert!(acknowledged > kills * 10, "only {acknowledged} writes: nothing was tested");
 }
 
 /// Starts a child, lets it write for a while after its first acknowledgement, and kills it.
-fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
-        .env(DIR, dir)
-        .stdout(Stdio::piped());
+fn run_and_kill(dir: &Path, compacting: bool, time: Duration, acks: &mut AckLog) {
+    let mut command = this_test("child");
+    command.env(DIR, dir).stdout(Stdio::piped());
     if compacting {
         command.env(COMPACTING, "1");
     }
@@ -183,7 +196,7 @@ fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
     while !line.starts_with("ack ") {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended by itself");
-        told.hear(line.trim_end());
+        acks.read_line(line.trim_end());
     }
     // A sleep is right here: the kill must come at a random instant.
     let killer = AtomicU64::new(0);
@@ -200,7 +213,7 @@ fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
                 break;
             }
             if line.ends_with('\n') {
-                told.hear(line.trim_end());
+                acks.read_line(line.trim_end());
             }
         }
     });
@@ -208,7 +221,7 @@ fn live_and_die(dir: &Path, compacting: bool, time: Duration, told: &mut Told) {
     child.wait().unwrap();
 }
 
-async fn check(store: &Embedded, told: &Told) {
+async fn check(store: &Embedded, acks: &AckLog) {
     let listed = store.list(Range::all(), Page::default()).await.unwrap();
     let mut newest: HashMap<String, (u64, u64)> = HashMap::new();
     for entry in &listed.value.entries {
@@ -217,25 +230,25 @@ async fn check(store: &Embedded, told: &Told) {
         assert!(key.starts_with(&format!("{writer}/")), "{key} holds a value of {writer}");
         newest.insert(key, (entry.revision().0, number));
     }
-    for (key, revision) in &told.newest {
-        let (_, number) = &told.by_revision[revision];
+    for (key, revision) in &acks.newest {
+        let (_, number) = &acks.by_revision[revision];
         match (newest.get(key), number) {
             // One more write may be durable that was never acknowledged.
             (Some((found, _)), _) if found > revision => {}
             (Some((found, value)), Some(number)) => assert_eq!((found, value), (revision, number), "{key}"),
             (None, None) => {}
             (None, Some(_)) => assert!(
-                told.deleting.contains(key),
+                acks.deleting.contains(key),
                 "{key}: revision {revision} was acknowledged and is missing"
             ),
-            (Some(found), None) => panic!("{key} was deleted at {revision} and is back: {found:?}"),
+            (Some(found), None) => panic!("{key} was deleted at {revision} and exists again: {found:?}"),
         }
     }
-    check_history(store, told, listed.revision).await;
+    check_history(store, acks, listed.revision).await;
 }
 
 /// Checks that every event that is still in the history equals what was reported of its revision.
-async fn check_history(store: &Embedded, told: &Told, head: Revision) {
+async fn check_history(store: &Embedded, acks: &AckLog, head: Revision) {
     let oldest = match store.watch(Range::all(), Revision::ZERO).await {
         Ok(_) => Revision::ZERO,
         Err(storage::ReadError::Compacted { oldest, .. }) => oldest,
@@ -248,8 +261,13 @@ async fn check_history(store: &Embedded, told: &Told, head: Revision) {
             assert_eq!(event.revision.0, next, "a revision is missing or repeated");
             next += 1;
             let number = event.current.as_ref().map(|entry| read(entry.value()).1);
-            if let Some((key, told)) = told.by_revision.get(&event.revision.0) {
-                assert_eq!((key.as_bytes(), told), (event.key.as_bytes(), &number), "at {}", event.revision);
+            if let Some((key, written)) = acks.by_revision.get(&event.revision.0) {
+                assert_eq!(
+                    (key.as_bytes(), written),
+                    (event.key.as_bytes(), &number),
+                    "at {}",
+                    event.revision
+                );
             }
         }
     }

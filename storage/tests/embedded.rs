@@ -57,23 +57,26 @@ async fn acknowledged_writes_and_their_history_survive_a_reopen() {
     let store = open(dir.path());
     assert_eq!(all(&store).await, before);
     assert_eq!(events_after(&store, 0).await, events);
-    assert_eq!(put(&store, "c", "4").await.revision, Revision(5), "revisions go on where they stopped");
+    assert_eq!(put(&store, "c", "4").await.revision, Revision(5), "revisions continue after a reopen");
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_the_process_that_has_the_store() {
+async fn a_second_opener_gets_the_id_of_the_process_that_uses_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let error = Embedded::open(dir.path(), Options::default()).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains(&std::process::id().to_string()) && told.contains("stop that process"), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.contains(&std::process::id().to_string()) && message.contains("stop that process"),
+        "{message}"
+    );
     drop(store);
     open(dir.path());
 }
 
 #[tokio::test]
-async fn a_directory_of_another_format_is_refused_and_left_alone() {
+async fn a_directory_of_another_format_is_refused_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("FORMAT"), "holon store 99\n").unwrap();
     let error = Embedded::open(dir.path(), Options::default()).unwrap_err();
@@ -112,7 +115,7 @@ async fn a_watcher_far_behind_is_served_from_disk() {
 }
 
 #[tokio::test]
-async fn compaction_forgets_history_keeps_entries_and_survives_reopening() {
+async fn compaction_removes_history_keeps_entries_and_survives_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for number in 0..300 {
@@ -137,7 +140,7 @@ async fn compaction_forgets_history_keeps_entries_and_survives_reopening() {
 }
 
 #[tokio::test]
-async fn history_is_compacted_by_itself_when_old_or_large() {
+async fn old_or_large_history_is_compacted_automatically() {
     let ways = [
         Options { history_age: Duration::from_millis(50), ..Options::default() },
         Options { history_bytes: 10_000, ..Options::default() },
@@ -145,7 +148,7 @@ async fn history_is_compacted_by_itself_when_old_or_large() {
     for options in ways {
         let dir = tempfile::tempdir().unwrap();
         let store = Embedded::open(dir.path(), options).unwrap();
-        let gone = async {
+        let compacted = async {
             // Each turn writes a little and checks whether the first revision is compacted.
             for number in 0.. {
                 put(&store, "k", vec![b'x'; 1000 + number % 3]).await;
@@ -155,7 +158,7 @@ async fn history_is_compacted_by_itself_when_old_or_large() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("compacted within 20 s");
+        tokio::time::timeout(Duration::from_secs(20), compacted).await.expect("compacted within 20 s");
         assert_eq!(all(&store).await.len(), 1);
     }
 }
@@ -244,9 +247,12 @@ async fn a_damaged_middle_is_reported_untouched_and_recovered_on_request() {
 
     let error = Embedded::open(dir.path(), Options::default()).unwrap_err();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains("holon store recover --data-dir") && told.contains("--accept-loss"), "{told}");
-    assert_eq!(std::fs::read(&path).unwrap(), damaged, "a refused store is left as it is");
+    let message = error.to_string();
+    assert!(
+        message.contains("holon store recover --data-dir") && message.contains("--accept-loss"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), damaged, "a refused store is unchanged");
 
     let recovery = recover(dir.path()).unwrap();
     assert!(recovery.entries == 19 && recovery.revision > Revision(1 << 32), "{recovery:?}");
@@ -258,12 +264,15 @@ async fn a_damaged_middle_is_reported_untouched_and_recovered_on_request() {
     let next = put(&store, "k07", "again").await.revision;
     assert_eq!(next, Revision(recovery.revision.0 + 1), "no revision is used twice");
     let error = store.watch(Range::all(), Revision(3)).await.unwrap_err();
-    assert!(matches!(error, ReadError::Compacted { .. }), "watchers from before must start over: {error}");
+    assert!(
+        matches!(error, ReadError::Compacted { .. }),
+        "watchers of the earlier store must start over: {error}"
+    );
 }
 
 /// fjall would take a damaged last batch for a torn one. The durable mark shows the difference.
 #[tokio::test]
-async fn a_damaged_end_is_not_mistaken_for_a_torn_one() {
+async fn a_damaged_end_is_distinguished_from_a_torn_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for number in 1..=3 {
@@ -323,7 +332,7 @@ async fn a_store_in_use_is_not_recovered() {
 }
 
 #[tokio::test]
-async fn a_lost_log_is_noticed() {
+async fn a_lost_log_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path()), "k", "v").await;
     std::fs::remove_dir_all(dir.path().join("log")).unwrap();
@@ -333,7 +342,7 @@ async fn a_lost_log_is_noticed() {
 
 /// With any flipped bit in any file, the store opens with exactly its previous contents, or not at all.
 #[tokio::test]
-async fn no_flipped_bit_goes_unnoticed() {
+async fn every_flipped_bit_is_detected() {
     use rand::{RngExt, SeedableRng};
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
@@ -370,7 +379,7 @@ async fn no_flipped_bit_goes_unnoticed() {
             continue;
         }
         let at = random.random_range(0..used);
-        // Every tenth copy is left intact, to show that copies as such open.
+        // Every tenth copy is left intact, to check that an undamaged copy opens.
         if round % 10 > 0 {
             flip(&target, at);
         }
@@ -387,7 +396,7 @@ async fn no_flipped_bit_goes_unnoticed() {
             Err(_) => refused += 1,
         }
     }
-    println!("{same} opened with everything, {refused} refused");
+    println!("{same} opened with all entries, {refused} refused");
     assert!(same >= 10 && refused >= 30, "{same} opened, {refused} refused: was anything flipped at all?");
 }
 
@@ -423,7 +432,7 @@ async fn a_backup_is_one_revision_and_restores_it() {
     let error = restored.watch(Range::all(), summary.revision).await.unwrap_err();
     assert!(
         matches!(error, ReadError::Compacted { .. }),
-        "who watched the old store must start over: {error}"
+        "watchers of the earlier store must start over: {error}"
     );
     drop(restored);
     let error = backup::import(&target, &mut &file[..]).unwrap_err();
@@ -442,7 +451,7 @@ async fn a_backup_is_one_revision_and_restores_it() {
 }
 
 #[tokio::test]
-async fn too_little_room_refuses_growth_but_not_deletion() {
+async fn low_disk_space_refuses_growth_but_not_deletion() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path()), "k", "v").await;
     let store =
@@ -450,7 +459,7 @@ async fn too_little_room_refuses_growth_but_not_deletion() {
     let error = store.commit(Key::from("new"), Expect::Absent, Change::Put("v".into())).await.unwrap_err();
     let CommitError::ReadOnly { reason } = error else { panic!("{error}") };
     assert!(reason.contains("the disk is full") && reason.contains("free at least"), "{reason}");
-    assert_eq!(all(&store).await.len(), 1, "reads go on");
+    assert_eq!(all(&store).await.len(), 1, "reads continue");
     delete(&store, "k").await;
     assert_eq!(*store.health().borrow(), Health::Writable);
 }

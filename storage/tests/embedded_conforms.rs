@@ -44,7 +44,7 @@ async fn conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn conforms_with_its_past_on_disk() {
+async fn conforms_with_its_history_on_disk() {
     let dirs = Dirs::new();
     conformance::run(async || open(&dirs.next(), short_tail())).await;
 }
@@ -77,10 +77,10 @@ async fn agrees_with_the_model() {
     }
 }
 
-/// Every step at which the process can die, by the writer's names.
+/// Every step at which the process can crash, with the names that the writer uses.
 const STEPS: &[&str] = &["appending", "durable", "marked", "published", "compacting", "compacted"];
 
-/// Runs random operations; now and then the process "dies" at one of the writer's steps: the operation gets no answer,
+/// Runs random operations; sometimes the process "crashes" at one of the writer's steps: the operation gets no result,
 /// and the store is opened again on the disk as it was at that instant.
 #[tokio::test]
 async fn agrees_with_the_model_across_a_kill_at_every_step() {
@@ -88,8 +88,8 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
     let mut kills = [0; STEPS.len()];
     for seed in (200..212).chain(history::seeds()) {
         let mut random = StdRng::seed_from_u64(seed);
-        let mut life = Life::begin(&dirs, dirs.next());
-        let mut pair = LockStep::new(Arc::new(Memory::new()), life.store());
+        let mut process = StoreProcess::begin(&dirs, dirs.next());
+        let mut pair = LockStep::new(Arc::new(Memory::new()), process.store());
         for op in ops::random(seed, 300) {
             // Compactions are rare, and have steps of their own.
             let (steps, deadly) = match op {
@@ -98,22 +98,24 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
             };
             let step = random.random_range(steps);
             if random.random_bool(deadly) {
-                life.die_at(STEPS[step]);
+                process.die_at(STEPS[step]);
             }
             let outcome = tokio::select! {
                 biased;
-                image = life.died() => Err(image),
+                image = process.died() => Err(image),
                 done = pair.step(&op) => Ok(done.unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))),
             };
             match outcome {
                 Ok(done) => assert_eq!(done, StepResult::Done, "seed {seed}"),
                 Err(image) => {
                     kills[step] += 1;
-                    life = Life::begin(&dirs, image);
-                    pair.reopen(life.store()).await.unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+                    process = StoreProcess::begin(&dirs, image);
+                    pair.reopen(process.store())
+                        .await
+                        .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
                 }
             }
-            life.die_at("never");
+            process.die_at("never");
         }
         pair.finish().await.unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
     }
@@ -121,15 +123,15 @@ async fn agrees_with_the_model_across_a_kill_at_every_step() {
     assert!(kills.iter().all(|kills| *kills > 0), "some step was never hit: {kills:?}");
 }
 
-/// One life of a store: a probe copies the disk at the chosen step, reports it, and blocks.
-struct Life {
+/// A simulated process with a store: a probe copies the disk at the chosen step, reports it, and blocks.
+struct StoreProcess {
     store: Option<Arc<dyn Store>>,
     step: Arc<parking_lot::Mutex<&'static str>>,
     images: tokio::sync::mpsc::UnboundedReceiver<PathBuf>,
 }
 
-impl Life {
-    fn begin(dirs: &Dirs, dir: PathBuf) -> Life {
+impl StoreProcess {
+    fn begin(dirs: &Dirs, dir: PathBuf) -> StoreProcess {
         let step = Arc::new(parking_lot::Mutex::new("never"));
         let (sender, images) = tokio::sync::mpsc::unbounded_channel();
         let (chosen, from, to) = (step.clone(), dir.clone(), dirs.next());
@@ -138,19 +140,19 @@ impl Life {
                 *chosen.lock() = "never";
                 disk::copy(&from, &to);
                 sender.send(to.clone()).unwrap();
-                // A dead process does not answer. When the writer continued after this point, its answer could overtake
-                // the report of its death; the copy was then taken for a death during the next operation, and the write
-                // that had been answered in between for a lost one.
+                // A crashed process returns no result. When the writer continued after this point, its result could
+                // overtake the report of its death; the copy was then taken for a death during the next operation, and
+                // the write that had been answered in between for a lost one.
                 while !sender.is_closed() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
         });
         let store = open(&dir, Options { probe: Some(probe), ..short_tail() });
-        Life { store: Some(store), step, images }
+        StoreProcess { store: Some(store), step, images }
     }
 
-    /// Returns the store; it dies when the caller drops it.
+    /// Returns the store; it is closed when the caller drops it.
     fn store(&mut self) -> Arc<dyn Store> {
         self.store.take().unwrap()
     }

@@ -77,7 +77,7 @@ async fn write_a_little(store: &Embedded) {
     let mut refused = 0;
     for number in 0..24 {
         let key = Key::from(format!("k{}", number % 9));
-        let current = store.get(&key).await.expect("reads go on").value;
+        let current = store.get(&key).await.expect("reads continue").value;
         let expect = current.as_ref().map_or(Expect::Absent, |entry| Expect::Revision(entry.revision()));
         let change = match current.is_some() && number % 5 == 0 {
             true => Change::Delete,
@@ -85,7 +85,7 @@ async fn write_a_little(store: &Embedded) {
         };
         match store.commit(key.clone(), expect, change).await {
             Ok(event) => {
-                assert_eq!(refused, 0, "acknowledged after a failure that only a restart may mend");
+                assert_eq!(refused, 0, "a write was acknowledged after a failure that needs a restart");
                 let value = event.current.map_or('-', |entry| char::from(entry.value()[0]));
                 println!("ack {} {} {value}", event.revision, String::from_utf8_lossy(key.as_bytes()));
             }
@@ -105,24 +105,24 @@ async fn write_a_little(store: &Embedded) {
 }
 
 /// Returns the last acknowledged revision and value of each key, from the output of a child.
-fn told(output: &str) -> HashMap<String, (u64, char)> {
+fn last_acks(output: &str) -> HashMap<String, (u64, char)> {
     let acks = output.lines().filter_map(|line| line.strip_prefix("ack "));
     acks.map(|ack| {
-        let words: Vec<&str> = ack.split(' ').collect();
-        (words[1].to_owned(), (words[0].parse().unwrap(), words[2].parse().unwrap()))
+        let fields: Vec<&str> = ack.split(' ').collect();
+        (fields[1].to_owned(), (fields[0].parse().unwrap(), fields[2].parse().unwrap()))
     })
     .collect()
 }
 
 async fn check(dir: &Path, output: &str) {
-    let store =
-        Embedded::open(dir, options()).unwrap_or_else(|error| panic!("{error}\nthe child said:\n{output}"));
+    let store = Embedded::open(dir, options())
+        .unwrap_or_else(|error| panic!("{error}\nthe child printed:\n{output}"));
     let listed = store.list(Range::all(), Page::default()).await.unwrap();
     for entry in &listed.value.entries {
         let value = entry.value();
-        assert!(value.len() == 5000 && value.iter().all(|byte| *byte == value[0]), "{entry:?} is half there");
+        assert!(value.len() == 5000 && value.iter().all(|byte| *byte == value[0]), "{entry:?} is incomplete");
     }
-    for (key, (revision, value)) in told(output) {
+    for (key, (revision, value)) in last_acks(output) {
         let found = store.get(&Key::from(key.as_str())).await.unwrap().value;
         match found {
             Some(entry) if entry.revision().0 > revision => {}
@@ -138,7 +138,10 @@ async fn check(dir: &Path, output: &str) {
         }
     }
     let key = Key::from("after");
-    store.commit(key, Expect::Absent, Change::Put("x".into())).await.expect("writes go on after a restart");
+    store
+        .commit(key, Expect::Absent, Change::Put("x".into()))
+        .await
+        .expect("writes continue after a restart");
 }
 
 #[tokio::test]
@@ -154,23 +157,23 @@ async fn whichever_system_call_fails_nothing_acknowledged_is_lost() {
     let mut failures = 0;
     for at in 1..=calls {
         // Every call fails permanently; some also only temporarily, which must have no effect.
-        let ways: &[i32] = if at % 4 == 0 { &[EIO, ENOSPC, EINTR, SHORT] } else { &[EIO, ENOSPC] };
-        for how in ways {
+        let fault_kinds: &[i32] = if at % 4 == 0 { &[EIO, ENOSPC, EINTR, SHORT] } else { &[EIO, ENOSPC] };
+        for how in fault_kinds {
             let dir = scratch.path().join(format!("{at}-{how}"));
             let output = with_shim(&dir)
                 .env("FAULT_AT", at.to_string())
                 .env("FAULT_HOW", how.to_string())
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "call {at} failing with {how}: {said}\n{errors}");
-            check(&dir, &said).await;
-            failures += u32::from(said.contains("refused") || said.contains("not opened"));
+            assert!(output.status.success(), "call {at} failing with {how}: {stdout}\n{errors}");
+            check(&dir, &stdout).await;
+            failures += u32::from(stdout.contains("refused") || stdout.contains("not opened"));
             std::fs::remove_dir_all(&dir).unwrap();
         }
     }
-    println!("{failures} of them were noticed");
+    println!("{failures} of them were detected");
     assert!(failures > calls / 2);
 }
 
@@ -193,9 +196,9 @@ async fn full_for_a_while(store: &Embedded) {
         assert!(matches!(error, CommitError::ReadOnly { .. }), "{error}");
         assert!(error.to_string().contains("the disk is full"), "{error}");
         let listed = store.list(Range::all(), Page::default()).await.unwrap();
-        assert_eq!((listed.value.entries.len(), listed.revision), (10, Revision(10)), "reads go on");
+        assert_eq!((listed.value.entries.len(), listed.revision), (10, Revision(10)), "reads continue");
         let mut watch = store.watch(Range::all(), Revision::ZERO).await.unwrap();
-        assert_eq!(watch.next().await.unwrap().events.len(), 10, "watches go on");
+        assert_eq!(watch.next().await.unwrap().events.len(), 10, "watches continue");
         // Long enough for the engine to retry a few times.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
@@ -203,7 +206,7 @@ async fn full_for_a_while(store: &Embedded) {
     let mut health = store.health();
     let writable = health.wait_for(|health| *health == Health::Writable);
     tokio::time::timeout(Duration::from_secs(10), writable).await.expect("writable again").unwrap();
-    assert_eq!(put(store, "after/0").await.unwrap(), Revision(11), "what was refused left no trace");
+    assert_eq!(put(store, "after/0").await.unwrap(), Revision(11), "refused writes left no entry");
     for number in 1..10 {
         put(store, &format!("after/{number}")).await.unwrap();
     }
@@ -215,13 +218,13 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("store");
     let output = with_shim(&dir).env(FULL, scratch.path().join("full")).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("ack 20"), "{said}");
-    check(&dir, &said).await;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("ack 20"), "{stdout}");
+    check(&dir, &stdout).await;
     let store = Embedded::open(&dir, options()).unwrap();
     let during = store.list(Range::prefix("during/"), Page::default()).await.unwrap();
-    assert_eq!(during.value.entries, [], "refused writes stay refused");
+    assert_eq!(during.value.entries, [], "refused writes are not stored");
 }
 
 /// Runs inside the child: commits find room, but tables written in the background do not.
@@ -235,13 +238,13 @@ async fn no_room_for_tables(store: &Embedded) {
         match store.commit(Key::from(format!("before/{acknowledged}")), Expect::Absent, change).await {
             Ok(_) => acknowledged += 1,
             Err(CommitError::ReadOnly { .. }) => {}
-            Err(error) => panic!("nothing of this was ever in uncertainty: {error}"),
+            Err(error) => panic!("no write has an unknown outcome: {error}"),
         }
         assert!(acknowledged < 2000, "no table was written: was the memtable ever full?");
     }
     println!("read-only after {acknowledged}: {:?}", *health.borrow());
     let listed = store.list(Range::all(), Page::default()).await.unwrap();
-    assert_eq!(listed.value.entries.len(), acknowledged, "reads go on");
+    assert_eq!(listed.value.entries.len(), acknowledged, "reads continue");
     std::fs::remove_file(&full).unwrap();
     let writable = health.wait_for(|health| *health == Health::Writable);
     tokio::time::timeout(Duration::from_secs(20), writable).await.expect("writable again").unwrap();
@@ -257,12 +260,15 @@ async fn a_full_disk_in_background_work_is_survived_without_a_restart() {
     let mut child = with_shim(&dir);
     child.env(FULL, scratch.path().join("full")).env(ONLY, "/tables/");
     let output = child.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("read-only after") && said.contains(" after x"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("read-only after") && stdout.contains(" after x"), "{stdout}");
     let store = Embedded::open(&dir, options()).unwrap();
     let found = store.get(&Key::from("after")).await.unwrap().value;
-    assert!(found.is_some_and(|entry| said.contains(&format!("ack {} after", entry.revision()))), "{said}");
+    assert!(
+        found.is_some_and(|entry| stdout.contains(&format!("ack {} after", entry.revision()))),
+        "{stdout}"
+    );
 }
 
 /// Runs inside the child: large values, which cause tables and compactions, and small ones.
@@ -282,59 +288,67 @@ async fn write_until_killed(store: &Embedded) {
 }
 
 /// Power loss: the process is killed, and everything that was not synced is lost, contents and names alike. The next
-/// life begins with what was durable.
+/// process starts with the durable contents.
 #[tokio::test]
 async fn power_loss_loses_only_unacknowledged_writes() {
     use std::io::{BufRead, BufReader};
     let scratch = tempfile::tempdir().unwrap();
     let mut dir = scratch.path().join("0");
     std::fs::create_dir(&dir).unwrap();
-    let mut told_at = HashMap::new();
-    let lives: usize = 8;
-    for life in 1..=lives {
-        let shadow = scratch.path().join(format!("shadow-{life}"));
+    let mut acks_by_revision = HashMap::new();
+    let rounds: usize = 8;
+    for round in 1..=rounds {
+        let shadow = scratch.path().join(format!("shadow-{round}"));
         std::fs::create_dir(&shadow).unwrap();
         seed_shadow(&dir, &shadow);
         let mut child = with_shim(&dir).env(SHADOW, &shadow).stderr(Stdio::inherit()).spawn().unwrap();
-        // Deaths at all ages, most of them after the first tables were written.
-        let wanted = 30 + life * 71 % 200;
-        let mut heard = 0;
+        // Kills at all points, most of them after the first tables were written.
+        let acks_before_kill = 30 + round * 71 % 200;
+        let mut acks = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
             if let Some(ack) = line.strip_prefix("ack ") {
-                let words: Vec<&str> = ack.split(' ').collect();
-                let revision: u64 = words[0].parse().unwrap();
-                let told = (words[1].to_owned(), words[2].as_bytes()[0]);
-                assert_eq!(told_at.insert(revision, told), None, "revision {revision} was used twice");
-                heard += 1;
+                let fields: Vec<&str> = ack.split(' ').collect();
+                let revision: u64 = fields[0].parse().unwrap();
+                let write = (fields[1].to_owned(), fields[2].as_bytes()[0]);
+                assert_eq!(
+                    acks_by_revision.insert(revision, write),
+                    None,
+                    "revision {revision} was used twice"
+                );
+                acks += 1;
             }
-            if heard == wanted {
+            if acks == acks_before_kill {
                 // Keeps reading: what is reported until the kill counts too.
                 child.kill().unwrap();
             }
         }
-        assert!(heard >= wanted, "the child ended by itself after {heard} writes");
+        assert!(acks >= acks_before_kill, "the child ended by itself after {acks} writes");
         child.wait().unwrap();
-        let next = scratch.path().join(life.to_string());
+        let next = scratch.path().join(round.to_string());
         restore(&shadow, inode(&dir), &next);
-        let store = Embedded::open(&next, options()).unwrap_or_else(|error| panic!("life {life}: {error}"));
-        check_told(&store, &told_at, life).await;
+        let store = Embedded::open(&next, options()).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        check_acks(&store, &acks_by_revision, round).await;
         dir = next;
     }
 }
 
-async fn check_told(store: &Embedded, told_at: &HashMap<u64, (String, u8)>, life: usize) {
+async fn check_acks(store: &Embedded, acks_by_revision: &HashMap<u64, (String, u8)>, round: usize) {
     let listed = store.list(Range::all(), Page::default()).await.unwrap();
-    let newest = told_at.keys().copied().max().unwrap_or(0);
+    let newest = acks_by_revision.keys().copied().max().unwrap_or(0);
     assert!(
         listed.revision.0 >= newest,
-        "life {life}: {newest} was acknowledged, {} is left",
+        "round {round}: {newest} was acknowledged, {} is left",
         listed.revision
     );
     for entry in &listed.value.entries {
-        assert!(entry.value().iter().all(|byte| *byte == entry.value()[0]), "{entry:?} is half there");
-        if let Some((key, letter)) = told_at.get(&entry.revision().0) {
-            assert_eq!((entry.key().as_bytes(), entry.value()[0]), (key.as_bytes(), *letter), "life {life}");
+        assert!(entry.value().iter().all(|byte| *byte == entry.value()[0]), "{entry:?} is incomplete");
+        if let Some((key, letter)) = acks_by_revision.get(&entry.revision().0) {
+            assert_eq!(
+                (entry.key().as_bytes(), entry.value()[0]),
+                (key.as_bytes(), *letter),
+                "round {round}"
+            );
         }
     }
 }
@@ -362,16 +376,16 @@ fn seed_shadow(dir: &Path, shadow: &Path) {
 /// Builds the directory in its state after a power loss.
 fn restore(shadow: &Path, number: u64, to: &Path) {
     std::fs::create_dir(to).unwrap();
-    // A directory whose names were never synced comes back empty.
+    // A directory whose names were never synced is empty afterwards.
     let names = std::fs::read_to_string(shadow.join(format!("d{number}"))).unwrap_or_default();
     for line in names.lines() {
-        let mut words = line.splitn(3, ' ');
-        let (number, kind, name) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let mut fields = line.splitn(3, ' ');
+        let (number, kind, name) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
         let kept = shadow.join(format!("i{number}"));
         match kind {
             _ if name == "." || name == ".." => {}
             "d" => restore(shadow, number.parse().unwrap(), &to.join(name)),
-            // A file that was never synced comes back empty.
+            // A file that was never synced is empty afterwards.
             _ if !kept.exists() => std::fs::write(to.join(name), "").unwrap(),
             _ => drop(std::fs::copy(kept, to.join(name)).unwrap()),
         }

@@ -16,7 +16,7 @@ async fn conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_shared_store_conforms_case_after_case() {
+async fn a_shared_store_conforms() {
     let shared = memory();
     conformance::run(async || shared.clone()).await;
 }

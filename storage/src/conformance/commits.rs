@@ -20,7 +20,7 @@ fn put(value: &'static str) -> Change {
 fn conflict(outcome: Result<Event, CommitError>) -> At<Option<Entry>> {
     match outcome {
         Err(CommitError::Conflict { current }) => current,
-        other => panic!("wanted a conflict, got {other:?}"),
+        other => panic!("expected a conflict, got {other:?}"),
     }
 }
 
@@ -30,9 +30,9 @@ pub(super) async fn a_key_changes_only_as_expected(space: KeySpace) {
     assert_eq!((&created.key, &created.previous), (&space.key("k"), &None));
     assert_eq!((one.key(), one.revision(), &one.value()[..]), (&created.key, created.revision, &b"one"[..]));
 
-    let told = conflict(space.commit("k", Expect::Absent, put("again")).await);
-    assert_eq!(told.value.as_ref(), Some(&one), "the loser is told what is there");
-    assert!(told.revision >= created.revision);
+    let current = conflict(space.commit("k", Expect::Absent, put("again")).await);
+    assert_eq!(current.value.as_ref(), Some(&one), "the conflict contains the current entry");
+    assert!(current.revision >= created.revision);
 
     let updated =
         space.commit("k", Expect::Revision(created.revision), put("two")).await.expect("unchanged since");
@@ -41,8 +41,8 @@ pub(super) async fn a_key_changes_only_as_expected(space: KeySpace) {
 
     let stale = Expect::Revision(created.revision);
     for change in [put("three"), Change::Delete] {
-        let told = conflict(space.commit("k", stale, change).await);
-        assert_eq!(told.value, updated.current);
+        let current = conflict(space.commit("k", stale, change).await);
+        assert_eq!(current.value, updated.current);
     }
     assert_eq!(space.get("k").await.value, updated.current, "a conflict writes nothing");
     assert_eq!(space.list(Page::default()).await.value.entries, [updated.current.unwrap()]);
@@ -50,15 +50,15 @@ pub(super) async fn a_key_changes_only_as_expected(space: KeySpace) {
 
 pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: KeySpace) {
     let first = space.put("k", "one").await;
-    let told = conflict(space.commit("k", Expect::Absent, Change::Delete).await);
-    assert_eq!(told.value, first.current, "deleting what should be absent always conflicts");
+    let current = conflict(space.commit("k", Expect::Absent, Change::Delete).await);
+    assert_eq!(current.value, first.current, "deleting what should be absent always conflicts");
 
     let deleted =
         space.commit("k", Expect::Revision(first.revision), Change::Delete).await.expect("unchanged since");
     assert!(deleted.revision > first.revision, "a delete has its own revision");
     assert_eq!((&deleted.current, &deleted.previous), (&None, &first.current));
-    let gone = space.get("k").await;
-    assert!(gone.value.is_none() && gone.revision >= deleted.revision);
+    let absent = space.get("k").await;
+    assert!(absent.value.is_none() && absent.revision >= deleted.revision);
 
     let cases = [
         (Expect::Absent, Change::Delete),
@@ -67,12 +67,12 @@ pub(super) async fn a_deleted_key_is_absent_and_can_come_back(space: KeySpace) {
         (Expect::Revision(deleted.revision), put("x")),
     ];
     for (expect, change) in cases {
-        let told = conflict(space.commit("k", expect, change).await);
-        assert!(told.value.is_none() && told.revision >= deleted.revision, "{expect:?}: {told:?}");
+        let current = conflict(space.commit("k", expect, change).await);
+        assert!(current.value.is_none() && current.revision >= deleted.revision, "{expect:?}: {current:?}");
     }
 
-    let back = space.commit("k", Expect::Absent, put("two")).await.expect("absent again");
-    assert!(back.previous.is_none(), "a new life knows nothing of the old: {back:?}");
+    let back = space.commit("k", Expect::Absent, put("two")).await.expect("the key is absent again");
+    assert!(back.previous.is_none(), "a new entry has no previous entry: {back:?}");
     conflict(space.commit("k", Expect::Revision(first.revision), Change::Delete).await);
     assert_eq!(space.get("k").await.value, back.current);
 }
@@ -82,15 +82,15 @@ pub(super) async fn impossible_expectations_conflict(space: KeySpace) {
     let impossible = [0, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX].map(Revision);
     for revision in impossible {
         for change in [put("x"), Change::Delete] {
-            let told = conflict(space.commit("absent", Expect::Revision(revision), change).await);
-            assert!(told.value.is_none(), "{revision:?}: {told:?}");
+            let current = conflict(space.commit("absent", Expect::Revision(revision), change).await);
+            assert!(current.value.is_none(), "{revision:?}: {current:?}");
         }
     }
-    let there = space.put("there", "one").await;
+    let existing = space.put("there", "one").await;
     for revision in impossible {
         for change in [put("x"), Change::Delete] {
-            let told = conflict(space.commit("there", Expect::Revision(revision), change).await);
-            assert_eq!(told.value, there.current, "{revision:?}");
+            let current = conflict(space.commit("there", Expect::Revision(revision), change).await);
+            assert_eq!(current.value, existing.current, "{revision:?}");
         }
     }
 }
@@ -103,18 +103,18 @@ pub(super) async fn a_conflict_is_true_at_its_revision(space: KeySpace) {
     for nth in 0..60 {
         let before = space.head().await;
         // A revision of the past, so this always conflicts.
-        let told = conflict(space.commit("k0", Expect::Revision(Revision::ZERO), put("never")).await);
+        let current = conflict(space.commit("k0", Expect::Revision(Revision::ZERO), put("never")).await);
         assert!(
-            told.revision >= before,
-            "number {nth}: {told:?} is older than the read {before:?} before it"
+            current.revision >= before,
+            "number {nth}: {current:?} is older than the read {before:?} before it"
         );
-        let page = Page { at: Some(told.revision), ..Page::default() };
+        let page = Page { at: Some(current.revision), ..Page::default() };
         let then = space.list(page).await.value.entries;
         let key = space.key("k0");
         let listed = then.into_iter().find(|entry| *entry.key() == key);
-        assert_eq!(listed, told.value, "at {:?}", told.revision);
+        assert_eq!(listed, current.value, "at {:?}", current.revision);
     }
-    busy.await.expect("the load runs through");
+    busy.await.expect("the load completes");
 }
 
 pub(super) async fn one_of_many_racing_writers_wins(space: KeySpace) {
@@ -128,9 +128,13 @@ pub(super) async fn one_of_many_racing_writers_wins(space: KeySpace) {
         }
         let (won, lost): (Vec<_>, Vec<_>) = racers.join_all().await.into_iter().partition(Result::is_ok);
         assert_eq!(won.len(), 1, "round {round}: {won:?}");
-        let winner = won.into_iter().flatten().next().expect("one won");
+        let winner = won.into_iter().flatten().next().expect("one writer succeeds");
         for loser in lost {
-            assert_eq!(conflict(loser).value, winner.current, "round {round}: a loser learns who won");
+            assert_eq!(
+                conflict(loser).value,
+                winner.current,
+                "round {round}: a conflict contains the entry of the winner"
+            );
         }
         expect = Expect::Revision(winner.revision);
     }
@@ -158,7 +162,7 @@ pub(super) async fn revisions_increase_across_concurrent_writers(space: KeySpace
     }
     let revisions = writers.join_all().await.concat();
     let distinct: BTreeSet<_> = revisions.iter().collect();
-    assert_eq!(distinct.len(), revisions.len(), "every commit has a revision of its own");
+    assert_eq!(distinct.len(), revisions.len(), "every commit has its own revision");
 }
 
 pub(super) async fn reads_reflect_every_acknowledged_write(space: KeySpace) {
@@ -177,7 +181,7 @@ pub(super) async fn reads_reflect_every_acknowledged_write(space: KeySpace) {
                 assert_eq!(got.value, wrote.current, "a get after {wrote:?}");
                 assert!(got.revision >= wrote.revision);
                 let listed = space.list(Page::default()).await;
-                assert!(listed.revision >= got.revision, "time runs forward");
+                assert!(listed.revision >= got.revision, "revisions increase");
                 let ours = listed.value.entries.into_iter().find(|entry| *entry.key() == wrote.key);
                 assert_eq!(ours, wrote.current, "a list after {wrote:?}");
             }
@@ -188,8 +192,8 @@ pub(super) async fn reads_reflect_every_acknowledged_write(space: KeySpace) {
 
 pub(super) async fn too_large_is_refused_and_nothing_is_written(space: KeySpace) {
     let mut follower = space.follow(space.all(), space.head().await).await;
-    let room = KEY_BYTES_MAX - space.key("").as_bytes().len();
-    let (longest, too_long) = ("k".repeat(room), "k".repeat(room + 1));
+    let available = KEY_BYTES_MAX - space.key("").as_bytes().len();
+    let (longest, too_long) = ("k".repeat(available), "k".repeat(available + 1));
     let (largest, too_large) =
         (Bytes::from(vec![7; VALUE_BYTES_MAX]), Bytes::from(vec![7; VALUE_BYTES_MAX + 1]));
 
@@ -202,18 +206,19 @@ pub(super) async fn too_large_is_refused_and_nothing_is_written(space: KeySpace)
     }
     assert!(space.get("k").await.value.is_none());
 
-    let mut wanted = vec![space.commit(&longest, Expect::Absent, put("x")).await.expect("just short enough")];
+    let mut expected =
+        vec![space.commit(&longest, Expect::Absent, put("x")).await.expect("within the maximum")];
     // An engine may have a smaller limit than the contract (etcd's is configured in etcd), but must then refuse the
     // write.
     match space.commit("k", Expect::Absent, Change::Put(largest)).await {
-        Ok(event) => wanted.push(event),
+        Ok(event) => expected.push(event),
         Err(error) => assert!(matches!(error, CommitError::Refused { .. }), "{error}"),
     }
     let mebibyte = Change::Put(vec![8; 1 << 20].into());
-    wanted.push(space.commit("m", Expect::Absent, mebibyte).await.expect("a mebibyte always fits"));
-    assert_same("all that was written", &follower.take(wanted.len()).await, &wanted);
+    expected.push(space.commit("m", Expect::Absent, mebibyte).await.expect("a mebibyte always fits"));
+    assert_same("all that was written", &follower.take(expected.len()).await, &expected);
     let entries = space.list(Page::default()).await.value.entries;
-    assert_eq!(entries.len(), wanted.len());
+    assert_eq!(entries.len(), expected.len());
 }
 
 pub(super) async fn keys_and_values_are_any_bytes(space: KeySpace) {
@@ -234,15 +239,15 @@ pub(super) async fn keys_and_values_are_any_bytes(space: KeySpace) {
         b"\xc3\x28",
     ];
     let mut follower = space.follow(space.all(), space.head().await).await;
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for (nth, name) in names.iter().enumerate() {
         let value: Bytes = if nth % 2 == 0 { Bytes::new() } else { vec![0, 255, nth as u8].into() };
         let event = space.commit(name, Expect::Absent, Change::Put(value.clone())).await.expect("absent");
         let got = space.get(name).await.value.expect("an empty value is not an absent one");
         assert_eq!((got.key(), got.value()), (&space.key(name), &value));
-        wanted.push(event);
+        expected.push(event);
     }
-    assert_same("watched", &follower.take(wanted.len()).await, &wanted);
+    assert_same("watched", &follower.take(expected.len()).await, &expected);
     names.sort();
     let listed = space.list(Page::default()).await.value.entries;
     let keys: Vec<_> = listed.iter().map(|entry| entry.key().clone()).collect();
@@ -258,10 +263,10 @@ pub(super) async fn keys_and_values_are_any_bytes(space: KeySpace) {
 
 /// Each round drops a commit after some polls and then writes with the expectation from before it. If that conflicts,
 /// the dropped commit happened, and must be complete; if not, it must never happen.
-pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: KeySpace) {
+pub(super) async fn a_dropped_commit_happens_completely_or_not_at_all(space: KeySpace) {
     let mut last = space.put("k", "start").await;
     let mut follower = space.follow(space.all(), last.revision).await;
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for round in 0..60 {
         let expect = Expect::Revision(last.revision);
         let value = Bytes::from(format!("dropped {round}"));
@@ -279,8 +284,8 @@ pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: KeySpace
             Ok(event) => event,
             Err(CommitError::Conflict { current }) => {
                 let dropped = current.value.expect("no other client deletes");
-                assert_eq!(dropped.value(), &value, "whole or not at all");
-                wanted.push(Event {
+                assert_eq!(dropped.value(), &value, "completely or not at all");
+                expected.push(Event {
                     revision: dropped.revision(),
                     key: space.key("k"),
                     current: Some(dropped.clone()),
@@ -291,8 +296,8 @@ pub(super) async fn a_dropped_commit_happens_whole_or_not_at_all(space: KeySpace
             }
             Err(error) => panic!("round {round}: {error}"),
         };
-        wanted.push(last.clone());
+        expected.push(last.clone());
     }
     let seen = follower.until(space.head().await).await.expect("history is kept");
-    assert_same("dropped commits appear once, and only those that happened", &seen, &wanted);
+    assert_same("dropped commits appear once, and only those that happened", &seen, &expected);
 }

@@ -11,14 +11,14 @@ use crate::store::{Event, Page, ReadError, Revision};
 
 /// Checks that `outcome` is `Compacted`, and returns the oldest revision kept.
 #[track_caller]
-fn compacted<T: std::fmt::Debug>(outcome: Result<T, ReadError>, asked: Revision) -> Revision {
+fn compacted<T: std::fmt::Debug>(outcome: Result<T, ReadError>, requested_at: Revision) -> Revision {
     match outcome {
         Err(ReadError::Compacted { requested, oldest }) => {
-            assert_eq!(requested, asked);
+            assert_eq!(requested, requested_at);
             assert!(oldest > requested, "{oldest:?} is not newer than {requested:?}");
             oldest
         }
-        other => panic!("{asked:?} is compacted, but the answer is {other:?}"),
+        other => panic!("{requested_at:?} is compacted, but the answer is {other:?}"),
     }
 }
 
@@ -40,7 +40,7 @@ async fn some_history(space: &KeySpace) -> Vec<Event> {
     events
 }
 
-pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: KeySpace) {
+pub(super) async fn compacted_revisions_are_refused_and_current_entries_remain(space: KeySpace) {
     let before = space.head().await;
     let events = some_history(&space).await;
     let now = space.list(Page::default()).await.value;
@@ -48,29 +48,29 @@ pub(super) async fn the_forgotten_is_refused_and_the_current_survives(space: Key
     let then = list_at(&space, through).await.expect("not yet compacted");
     compact(&space, through).await;
 
-    for gone in [before, events[0].revision, events[9].revision] {
-        assert!(compacted(list_at(&space, gone).await, gone) >= through);
-        let oldest = compacted(space.try_follow(space.all(), gone).await, gone);
+    for old in [before, events[0].revision, events[9].revision] {
+        assert!(compacted(list_at(&space, old).await, old) >= through);
+        let oldest = compacted(space.try_follow(space.all(), old).await, old);
         assert!(oldest >= through);
         list_at(&space, oldest).await.expect("the oldest revision kept can be listed");
         space.try_follow(space.all(), oldest).await.expect("and watched from");
     }
-    assert_eq!(list_at(&space, through).await, Ok(then), "exactly the compacted revision is kept");
+    assert_eq!(list_at(&space, through).await, Ok(then), "exactly the revision of the compaction is kept");
     let rest = space.follow(space.all(), through).await.take(events.len() - 11).await;
     assert_same("after exactly the compacted revision", &rest, &events[11..]);
     assert_eq!(space.list(Page::default()).await.value, now, "current entries survive");
     assert_eq!(space.get("old").await.value, events[0].current);
 }
 
-pub(super) async fn compaction_beyond_the_newest_forgets_all_history(space: KeySpace) {
+pub(super) async fn compaction_beyond_the_newest_removes_all_history(space: KeySpace) {
     for beyond in [Revision(space.head().await.0 + 1_000_000), Revision(u64::MAX)] {
         let events = some_history(&space).await;
         let head = space.head().await;
         compact(&space, beyond).await;
-        for gone in [events[0].revision, events[events.len() - 2].revision] {
-            let oldest = compacted(list_at(&space, gone).await, gone);
-            assert!(oldest >= head && oldest < beyond, "{oldest:?}: no revision that has not happened");
-            compacted(space.try_follow(space.all(), gone).await, gone);
+        for old in [events[0].revision, events[events.len() - 2].revision] {
+            let oldest = compacted(list_at(&space, old).await, old);
+            assert!(oldest >= head && oldest < beyond, "{oldest:?} is not in the future");
+            compacted(space.try_follow(space.all(), old).await, old);
         }
         // Revisions in the future are not compacted in advance.
         let read = space.list(Page::default()).await;
@@ -97,9 +97,9 @@ pub(super) async fn compaction_never_goes_back(space: KeySpace) {
 
 /// Unread events of a watch are compacted. The watch must return `Compacted`, and must not claim to be complete up to a
 /// revision that it never delivered: a client would resume from there and miss events without noticing.
-pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: KeySpace) {
+pub(super) async fn a_watch_behind_compaction_returns_compacted_and_claims_nothing(space: KeySpace) {
     let start = space.head().await;
-    let mut asks_first = space.follow(space.all(), start).await;
+    let mut calls_through_first = space.follow(space.all(), start).await;
     let mut reads_first = space.follow(space.all(), start).await;
     let mut narrow = space.follow(space.range("0"), start).await;
     let events = some_history(&space).await;
@@ -111,23 +111,25 @@ pub(super) async fn a_watch_left_behind_is_told_and_claims_nothing(space: KeySpa
 
     let middle = events.get(first.len()).unwrap_or(&later[0]);
     let unread = [events[0].revision, middle.revision, events[1].revision];
-    for (follower, unread) in [&mut asks_first, &mut reads_first, &mut narrow].into_iter().zip(unread) {
+    for (follower, unread) in
+        [&mut calls_through_first, &mut reads_first, &mut narrow].into_iter().zip(unread)
+    {
         for _ in 0..3 {
             let through = follower.through();
             assert!(through < unread, "{through:?} is claimed, but {unread:?} was never delivered");
-            let told = follower.next().await;
-            assert!(matches!(told, Err(ReadError::Compacted { .. })), "{told:?}");
+            let outcome = follower.next().await;
+            assert!(matches!(outcome, Err(ReadError::Compacted { .. })), "{outcome:?}");
         }
     }
     // The error is final: a new write must not revive the watch with a gap.
     space.put("0", "after").await;
-    for follower in [&mut asks_first, &mut reads_first, &mut narrow] {
-        let told = follower.next().await;
-        assert!(matches!(told, Err(ReadError::Compacted { .. })), "{told:?}");
+    for follower in [&mut calls_through_first, &mut reads_first, &mut narrow] {
+        let outcome = follower.next().await;
+        assert!(matches!(outcome, Err(ReadError::Compacted { .. })), "{outcome:?}");
     }
 }
 
-pub(super) async fn a_watch_that_kept_up_goes_on(space: KeySpace) {
+pub(super) async fn a_watch_that_kept_up_continues(space: KeySpace) {
     let start = space.head().await;
     let mut all = space.follow(space.all(), start).await;
     let mut idle = space.follow(space.range("idle"), start).await;
@@ -143,9 +145,9 @@ pub(super) async fn a_watch_that_kept_up_goes_on(space: KeySpace) {
     assert_same("idle", &idle.take(1).await, std::slice::from_ref(&last));
 }
 
-/// Readers race with compaction: each gets either all of its span or `Compacted`, never a part as if it were all.
-pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
-    let (mut told, mut complete) = (0, 0);
+/// Readers race with compaction: each gets either all of its span or `Compacted`, never an incomplete span.
+pub(super) async fn a_watch_during_compaction_never_has_a_gap(space: KeySpace) {
+    let (mut compacted_reads, mut complete) = (0, 0);
     for round in 0..12 {
         let start = space.head().await;
         let events = Arc::new(space.load("k", 4, 30, 4).await);
@@ -157,12 +159,12 @@ pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
             let (space, events, ready) = (space.clone(), events.clone(), ready.clone());
             readers.spawn(async move {
                 ready.fetch_add(1, Ordering::AcqRel);
-                let whole = match space.try_follow(space.all(), from).await {
+                let outcome = match space.try_follow(space.all(), from).await {
                     Ok(mut follower) => follower.until(head).await,
                     Err(error) => Err(error),
                 };
-                match whole {
-                    Ok(seen) => assert_same(&format!("round {round}"), &seen, after(&events, from)),
+                match outcome {
+                    Ok(delivered) => assert_same(&format!("round {round}"), &delivered, after(&events, from)),
                     Err(ReadError::Compacted { .. }) => return false,
                     Err(error) => panic!("round {round}: {error}"),
                 }
@@ -176,15 +178,15 @@ pub(super) async fn beside_compaction_there_is_never_a_gap(space: KeySpace) {
         let through = events[events.len() * (round as usize + 4) / 16].revision;
         compact(&space, through).await;
         let outcomes = readers.join_all().await;
-        complete += outcomes.iter().filter(|whole| **whole).count();
-        told += outcomes.iter().filter(|whole| !**whole).count();
+        complete += outcomes.iter().filter(|outcome| **outcome).count();
+        compacted_reads += outcomes.iter().filter(|outcome| !**outcome).count();
     }
-    println!("              beside compaction: {complete} complete, {told} told");
+    println!("              reads during compaction: {complete} complete, {compacted_reads} compacted");
 }
 
 /// Counts the values that are still referenced.
 struct Counted {
-    _held: Arc<()>,
+    _guard: Arc<()>,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -196,8 +198,8 @@ impl AsRef<[u8]> for Counted {
 /// Regression: deleting 100,000 objects left all their memory behind. Once they are deleted and their history is
 /// compacted, nothing holds them: not the tail, not the snapshot of an unfinished list, not a watch.
 pub(super) async fn deleted_and_compacted_values_are_released(space: KeySpace) {
-    let held = Arc::new(());
-    let value = || Bytes::from_owner(Counted { _held: held.clone() });
+    let guard = Arc::new(());
+    let value = || Bytes::from_owner(Counted { _guard: guard.clone() });
     let mut watch = space.follow(space.all(), space.head().await).await;
     for nth in 0..100 {
         drop(space.put(&format!("{nth:03}"), value()).await);
@@ -213,5 +215,5 @@ pub(super) async fn deleted_and_compacted_values_are_released(space: KeySpace) {
     }
     drop(watch.next().await.expect("something happened"));
     compact(&space, Revision(u64::MAX)).await;
-    assert_eq!(Arc::strong_count(&held) - 1, 0, "so many values are still held");
+    assert_eq!(Arc::strong_count(&guard) - 1, 0, "values are still referenced");
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Workload ──► Recorder ──► Store          while it runs: each call with its start, its end, its result
 //!                   │
-//!                   └──► History ──► check   afterwards: a pure function that names every broken promise
+//!                   └──► History ──► check   afterwards: a pure function that returns every violated guarantee
 //! ```
 //!
 //! A run can continue after the store was reopened: keep the [`Recorder`], and call [`Workload::run`] again with the
@@ -20,7 +20,7 @@
 //!     workload.run(&store, &recorder).await;        // may be stopped, may meet errors
 //!     workload.run(&reopened, &recorder).await;
 //!     let history = recorder.finish(&*reopened).await?;
-//!     history.check().expect("the store keeps its promises");
+//!     history.check().expect("the history violates the contract");
 //! }
 //! # Ok(())
 //! # }
@@ -45,15 +45,15 @@ pub use recorder::{RecordedWatch, Recorder};
 pub use workload::Workload;
 
 /// Seeds of runs that found a bug, or that cover a case that no other seed does.
-pub const KEPT_SEEDS: &[u64] = &[1, 2, 0xC0FFEE];
+pub const REGRESSION_SEEDS: &[u64] = &[1, 2, 0xC0FFEE];
 
 /// Returns the seeds to run, and prints them: the one in `HOLON_SEED` if set, otherwise the kept ones and a new one.
 pub fn seeds() -> Vec<u64> {
-    let asked = std::env::var("HOLON_SEED").ok();
-    let seeds = match asked.map(|text| text.parse()) {
+    let requested = std::env::var("HOLON_SEED").ok();
+    let seeds = match requested.map(|text| text.parse()) {
         Some(Ok(seed)) => vec![seed],
         Some(Err(error)) => panic!("HOLON_SEED is not a number: {error}"),
-        None => KEPT_SEEDS.iter().copied().chain([u64::from(rand::rng().random::<u32>())]).collect(),
+        None => REGRESSION_SEEDS.iter().copied().chain([u64::from(rand::rng().random::<u32>())]).collect(),
     };
     println!("seeds {seeds:?}; run one of them alone with HOLON_SEED=<seed>");
     seeds
@@ -69,7 +69,7 @@ pub struct History {
     /// The entries at the beginning.
     pub start: At<Vec<Entry>>,
     pub calls: Vec<Call>,
-    pub watches: Vec<Watched>,
+    pub watches: Vec<WatchHistory>,
 }
 
 /// One call of one client.
@@ -78,11 +78,11 @@ pub struct Call {
     pub began: Instant,
     /// `None` if the call never returned.
     pub ended: Option<Instant>,
-    pub what: What,
+    pub operation: Operation,
 }
 
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum Operation {
     Commit {
         key: Key,
         expect: Expect,
@@ -96,7 +96,7 @@ pub enum What {
     List {
         answer: At<Vec<Entry>>,
     },
-    /// A list at a past revision; its result says nothing about the current state.
+    /// A list at a past revision; its result does not depend on the current state.
     ListAt {
         answer: At<Vec<Entry>>,
     },
@@ -114,7 +114,7 @@ pub enum Outcome {
 
 /// Everything that one watch delivered.
 #[derive(Clone, Debug)]
-pub struct Watched {
+pub struct WatchHistory {
     pub range: Range,
     pub after: Revision,
     /// The batches, and up to where the watch was complete. A mere call of `through` adds a batch without events.
@@ -126,9 +126,9 @@ pub struct Watched {
     pub ended_with: Option<ReadError>,
 }
 
-impl Watched {
+impl WatchHistory {
     fn new(range: Range, after: Revision, witness: bool) -> Self {
-        Watched { range, after, batches: Vec::new(), witness, stuck_before: None, ended_with: None }
+        WatchHistory { range, after, batches: Vec::new(), witness, stuck_before: None, ended_with: None }
     }
 
     /// Returns the revision up to which the watch was last complete.
@@ -147,11 +147,11 @@ impl History {
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for call in &self.calls {
-            *match &call.what {
-                What::Commit { outcome: Outcome::Committed(_), .. } => &mut summary.committed,
-                What::Commit { outcome: Outcome::Conflict(_), .. } => &mut summary.conflicts,
-                What::Commit { outcome: Outcome::NotWritten, .. } => &mut summary.not_written,
-                What::Commit { outcome: Outcome::Unknown, .. } => &mut summary.unknown,
+            *match &call.operation {
+                Operation::Commit { outcome: Outcome::Committed(_), .. } => &mut summary.committed,
+                Operation::Commit { outcome: Outcome::Conflict(_), .. } => &mut summary.conflicts,
+                Operation::Commit { outcome: Outcome::NotWritten, .. } => &mut summary.not_written,
+                Operation::Commit { outcome: Outcome::Unknown, .. } => &mut summary.unknown,
                 _ => &mut summary.reads,
             } += 1;
         }

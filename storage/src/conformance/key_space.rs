@@ -96,7 +96,7 @@ impl KeySpace {
 
     pub(super) async fn try_follow(&self, range: Range, after: Revision) -> Result<Follower, ReadError> {
         let watch = self.store.watch(range.clone(), after).await?;
-        Ok(Follower { watch, range, seen: after })
+        Ok(Follower { watch, range, delivered_through: after })
     }
 
     /// Runs `writers` concurrent writers, each with `each` writes to `keys` shared keys below `start`. Returns all
@@ -132,7 +132,7 @@ pub(super) struct Follower {
     watch: Watch,
     range: Range,
     /// The newest revision that this watch has delivered or claimed to be complete up to.
-    seen: Revision,
+    delivered_through: Revision,
 }
 
 impl Follower {
@@ -141,20 +141,32 @@ impl Follower {
         let batch = self.watch.next().await?;
         assert!(!batch.events.is_empty(), "an empty batch");
         for event in &batch.events {
-            let seen = self.seen;
-            assert!(event.revision > seen, "{event:?} comes after {seen:?} was delivered or said complete");
+            let delivered_through = self.delivered_through;
+            assert!(
+                event.revision > delivered_through,
+                "{event:?} comes after {delivered_through:?} was delivered or reported as complete"
+            );
             assert!(self.range.contains(event.key.as_bytes()), "{event:?} is not in {:?}", self.range);
-            self.seen = event.revision;
+            self.delivered_through = event.revision;
         }
-        assert!(batch.through >= self.seen, "{:?} ends before its last event {:?}", batch.through, self.seen);
-        self.seen = batch.through;
+        assert!(
+            batch.through >= self.delivered_through,
+            "{:?} ends before its last event {:?}",
+            batch.through,
+            self.delivered_through
+        );
+        self.delivered_through = batch.through;
         Ok(batch)
     }
 
     pub(super) fn through(&mut self) -> Revision {
         let through = self.watch.through();
-        assert!(through >= self.seen, "said {:?} before and {through:?} now", self.seen);
-        self.seen = through;
+        assert!(
+            through >= self.delivered_through,
+            "reported {:?} before and {through:?} now",
+            self.delivered_through
+        );
+        self.delivered_through = through;
         through
     }
 
@@ -164,7 +176,11 @@ impl Follower {
         let deadline = Instant::now() + DELIVERY_LIMIT;
         while events.len() < count {
             let Ok(batch) = tokio::time::timeout_at(deadline, self.next()).await else {
-                panic!("{} of {count} events in {DELIVERY_LIMIT:?}, seen {:?}", events.len(), self.seen);
+                panic!(
+                    "{} of {count} events in {DELIVERY_LIMIT:?}, delivered through {:?}",
+                    events.len(),
+                    self.delivered_through
+                );
             };
             events.extend(batch.expect("the history is kept").events);
         }
@@ -179,7 +195,11 @@ impl Follower {
         // so that a slow read of old history is not cancelled for ever.
         let mut patience = Duration::from_millis(1);
         while self.through() < goal {
-            assert!(started.elapsed() < DELIVERY_LIMIT, "{:?} never reached {goal:?}", self.seen);
+            assert!(
+                started.elapsed() < DELIVERY_LIMIT,
+                "{:?} never reached {goal:?}",
+                self.delivered_through
+            );
             match timeout(patience, self.next()).await {
                 Ok(batch) => events.extend(batch?.events),
                 Err(_) => patience *= 2,
@@ -191,16 +211,16 @@ impl Follower {
 
 /// Compares without printing thousands of equal events.
 #[track_caller]
-pub(super) fn assert_same(what: &str, seen: &[Event], wanted: &[Event]) {
-    let differs = seen.iter().zip(wanted).position(|(seen, wanted)| seen != wanted);
-    let at = differs.unwrap_or(seen.len().min(wanted.len()));
+pub(super) fn assert_same(description: &str, seen: &[Event], expected: &[Event]) {
+    let differs = seen.iter().zip(expected).position(|(seen, expected)| seen != expected);
+    let at = differs.unwrap_or(seen.len().min(expected.len()));
     assert!(
-        seen == wanted,
-        "{what}: {} events, wanted {}; from number {at} on:\n  seen   {:?}\n  wanted {:?}",
+        seen == expected,
+        "{description}: {} events, expected {}; from number {at} on:\n  actual   {:?}\n  expected {:?}",
         seen.len(),
-        wanted.len(),
+        expected.len(),
         seen[at..].iter().take(3).collect::<Vec<_>>(),
-        wanted[at..].iter().take(3).collect::<Vec<_>>(),
+        expected[at..].iter().take(3).collect::<Vec<_>>(),
     );
 }
 

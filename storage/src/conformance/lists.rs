@@ -16,13 +16,13 @@ async fn pages(space: &KeySpace, limit: usize, count: bool) -> (Revision, Vec<En
     loop {
         let read = space.list(page.clone()).await;
         if let Some(at) = page.at {
-            assert_eq!(read.revision, at, "a page says the revision it was asked for");
+            assert_eq!(read.revision, at, "a page has the requested revision");
         }
         let listing = read.value;
         assert!(listing.entries.len() <= limit);
-        assert_eq!(listing.remaining.is_some(), count, "counted when asked to, else not");
+        assert_eq!(listing.remaining.is_some(), count, "remaining entries are counted only if requested");
         if let (Some(before), Some(now)) = (remaining, listing.remaining) {
-            assert_eq!(before, now + listing.entries.len(), "what remained is this page and the rest");
+            assert_eq!(before, now + listing.entries.len(), "the count is this page and those after it");
         }
         assert_eq!(listing.remaining.unwrap_or(usize::from(listing.more)) > 0, listing.more);
         remaining = listing.remaining;
@@ -41,30 +41,30 @@ pub(super) async fn pages_add_up_in_key_order(space: KeySpace) {
     for name in &names {
         space.put(name, name.clone()).await;
     }
-    let whole = space.list(Page { count: true, ..Page::default() }).await.value;
-    assert_eq!((whole.more, whole.remaining), (false, Some(0)));
-    let keys: Vec<_> = whole.entries.iter().map(|entry| entry.key()).collect();
+    let complete = space.list(Page { count: true, ..Page::default() }).await.value;
+    assert_eq!((complete.more, complete.remaining), (false, Some(0)));
+    let keys: Vec<_> = complete.entries.iter().map(|entry| entry.key()).collect();
     assert!(keys.len() == 25 && keys.is_sorted(), "{keys:?}");
     for limit in [1, 2, 5, 7, 24, 25, 26, usize::MAX] {
         for count in [false, true] {
             let (_, entries) = pages(&space, limit, count).await;
-            assert_eq!(entries, whole.entries, "in pages of {limit}");
+            assert_eq!(entries, complete.entries, "in pages of {limit}");
         }
     }
     let none = space.list(Page { limit: Some(0), count: true, ..Page::default() }).await.value;
-    assert_eq!((none.entries.len(), none.more, none.remaining), (0, true, Some(25)), "a page of nothing");
+    assert_eq!((none.entries.len(), none.more, none.remaining), (0, true, Some(25)), "an empty page");
 }
 
-pub(super) async fn neighbours_do_not_leak(space: KeySpace) {
+pub(super) async fn a_range_excludes_neighbouring_keys(space: KeySpace) {
     for name in ["a", "a/", "a/x", "a/y", "a0", "ab/", "ab/x", "b"] {
         space.put(name, name).await;
     }
-    let check = async |range: Range, after: Option<&str>, wanted: &[&str]| {
+    let check = async |range: Range, after: Option<&str>, expected: &[&str]| {
         let page = Page { after: after.map(|name| space.key(name)), count: true, ..Page::default() };
         let listing = space.store.list(range.clone(), page).await.expect("listed").value;
-        let seen: Vec<_> = listing.entries.iter().map(|entry| entry.key().clone()).collect();
-        let wanted: Vec<_> = wanted.iter().map(|name| space.key(name)).collect();
-        assert_eq!(seen, wanted, "{range:?} after {after:?}");
+        let keys: Vec<_> = listing.entries.iter().map(|entry| entry.key().clone()).collect();
+        let expected: Vec<_> = expected.iter().map(|name| space.key(name)).collect();
+        assert_eq!(keys, expected, "{range:?} after {after:?}");
     };
     check(space.range("a/"), None, &["a/", "a/x", "a/y"]).await;
     check(space.range("ab/"), None, &["ab/", "ab/x"]).await;
@@ -95,8 +95,8 @@ pub(super) async fn a_past_revision_reads_as_it_was_read_then(space: KeySpace) {
     }
     read_then.shuffle(&mut rng);
     for then in read_then {
-        let again = space.list(Page { at: Some(then.revision), ..Page::default() }).await;
-        assert_eq!(again, then);
+        let repeated = space.list(Page { at: Some(then.revision), ..Page::default() }).await;
+        assert_eq!(repeated, then);
         let half = Page { at: Some(then.revision), limit: Some(5), count: true, ..Page::default() };
         let half = space.list(half).await;
         assert_eq!(half.revision, then.revision);
@@ -121,15 +121,15 @@ pub(super) async fn pages_read_one_snapshot_while_writers_run(space: KeySpace) {
         let (revision, entries) = pages(&space, 3, lists % 2 == 0).await;
         let newer = entries.iter().find(|entry| entry.revision() > revision);
         assert_eq!(newer, None, "written after {revision:?}");
-        let whole = space.list(Page { at: Some(revision), ..Page::default() }).await;
-        assert_eq!(entries, whole.value.entries, "pages and the whole at {revision:?}");
+        let complete = space.list(Page { at: Some(revision), ..Page::default() }).await;
+        assert_eq!(entries, complete.value.entries, "pages and the complete list at {revision:?}");
         let keys: Vec<_> = entries.iter().map(|entry| entry.key()).collect();
         assert!(keys.is_sorted_by(|one, next| one < next), "{keys:?}");
     }
-    (&mut busy).await.expect("the load runs through");
+    (&mut busy).await.expect("the load completes");
 }
 
-pub(super) async fn the_future_is_refused(space: KeySpace) {
+pub(super) async fn a_future_revision_is_refused(space: KeySpace) {
     let head = space.put("k", "one").await.revision;
     // Far ahead, because other clients may write to this store meanwhile.
     for ahead in [head.0 + 1_000_000, i64::MAX as u64, u64::MAX].map(Revision) {
@@ -146,5 +146,5 @@ pub(super) async fn the_future_is_refused(space: KeySpace) {
         }
     }
     let now = space.list(Page { at: Some(head), ..Page::default() }).await;
-    assert_eq!(now.value.entries.len(), 1, "the newest revision is no future");
+    assert_eq!(now.value.entries.len(), 1, "the newest revision can be listed");
 }

@@ -16,11 +16,11 @@ use crate::store::{Event, ReadError};
 /// lost one visible: no later write wakes the watcher.
 pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
     let start = space.head().await;
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (revision_sender, mut revisions) = tokio::sync::mpsc::unbounded_channel();
     let mut watchers = JoinSet::new();
     const ROUNDS: usize = 1500;
     for (nth, range) in [space.all(), space.range("k"), Range::key(space.key("k"))].into_iter().enumerate() {
-        let (space, told) = (space.clone(), told.clone());
+        let (space, revision_sender) = (space.clone(), revision_sender.clone());
         watchers.spawn(async move {
             let mut follower = space.follow(range, start).await;
             let mut rng = StdRng::seed_from_u64(nth as u64);
@@ -33,16 +33,17 @@ pub(super) async fn every_single_write_wakes_its_watcher(space: KeySpace) {
                     follower.through();
                 }
                 let [event] = &follower.take(1).await[..] else { panic!("more events than writes") };
-                told.send(event.revision).expect("the writer listens");
+                revision_sender.send(event.revision).expect("the writer listens");
             }
         });
     }
-    drop(told);
+    drop(revision_sender);
     for round in 0..ROUNDS {
         let event = space.put("k", format!("{round}")).await;
         for _ in 0..3 {
-            let heard = heard.recv().await.unwrap_or_else(|| panic!("a watcher broke off in round {round}"));
-            assert_eq!(heard, event.revision);
+            let revision =
+                revisions.recv().await.unwrap_or_else(|| panic!("a watcher ended in round {round}"));
+            assert_eq!(revision, event.revision);
         }
     }
     watchers.join_all().await;
@@ -71,7 +72,7 @@ pub(super) async fn a_cancelled_next_loses_and_doubles_nothing(space: KeySpace) 
             _ => dropped += 1,
         }
     }
-    before.extend(busy.await.expect("the load runs through"));
+    before.extend(busy.await.expect("the load completes"));
     seen.extend(follower.until(space.head().await).await.expect("nothing is compacted"));
     assert_same(&format!("after {dropped} dropped calls"), &seen, &before);
 }
@@ -94,7 +95,11 @@ pub(super) async fn a_stalled_watcher_delays_no_other(space: KeySpace) {
         Err(ReadError::Compacted { oldest, .. }) => {
             // After `Compacted` it starts over from the oldest revision and misses nothing from there.
             let rest = space.follow(space.all(), oldest).await.until(space.head().await).await;
-            assert_same("starting over", &rest.expect("just told"), after(&events, oldest));
+            assert_same(
+                "starting over",
+                &rest.expect("the oldest revision is available"),
+                after(&events, oldest),
+            );
         }
         Err(error) => panic!("{error}"),
     }
@@ -133,15 +138,15 @@ pub(super) async fn a_thousand_watchers_of_separate_ranges(space: KeySpace) {
     let name = |nth: usize| format!("{nth}/");
     let watchers = crowd(&space, |nth| space.range(name(nth)), 3).await;
     let mut writers = JoinSet::new();
-    for part in 0..20 {
+    for round in 0..20 {
         let space = space.clone();
         writers.spawn(async move {
             let mut written = Vec::new();
-            for nth in (part..WATCHERS).step_by(20) {
+            for nth in (round..WATCHERS).step_by(20) {
                 let one = space.put(&format!("{}x", name(nth)), "one").await;
                 let two = space.put(&format!("{}y", name(nth)), "two").await;
-                let gone = space.delete(&format!("{}x", name(nth))).await;
-                written.push((nth, vec![one, two, gone]));
+                let deleted = space.delete(&format!("{}x", name(nth))).await;
+                written.push((nth, vec![one, two, deleted]));
             }
             written
         });

@@ -62,7 +62,7 @@ pub enum Op {
         after: Option<u8>,
         limit: Option<usize>,
         count: bool,
-        at: When,
+        at: RevisionOffset,
     },
     /// Continues an earlier list that had more entries.
     NextPage {
@@ -70,7 +70,7 @@ pub enum Op {
     },
     Watch {
         of: EventSpan,
-        after: When,
+        after: RevisionOffset,
     },
     /// Reads a watch up to the newest revision.
     Read {
@@ -80,7 +80,7 @@ pub enum Op {
         watch: usize,
     },
     Compact {
-        through: When,
+        through: RevisionOffset,
     },
 }
 
@@ -97,7 +97,7 @@ pub enum Belief {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum RevisionOffset {
     Now,
     Back(u8),
     Ahead(u8),
@@ -137,10 +137,10 @@ fn random_op(rng: &mut StdRng, nth: usize) -> Op {
     let other = rng.random_range(0..NAMES.len() as u8);
     let of = [EventSpan::All, EventSpan::Key(key), EventSpan::Prefix(key), EventSpan::Between(key, other)]
         [rng.random_range(0..4)];
-    let when = match rng.random_range(0..10) {
-        0..4 => When::Now,
-        4..9 => When::Back(rng.random_range(0..40)),
-        _ => When::Ahead(rng.random_range(1..5)),
+    let offset = match rng.random_range(0..10) {
+        0..4 => RevisionOffset::Now,
+        4..9 => RevisionOffset::Back(rng.random_range(0..40)),
+        _ => RevisionOffset::Ahead(rng.random_range(1..5)),
     };
     let expect = match rng.random_range(0..10) {
         0..7 => Belief::Right,
@@ -161,13 +161,13 @@ fn random_op(rng: &mut StdRng, nth: usize) -> Op {
             after: rng.random_bool(0.3).then_some(other),
             limit: rng.random_bool(0.7).then(|| rng.random_range(0..6)),
             count: rng.random_bool(0.5),
-            at: when,
+            at: offset,
         },
         72..80 => Op::NextPage { list: rng.random_range(0..4) },
-        80..86 => Op::Watch { of, after: when },
+        80..86 => Op::Watch { of, after: offset },
         86..95 => Op::Read { watch: rng.random_range(0..4) },
         95..97 => Op::Close { watch: rng.random_range(0..4) },
-        _ => Op::Compact { through: when },
+        _ => Op::Compact { through: offset },
     }
 }
 
@@ -175,14 +175,14 @@ fn random_op(rng: &mut StdRng, nth: usize) -> Op {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disagreement {
     /// The operation.
-    pub on: String,
+    pub description: String,
     pub model: String,
     pub subject: String,
 }
 
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  model:   {}\n  subject: {}", self.on, self.model, self.subject)
+        write!(f, "{}\n  model:   {}\n  subject: {}", self.description, self.model, self.subject)
     }
 }
 
@@ -191,8 +191,8 @@ pub async fn run(ops: &[Op], model: Arc<dyn Store>, subject: Arc<dyn Store>) -> 
     let mut pair = LockStep::new(model, subject);
     for op in ops {
         if pair.step(op).await? == StepResult::Interrupted {
-            let (on, model) = (format!("{op:?}"), "an answer".into());
-            return Err(Disagreement { on, model, subject: "no answer".into() });
+            let (description, model) = (format!("{op:?}"), "an answer".into());
+            return Err(Disagreement { description, model, subject: "no answer".into() });
         }
     }
     pair.finish().await
@@ -209,25 +209,25 @@ pub async fn agree(seed: u64, count: usize, open: impl AsyncFn() -> (Arc<dyn Sto
     panic!("seed {seed} disagrees after\n{}\non {disagreement}", ops.join("\n"));
 }
 
-/// Removes as many operations as possible, large pieces first, as long as the stores still disagree.
+/// Removes as many operations as possible, many at a time first, as long as the stores still disagree.
 async fn shrink(
     mut ops: Vec<Op>,
     mut disagreement: Disagreement,
     open: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn Store>),
 ) -> (Vec<Op>, Disagreement) {
-    let mut piece = ops.len() / 2;
-    while piece > 0 {
+    let mut removed = ops.len() / 2;
+    while removed > 0 {
         let mut from = 0;
         while from < ops.len() {
             let mut fewer = ops.clone();
-            fewer.drain(from..(from + piece).min(ops.len()));
+            fewer.drain(from..(from + removed).min(ops.len()));
             let (model, subject) = open().await;
             match run(&fewer, model, subject).await {
                 Err(still) => (ops, disagreement) = (fewer, still),
-                Ok(()) => from += piece,
+                Ok(()) => from += removed,
             }
         }
-        piece /= 2;
+        removed /= 2;
     }
     (ops, disagreement)
 }

@@ -58,23 +58,27 @@ pub(super) async fn events_equal_the_results_of_their_writes(space: KeySpace) {
 
     let mut state = BTreeMap::new();
     for event in &events {
-        assert_eq!(event.previous.as_ref(), state.get(&event.key), "what was, before {event:?}");
+        assert_eq!(event.previous.as_ref(), state.get(&event.key), "the previous entry of {event:?}");
         match &event.current {
             Some(entry) => {
-                assert_eq!((entry.key(), entry.revision()), (&event.key, event.revision), "what became");
+                assert_eq!(
+                    (entry.key(), entry.revision()),
+                    (&event.key, event.revision),
+                    "the current entry"
+                );
                 state.insert(event.key.clone(), entry.clone());
             }
-            None => drop(state.remove(&event.key).expect("only what is there is deleted")),
+            None => drop(state.remove(&event.key).expect("only existing keys are deleted")),
         }
     }
     let listed = space.list(Page::default()).await.value.entries;
     assert_eq!(listed, state.into_values().collect::<Vec<_>>(), "the events add up to the state");
 }
 
-pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: KeySpace) {
+pub(super) async fn a_narrow_watch_delivers_only_its_keys_and_advances(space: KeySpace) {
     let start = space.head().await;
     let mut narrow = space.follow(Range::key(space.key("own")), start).await;
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for round in 0..10 {
         for nth in 0..10 {
             space.put(&format!("own{nth}"), "a neighbour").await;
@@ -82,16 +86,16 @@ pub(super) async fn a_narrow_watch_sees_only_its_own_and_moves_on(space: KeySpac
         }
         let head = space.head().await;
         let seen = narrow.until(head).await.expect("kept");
-        assert!(seen.is_empty(), "round {round}: {seen:?} are not its own");
+        assert!(seen.is_empty(), "round {round}: {seen:?} are outside its range");
         let own = space.put("own", format!("{round}")).await;
         assert!(narrow.through() < own.revision, "it has not been delivered yet");
         let seen = narrow.take(1).await;
         assert_same("its own", &seen, std::slice::from_ref(&own));
         assert!(narrow.through() >= own.revision);
-        wanted.push(own);
+        expected.push(own);
     }
     let all = space.follow(Range::key(space.key("own")), start).await.until(space.head().await).await;
-    assert_same("replayed", &all.expect("kept"), &wanted);
+    assert_same("replayed", &all.expect("kept"), &expected);
 }
 
 /// Reading up to a revision of the past ends there, even without events in the range, and needs no write to wake it.
@@ -100,16 +104,16 @@ pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
     let start = space.head().await;
     let watch = async |range| space.store.watch(range, start).await.expect("the revision can be watched");
     let (mut all, mut own) = (watch(space.all()).await, watch(space.range("own")).await);
-    let (mut wanted, mut seen) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let (mut expected, mut seen) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..20 {
         let names = [["own", "other"], ["other", "other"]][round % 2];
         for name in names {
             let event = space.put(name, format!("{round}")).await;
-            wanted[0].push(event.clone());
-            wanted[1].extend((name == "own").then_some(event));
+            expected[0].push(event.clone());
+            expected[1].extend((name == "own").then_some(event));
         }
         // Now and then far behind, and only to somewhere in the middle.
-        let goal = wanted[0][wanted[0].len() - 1 - round % 4].revision;
+        let goal = expected[0][expected[0].len() - 1 - round % 4].revision;
         if round % 5 == 4 {
             continue;
         }
@@ -127,8 +131,8 @@ pub(super) async fn a_watch_read_up_to_a_revision_never_waits(space: KeySpace) {
             seen.extend(batch.events);
         }
     }
-    assert_same("all", &seen[0], &wanted[0]);
-    assert_same("own", &seen[1], &wanted[1]);
+    assert_same("all", &seen[0], &expected[0]);
+    assert_same("own", &seen[1], &expected[1]);
 }
 
 /// A watch registers while writers publish. A careless engine loses the events in between.
@@ -144,7 +148,7 @@ pub(super) async fn watches_that_start_amid_writes_miss_nothing(space: KeySpace)
         followers.push((from, range.clone(), space.follow(range, from).await));
         tokio::task::yield_now().await;
     }
-    let events = busy.await.expect("the load runs through");
+    let events = busy.await.expect("the load completes");
     let head = space.head().await;
     for (from, range, mut follower) in followers {
         let seen = follower.until(head).await.expect("nothing is compacted");
@@ -183,25 +187,25 @@ pub(super) async fn bookmarkable_through_never_outruns_events(space: KeySpace) {
     }
 }
 
-pub(super) async fn resumable_from_everything_ever_said(space: KeySpace) {
+pub(super) async fn resumable_from_every_reported_revision(space: KeySpace) {
     let start = space.head().await;
     let busy = {
         let space = space.clone();
         tokio::spawn(async move { space.load("k", 4, 60, 4).await })
     };
-    let mut said = vec![start];
+    let mut reported = vec![start];
     let mut follower = space.follow(space.range("k1"), start).await;
     while !busy.is_finished() {
         if let Ok(batch) = tokio::time::timeout(Duration::from_millis(2), follower.next()).await {
-            said.push(batch.expect("nothing is compacted").through);
+            reported.push(batch.expect("nothing is compacted").through);
         }
-        said.push(follower.through());
+        reported.push(follower.through());
     }
-    let events = within(&busy.await.expect("the load runs through"), &space.range("k1"));
-    said.dedup();
+    let events = within(&busy.await.expect("the load completes"), &space.range("k1"));
+    reported.dedup();
     let head = space.head().await;
     // About 150 of them are enough, evenly spaced.
-    for from in said.iter().step_by(said.len().div_ceil(150)) {
+    for from in reported.iter().step_by(reported.len().div_ceil(150)) {
         let rest = space.follow(space.range("k1"), *from).await.until(head).await.expect("kept");
         assert_same(&format!("resumed after {from:?}"), &rest, after(&events, *from));
     }

@@ -107,7 +107,7 @@ impl Journal {
     }
 
     /// Reports whether the journal has anything later than `revision`, or unreadable bytes.
-    pub(super) fn goes_beyond(&self, revision: Revision) -> bool {
+    pub(super) fn exceeds(&self, revision: Revision) -> bool {
         self.tail != Tail::Clean || self.newest().is_some_and(|newest| newest > revision)
     }
 
@@ -253,7 +253,7 @@ mod tests {
     use fjall::{Database, KeyspaceCreateOptions, PersistMode};
 
     #[test]
-    fn everything_readable_behind_several_bad_places_is_found() {
+    fn every_readable_batch_behind_damaged_ones_is_recovered() {
         let (_dir, path) = written();
         let journal = Journal::read(&path).unwrap();
         let mut bytes = journal.bytes.clone();

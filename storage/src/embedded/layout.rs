@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_round_trip_and_notice_any_flipped_bit(
+        fn records_round_trip_and_detect_any_flipped_bit(
             key in proptest::collection::vec(any::<u8>(), 0..40),
             value in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..200)),
             previous: u64, revision: u64, at: prop::sample::Index, bit in 0..8u8,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_notices_a_record_too_many_too_few_or_exchanged() {
+    fn a_base_detects_additional_missing_and_exchanged_records() {
         let of = |revisions: &[u64]| {
             let mut base = Base::at(Revision(9));
             revisions.iter().for_each(|revision| base.add(Revision(*revision)));

@@ -17,8 +17,8 @@ use crate::view::EventSpan;
 
 /// The memtable size at which it is written to a table. The View has everything in memory already, so it is small.
 const MEMTABLE_BYTES: u64 = 16 << 20;
-/// An idle memtable of this size is written to a table as well, because the View holds the same entries in memory. After a
-/// large deletion the View is small, and the memtable should not stay large.
+/// An idle memtable of this size is written to a table as well, because the View holds the same entries in memory.
+/// After a large deletion the View is small, and the memtable should not stay large.
 const FLUSH_IDLE_BYTES: u64 = 1 << 20;
 /// The size of a removal in a memtable: its key, and its node in the skip list.
 const REMOVAL_BYTES: u64 = 64;
@@ -168,9 +168,9 @@ impl Log {
 
     /// Has a full memtable written to a table. Returns false if tables are no longer written.
     ///
-    /// fjall would do this by itself, with a message per commit to its worker, which also sends messages to itself. When the
-    /// queue is full, the worker waits for itself and no table is ever written again. So the writer thread decides when, and
-    /// no commit sends a message.
+    /// fjall would do this by itself, with a message per commit to its worker, which also sends messages to itself.
+    /// When the queue is full, the worker waits for itself and no table is ever written again. So the writer thread
+    /// decides when, and no commit sends a message.
     pub(super) fn seal(&self) -> Result<bool, LogError> {
         let unsealed = self.unsealed_bytes.load(Ordering::Relaxed);
         if unsealed < MEMTABLE_BYTES {
@@ -215,8 +215,8 @@ impl Log {
         Ok(())
     }
 
-    /// fjall keeps a flushed memtable until two more writes are older than another sealed memtable of any keyspace. So this
-    /// writes the unchanged base twice more, and seals its memtable.
+    /// fjall keeps a flushed memtable until two more writes are older than another sealed memtable of any keyspace. So
+    /// this writes the unchanged base twice more, and seals its memtable.
     fn release_memtable(&self) -> Result<(), LogError> {
         if self.base.get(BASE)?.is_none() {
             return Ok(());
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
     use crate::range::Key;
 
-    /// After a large deletion the View holds next to nothing; the memtable must not stay in memory until the next large
+    /// After a large deletion the View is nearly empty; the memtable must not stay in memory until the next large
     /// write.
     #[test]
     fn an_idle_memtable_is_flushed_and_released() {
@@ -415,21 +415,21 @@ mod tests {
         }
         assert_eq!(log.history.table_count(), 1);
         // Each version of the tables that fjall still holds, with its memtable, has a file.
-        let held = || {
+        let memtables = || {
             let files = std::fs::read_dir(log.history.path()).unwrap();
             files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with('v')).count()
         };
-        assert!(held() > 1);
+        assert!(memtables() > 1);
         // Tables may still be merged in the background.
         for _ in 0..1000 {
             log.lingers.store(true, Ordering::Relaxed);
             log.flush_idle().unwrap();
-            if held() == 1 {
+            if memtables() == 1 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(held(), 1);
+        assert_eq!(memtables(), 1);
         assert!(log.record(Revision(1)).unwrap().is_some());
     }
 }

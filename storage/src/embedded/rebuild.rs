@@ -16,8 +16,8 @@ use crate::store::{Entry, Revision};
 const BATCH_ENTRIES: usize = 1000;
 const NEW: &str = "log.new";
 
-/// How many revisions a rebuilt store skips. It must not reuse a revision that a client may hold: those since the backup was
-/// made, or those acknowledged after the last mark that survived. This is a day of 50,000 writes a second.
+/// How many revisions a rebuilt store skips. It must not reuse a revision that a client may hold: those since the
+/// backup was made, or those acknowledged after the last mark that survived. This is a day of 50,000 writes a second.
 const SKIPPED_REVISIONS: u64 = 1 << 32;
 
 /// Returns the revision after which a rebuilt store continues, given the newest known one.

@@ -4,7 +4,7 @@
 //! behind the damage, where fjall does not read. A new log is created with the newest record of each key. The damaged
 //! log is kept.
 //!
-//! A lost record may have been a deletion, or the newest of several values; then an older entry comes back. Only an
+//! A lost record may have been a deletion, or the newest of several values; then an older entry reappears. Only an
 //! operator can accept that, so recovery never runs by itself.
 
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_named() {
+    fn gaps_are_listed() {
         let check = |found: &[u64], after: u64, until: u64, expected: &[RangeInclusive<u64>]| {
             let record = Record { key: Key::from("k"), value: None, previous: Revision::ZERO };
             let records = found.iter().map(|revision| (Revision(*revision), record.clone())).collect();

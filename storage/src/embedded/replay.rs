@@ -43,7 +43,7 @@ pub(super) fn inspect(log: &Path, mark: Revision) -> Result<(), ReplayError> {
     let unreadable =
         |error: std::io::Error| ReplayError::Unreadable(format!("the journals cannot be read: {error}"));
     let mut journals = Journal::read_all(log).map_err(unreadable)?;
-    if journals.iter().any(|journal| journal.goes_beyond(mark)) {
+    if journals.iter().any(|journal| journal.exceeds(mark)) {
         // There is a write that was not acknowledged. If its sync failed, the page cache may have bytes that the disk
         // does not, so the journals are read again from the disk.
         journals.iter().try_for_each(Journal::forget_cached).map_err(unreadable)?;

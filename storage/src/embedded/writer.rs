@@ -1,7 +1,7 @@
 //! The writer thread.
 //!
-//! It owns the next revision, the mark and the base. All writes to the disk happen here, in order. Readers never wait for
-//! it.
+//! It owns the next revision, the mark and the base. All writes to the disk happen here, in order. Readers never wait
+//! for it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -33,26 +33,26 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long to wait for slow watchers to finish reading the log before it is re-opened.
 const READERS_WAIT: Duration = Duration::from_secs(2);
 
-type Answer<T, E> = oneshot::Sender<Result<T, E>>;
+type ResultSender<T, E> = oneshot::Sender<Result<T, E>>;
 
 struct Commit {
     key: Key,
     expect: Expect,
     change: Change,
-    answer: Answer<Event, CommitError>,
-    _room: OwnedSemaphorePermit,
+    answer: ResultSender<Event, CommitError>,
+    _permit: OwnedSemaphorePermit,
 }
 
 enum Message {
     Commit(Commit),
-    Compact(Revision, Answer<(), ReadError>),
+    Compact(Revision, ResultSender<(), ReadError>),
     Close,
 }
 
 /// The queue of the writer thread.
 pub(super) struct Queue {
     sender: Sender<Message>,
-    room: Arc<Semaphore>,
+    byte_permits: Arc<Semaphore>,
 }
 
 impl Queue {
@@ -63,26 +63,27 @@ impl Queue {
         change: Change,
     ) -> Result<Event, CommitError> {
         check_size(&key, &change)?;
-        let gone = || CommitError::Unavailable { reason: "the store is closed".to_owned() };
+        let closed = || CommitError::Unavailable { reason: "the store is closed".to_owned() };
         let bytes = match &change {
             Change::Put(value) => key.as_bytes().len() + value.len(),
             Change::Delete => key.as_bytes().len(),
         };
         // `check_size` bounds this to some thousand KiB, less than the whole queue.
         let weight = 1 + (bytes >> 10) as u32;
-        let room = self.room.clone().acquire_many_owned(weight).await.map_err(|_| gone())?;
+        let byte_permits =
+            self.byte_permits.clone().acquire_many_owned(weight).await.map_err(|_| closed())?;
         let (sender, receiver) = oneshot::channel();
-        let commit = Commit { key, expect, change, answer: sender, _room: room };
-        self.sender.send(Message::Commit(commit)).map_err(|_| gone())?;
-        let ended = || CommitError::Unknown { reason: "the store's writer ended".to_owned() };
-        receiver.await.unwrap_or_else(|_| Err(ended()))
+        let commit = Commit { key, expect, change, answer: sender, _permit: byte_permits };
+        self.sender.send(Message::Commit(commit)).map_err(|_| closed())?;
+        let writer_ended = || CommitError::Unknown { reason: "the store's writer ended".to_owned() };
+        receiver.await.unwrap_or_else(|_| Err(writer_ended()))
     }
 
     pub(super) async fn compact(&self, through: Revision) -> Result<(), ReadError> {
-        let gone = || ReadError::Unavailable { reason: "the store is closed".to_owned() };
+        let closed = || ReadError::Unavailable { reason: "the store is closed".to_owned() };
         let (sender, receiver) = oneshot::channel();
-        self.sender.send(Message::Compact(through, sender)).map_err(|_| gone())?;
-        receiver.await.unwrap_or_else(|_| Err(gone()))
+        self.sender.send(Message::Compact(through, sender)).map_err(|_| closed())?;
+        receiver.await.unwrap_or_else(|_| Err(closed()))
     }
 
     pub(super) fn close(&self) {
@@ -101,7 +102,7 @@ pub(super) struct Writer {
     pub(super) view: Arc<View>,
     pub(super) base: Base,
     /// The size of the history found at start-up.
-    pub(super) kept_bytes: u64,
+    pub(super) history_bytes: u64,
     pub(super) options: Options,
 }
 
@@ -111,22 +112,22 @@ impl Writer {
         let (health, watched) = watch::channel(Health::Writable);
         let path = self.path.clone();
         // The history found at start-up counts as written before everything else, at this time.
-        let (start, kept_bytes) =
-            (Sample { taken: Instant::now(), head: self.view.head(), written_bytes: 0 }, self.kept_bytes);
+        let (start, history_bytes) =
+            (Sample { taken: Instant::now(), head: self.view.head(), written_bytes: 0 }, self.history_bytes);
         let running = Running {
             writer: self,
             messages,
             health,
             compaction: None,
             samples: VecDeque::from([start]),
-            written_bytes: kept_bytes,
+            written_bytes: history_bytes,
             ticked: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || running.run())
             .map_err(|source| OpenError::io("start the writer of", &path, source))?;
-        let queue = Queue { sender, room: Arc::new(Semaphore::new(QUEUE_KIB)) };
+        let queue = Queue { sender, byte_permits: Arc::new(Semaphore::new(QUEUE_KIB)) };
         Ok((queue, watched, thread))
     }
 
@@ -150,7 +151,7 @@ struct Running {
 
 struct Compaction {
     through: Revision,
-    answers: Vec<Answer<(), ReadError>>,
+    answers: Vec<ResultSender<(), ReadError>>,
 }
 
 struct Sample {
@@ -184,7 +185,7 @@ impl Running {
         while let Some(message) = next {
             match message {
                 Message::Commit(commit) => commits.push(commit),
-                Message::Compact(through, answer) => self.want_compaction(through, Some(answer)),
+                Message::Compact(through, answer) => self.request_compaction(through, Some(answer)),
                 Message::Close => {
                     self.commit(commits);
                     return false;
@@ -200,7 +201,7 @@ impl Running {
         let refusal = self.refusal();
         let mut draft = self.writer.view.draft();
         let mut outcomes = Vec::with_capacity(commits.len());
-        for Commit { key, expect, change, answer, _room } in commits {
+        for Commit { key, expect, change, answer, _permit } in commits {
             let current = draft.get(key.as_bytes());
             let outcome = if !expect.holds(current) || (current.is_none() && change == Change::Delete) {
                 let current = At { revision: draft.revision(), value: current.cloned() };
@@ -215,7 +216,7 @@ impl Running {
                 let revision = draft.revision().next();
                 Ok(draft.apply(key, revision, value).clone())
             };
-            outcomes.push((answer, outcome, _room));
+            outcomes.push((answer, outcome, _permit));
         }
         let mut wakes = None;
         if !draft.events().is_empty() {
@@ -229,7 +230,7 @@ impl Running {
                 Err(error) => outcomes.iter_mut().for_each(|(_, outcome, _)| *outcome = Err(error.clone())),
             }
         }
-        for (answer, outcome, _room) in outcomes {
+        for (answer, outcome, _permit) in outcomes {
             // The caller may have dropped its future; the write happened anyway.
             let _ = answer.send(outcome);
         }
@@ -300,7 +301,7 @@ impl Running {
     /// pages.
     fn fail(&mut self, error: &LogError) -> String {
         tracing::error!(%error, "cannot write to the log");
-        let (reason, goes_on) = if error.is_full() {
+        let (reason, continues) = if error.is_full() {
             (full("writing failed", self.writer.options.free_bytes_min), true)
         } else if error.is_poisoned() {
             let reason =
@@ -310,7 +311,7 @@ impl Running {
             (format!("writing to the log failed: {error}; check the disk and restart"), false)
         };
         let message = reason.clone();
-        self.health.send_replace(match goes_on {
+        self.health.send_replace(match continues {
             true => Health::ReadOnly { reason },
             false => Health::Failed { reason },
         });
@@ -354,11 +355,11 @@ impl Running {
         if let Some(Sample { head, .. }) = newest
             && head > self.writer.base.compacted
         {
-            self.want_compaction(head, None);
+            self.request_compaction(head, None);
         }
     }
 
-    fn want_compaction(&mut self, through: Revision, answer: Option<Answer<(), ReadError>>) {
+    fn request_compaction(&mut self, through: Revision, answer: Option<ResultSender<(), ReadError>>) {
         let through = through.min(self.writer.view.head());
         let compaction = self.compaction.get_or_insert(Compaction { through, answers: Vec::new() });
         compaction.through = compaction.through.max(through);
@@ -429,7 +430,7 @@ impl Running {
             return;
         }
         await_readers(self.writer.log.swap(None));
-        match self.cut().and_then(|()| self.open_again()) {
+        match self.cut().and_then(|()| self.reopen_tables()) {
             Ok(()) => {
                 tracing::info!("the disk has free space again; accepting writes");
                 self.health.send_replace(Health::Writable);
@@ -445,7 +446,7 @@ impl Running {
     fn cut(&self) -> Result<(), String> {
         let head = self.writer.view.head();
         let journals = Journal::read_all(&self.writer.path).map_err(|error| error.to_string())?;
-        let mut beyond = journals.iter().skip_while(|journal| !journal.goes_beyond(head));
+        let mut beyond = journals.iter().skip_while(|journal| !journal.exceeds(head));
         let Some(first) = beyond.next() else { return Ok(()) };
         let file = std::fs::OpenOptions::new().write(true).open(&first.path);
         let end = first.end_of(head) as u64;
@@ -454,7 +455,7 @@ impl Running {
         removed.and_then(|()| files::sync_dir(&self.writer.path)).map_err(|error| error.to_string())
     }
 
-    fn open_again(&mut self) -> Result<(), String> {
+    fn reopen_tables(&mut self) -> Result<(), String> {
         let log = Log::open(&self.writer.path).map_err(|error| error.to_string())?;
         let base = log.base().map_err(|error| error.to_string())?;
         let newest = log.newest().map_err(|error| error.to_string())?.unwrap_or_default().max(base.compacted);
@@ -507,9 +508,9 @@ impl Refusal {
     }
 }
 
-fn full(what: &str, floor: u64) -> String {
+fn full(reason: &str, floor: u64) -> String {
     format!(
-        "the disk is full: {what}; free at least {} and writes go on by themselves",
+        "the disk is full: {reason}; free at least {} and writes go on by themselves",
         disk_space::mebibytes(floor)
     )
 }

@@ -16,8 +16,8 @@ use super::errors::{self, EtcdWriteError};
 use super::layout::{SlotUse, WriteId, number, seal};
 use super::lost_write::{Uncertainty, resolve};
 use super::members::{Backoff, within};
-use super::slots::Held;
-use super::{Remote, Shared};
+use super::slots::HeldSlot;
+use super::{EtcdState, Remote};
 use crate::range::Key;
 use crate::store::{At, Change, CommitError, Entry, Event, Expect, Revision, check_size};
 
@@ -31,10 +31,10 @@ pub(super) struct Write {
     /// If the write happens, its revision is later than this one.
     pub(super) after: Revision,
     /// The entry that the write replaces, if the View has it.
-    replaced: Replaced,
+    replaced: ReplacedEntry,
 }
 
-enum Replaced {
+enum ReplacedEntry {
     Nothing,
     Known(Entry),
     /// The View does not have it, so it must be requested from etcd.
@@ -42,20 +42,20 @@ enum Replaced {
 }
 
 /// A write that happened.
-struct Done {
+struct CommittedWrite {
     revision: Revision,
     /// The replaced entry, if etcd returned it.
     previous: Option<Entry>,
 }
 
-enum Answer {
-    Done(Done),
+enum TransactionOutcome {
+    Committed(CommittedWrite),
     Conflict(At<Option<Entry>>),
     /// Another server used the slot, whose key has this revision now.
     SlotMoved(i64),
 }
 
-impl Shared {
+impl EtcdState {
     pub(super) async fn commit(
         &self,
         key: Key,
@@ -71,7 +71,7 @@ impl Shared {
             return Err(CommitError::Conflict { current });
         }
         let write = self.write(key, expect, change);
-        let done = self.write_until_known(&write).await?;
+        let done = self.write_until_resolved(&write).await?;
         // So that the writer's own reads and watches contain the write. If the feed is down, they wait for it
         // themselves; the write is acknowledged in either case.
         let deadline = Instant::now() + self.remote.members.options.timeouts.request;
@@ -82,31 +82,33 @@ impl Shared {
     fn write(&self, key: Key, expect: Expect, change: Change) -> Write {
         let now = self.view.now();
         let replaced = match (expect, now.get(key.as_bytes())) {
-            (Expect::Absent, _) => Replaced::Nothing,
-            (Expect::Revision(_), Some(entry)) if expect.holds(Some(entry)) => Replaced::Known(entry.clone()),
-            (Expect::Revision(_), _) => Replaced::Unknown,
+            (Expect::Absent, _) => ReplacedEntry::Nothing,
+            (Expect::Revision(_), Some(entry)) if expect.holds(Some(entry)) => {
+                ReplacedEntry::Known(entry.clone())
+            }
+            (Expect::Revision(_), _) => ReplacedEntry::Unknown,
         };
         let path = self.remote.layout.entry(key.as_bytes());
         Write { id: self.next_id(), key, path, expect, change, after: now.revision, replaced }
     }
 
     /// Retries until the outcome of the write is known, or the deadline passes.
-    async fn write_until_known(&self, write: &Write) -> Result<Done, CommitError> {
+    async fn write_until_resolved(&self, write: &Write) -> Result<CommittedWrite, CommitError> {
         let deadline = self.remote.deadline();
         let mut slot =
             self.slots.take(deadline).await.map_err(|reason| CommitError::Unavailable { reason })?;
         let mut backoff = Backoff::new();
         loop {
             let reason = match send(&self.remote, write, &slot).await {
-                Ok(Answer::Done(done)) => {
+                Ok(TransactionOutcome::Committed(done)) => {
                     if write.change == Change::Delete {
-                        slot.seen(number(done.revision));
+                        slot.set_revision(number(done.revision));
                     }
                     return Ok(done);
                 }
-                Ok(Answer::Conflict(current)) => return Err(CommitError::Conflict { current }),
-                Ok(Answer::SlotMoved(revision)) => {
-                    slot.seen(revision);
+                Ok(TransactionOutcome::Conflict(current)) => return Err(CommitError::Conflict { current }),
+                Ok(TransactionOutcome::SlotMoved(revision)) => {
+                    slot.set_revision(revision);
                     if Instant::now() < deadline {
                         continue;
                     }
@@ -116,13 +118,13 @@ impl Shared {
                 Err(EtcdWriteError::Rejected(reason)) => reason,
                 Err(EtcdWriteError::Full(error)) => {
                     let outcome = resolve(&self.remote, write, &mut slot, Uncertainty::Decided).await?;
-                    return outcome.map(|revision| Done { revision, previous: None }).ok_or(error);
+                    return outcome.map(|revision| CommittedWrite { revision, previous: None }).ok_or(error);
                 }
                 Err(EtcdWriteError::Lost(reason)) => {
                     let outcome =
                         resolve(&self.remote, write, &mut slot, Uncertainty::NoAnswer(&reason)).await?;
                     if let Some(revision) = outcome {
-                        return Ok(Done { revision, previous: None });
+                        return Ok(CommittedWrite { revision, previous: None });
                     }
                     reason
                 }
@@ -134,12 +136,12 @@ impl Shared {
         }
     }
 
-    async fn event(&self, write: Write, done: Done) -> Result<Event, CommitError> {
+    async fn event(&self, write: Write, done: CommittedWrite) -> Result<Event, CommitError> {
         let Write { key, path, change, replaced, .. } = write;
         let previous = match (replaced, done.previous) {
-            (Replaced::Nothing, _) => None,
-            (Replaced::Known(entry), _) | (Replaced::Unknown, Some(entry)) => Some(entry),
-            (Replaced::Unknown, None) => self.entry_before(&path, done.revision).await?,
+            (ReplacedEntry::Nothing, _) => None,
+            (ReplacedEntry::Known(entry), _) | (ReplacedEntry::Unknown, Some(entry)) => Some(entry),
+            (ReplacedEntry::Unknown, None) => self.entry_before(&path, done.revision).await?,
         };
         let current = match change {
             Change::Put(value) => Some(Entry::new(key.clone(), done.revision, value)),
@@ -168,7 +170,11 @@ fn is_impossible(expect: Expect, change: &Change) -> bool {
     }
 }
 
-async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer, EtcdWriteError> {
+async fn send(
+    remote: &Remote,
+    write: &Write,
+    slot: &HeldSlot<'_>,
+) -> Result<TransactionOutcome, EtcdWriteError> {
     // The full request timeout, even if the commit's deadline is near: a cancelled request is a lost response.
     let until = Instant::now() + remote.members.options.timeouts.request;
     let member = match within(until, remote.members.current()).await {
@@ -187,21 +193,21 @@ async fn send(remote: &Remote, write: &Write, slot: &Held<'_>) -> Result<Answer,
     Err(error)
 }
 
-fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
+fn transaction(remote: &Remote, write: &Write, slot: &HeldSlot<'_>) -> Txn {
     let expected = match write.expect {
         Expect::Absent => 0,
         Expect::Revision(revision) => number(revision),
     };
     let (slot_set, number_in_set) = slot.id();
     let slot_path = remote.layout.slot(slot_set, number_in_set);
-    let ask = matches!(write.replaced, Replaced::Unknown);
+    let requests_previous = matches!(write.replaced, ReplacedEntry::Unknown);
     let operations = match &write.change {
         Change::Put(value) => {
-            let options = ask.then(|| PutOptions::new().with_prev_key());
+            let options = requests_previous.then(|| PutOptions::new().with_prev_key());
             vec![TxnOp::put(write.path.clone(), seal(write.id, value), options)]
         }
         Change::Delete => {
-            let options = ask.then(|| DeleteOptions::new().with_prev_key());
+            let options = requests_previous.then(|| DeleteOptions::new().with_prev_key());
             let used = SlotUse::Delete(write.id).encode();
             vec![TxnOp::delete(write.path.clone(), options), TxnOp::put(slot_path.clone(), used, None)]
         }
@@ -217,30 +223,33 @@ fn transaction(remote: &Remote, write: &Write, slot: &Held<'_>) -> Txn {
 }
 
 /// Decodes a response. An error has the same meaning as no response.
-fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<Answer, String> {
+fn read_answer(remote: &Remote, write: &Write, answer: PbTxnResponse) -> Result<TransactionOutcome, String> {
     let head = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
     let succeeded = answer.succeeded;
-    let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
+    let mut responses = answer.responses.into_iter().filter_map(|response| response.response);
     if succeeded {
-        let previous = match parts.next() {
+        let previous = match responses.next() {
             Some(PbTxnOpResponse::ResponsePut(put)) => put.prev_kv.into_iter().collect(),
             Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => deleted.prev_kvs,
             _ => Vec::new(),
         };
-        return Ok(Answer::Done(Done { revision: head, previous: remote.layout.entry_in(previous) }));
+        return Ok(TransactionOutcome::Committed(CommittedWrite {
+            revision: head,
+            previous: remote.layout.entry_in(previous),
+        }));
     }
-    let (Some(found), Some(slot)) = (range_in(parts.next()), range_in(parts.next())) else {
+    let (Some(entries), Some(slot)) = (range_in(responses.next()), range_in(responses.next())) else {
         return Err("etcd's response is incomplete".into());
     };
-    let current = remote.layout.entry_in(found);
+    let current = remote.layout.entry_in(entries);
     if write.expect.holds(current.as_ref()) {
-        return Ok(Answer::SlotMoved(slot.first().map_or(0, |kv| kv.mod_revision)));
+        return Ok(TransactionOutcome::SlotMoved(slot.first().map_or(0, |kv| kv.mod_revision)));
     }
-    Ok(Answer::Conflict(At { revision: head, value: current }))
+    Ok(TransactionOutcome::Conflict(At { revision: head, value: current }))
 }
 
-pub(super) fn range_in(part: Option<PbTxnOpResponse>) -> Option<Vec<PbKeyValue>> {
-    match part? {
+pub(super) fn range_in(response: Option<PbTxnOpResponse>) -> Option<Vec<PbKeyValue>> {
+    match response? {
         PbTxnOpResponse::ResponseRange(range) => Some(range.kvs),
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! Compaction, once for all servers.
 //!
-//! The key `l/compacted` marks up to where history is removed. The server that moves it, by compare-and-set, compacts etcd;
-//! the others receive the change in their feeds and compact their Views.
+//! The key `l/compacted` marks up to where history is removed. The server that moves it, by compare-and-set, compacts
+//! etcd; the others receive the change in their feeds and compact their Views.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::errors::{self, EtcdReadError, EtcdWriteError};
 use super::layout::{number, revision};
 use super::members::{Backoff, Chosen, within};
-use super::{Remote, Shared};
+use super::{EtcdState, Remote};
 use crate::store::{ReadError, Revision};
 
 /// The mark as it was last seen.
@@ -50,7 +50,7 @@ enum Moved {
     No,
 }
 
-impl Shared {
+impl EtcdState {
     pub(super) async fn compact(&self, through: Revision) -> Result<(), ReadError> {
         let deadline = self.remote.deadline();
         // Only revisions that this View has reached can be compacted.
@@ -71,7 +71,7 @@ impl Shared {
                 Err(error) => return Err(unavailable(error)),
             }
         }
-        // Also if the mark was there already: the server that moved it may have died before it compacted etcd.
+        // Also if the mark was moved already: the server that moved it may have crashed before it compacted etcd.
         self.compact_etcd(through, deadline).await.map_err(unavailable)?;
         self.view.forget(through);
         Ok(())

@@ -46,8 +46,8 @@ pub(super) async fn list(
         let next = pages.next(remote, Some(limit - entries.len()), remote.deadline()).await;
         let next = next.map_err(|error| read_error(error, page.at))?;
         let mut stored = next.stored.into_iter();
-        let wanted = stored.by_ref().take(limit - entries.len());
-        entries.extend(wanted.filter_map(|stored| Some(remote.layout.decode(stored)?.entry)));
+        let within_limit = stored.by_ref().take(limit - entries.len());
+        entries.extend(within_limit.filter_map(|stored| Some(remote.layout.decode(stored)?.entry)));
         // A limit of zero still reads one key: etcd would treat zero as no limit.
         let remaining = stored.count() + next.remaining;
         if remaining == 0 || entries.len() >= limit {

@@ -67,19 +67,19 @@ const FULL: &str = "etcd's database is full (alarm NOSPACE). Compact and defragm
 
 pub(super) fn classify_write(error: &Error) -> EtcdWriteError {
     let Error::GRpcStatus(status) = error else { return EtcdWriteError::Lost(error.to_string()) };
-    let said = status.message();
-    let reason = said.to_owned();
+    let message = status.message();
+    let reason = message.to_owned();
     if never_sent(status) {
         return EtcdWriteError::Rejected(reason);
     }
-    let found = DEFINITE.iter().find(|(text, _)| said.contains(text)).map(|(_, class)| class);
-    match found {
+    let class = DEFINITE.iter().find(|(text, _)| message.contains(text)).map(|(_, class)| class);
+    match class {
         Some(ErrorClass::TooLarge) => EtcdWriteError::Refused(CommitError::Refused {
-            reason: format!("larger than etcd accepts; see its --max-request-bytes ({said})"),
+            reason: format!("larger than etcd accepts; see its --max-request-bytes ({message})"),
         }),
         Some(ErrorClass::Full) => EtcdWriteError::Full(CommitError::ReadOnly { reason: FULL.into() }),
         Some(ErrorClass::Forbidden) => EtcdWriteError::Refused(CommitError::ReadOnly {
-            reason: format!("etcd denies writes ({said}); check the role of the etcd user"),
+            reason: format!("etcd denies writes ({message}); check the role of the etcd user"),
         }),
         Some(ErrorClass::NotNow) => EtcdWriteError::Rejected(reason),
         None => EtcdWriteError::Lost(reason),
@@ -88,21 +88,21 @@ pub(super) fn classify_write(error: &Error) -> EtcdWriteError {
 
 pub(super) fn classify_read(error: &Error) -> EtcdReadError {
     let Error::GRpcStatus(status) = error else { return EtcdReadError::Failed(error.to_string()) };
-    let said = status.message();
-    if said.contains("required revision has been compacted") {
+    let message = status.message();
+    if message.contains("required revision has been compacted") {
         return EtcdReadError::Compacted;
     }
-    if said.contains("required revision is a future revision") {
+    if message.contains("required revision is a future revision") {
         return EtcdReadError::Future;
     }
-    if status.code() == Code::OutOfRange && said.contains("decoded message length too large") {
+    if status.code() == Code::OutOfRange && message.contains("decoded message length too large") {
         return EtcdReadError::TooLarge;
     }
-    match DEFINITE.iter().find(|(text, _)| said.contains(text)) {
+    match DEFINITE.iter().find(|(text, _)| message.contains(text)) {
         Some((_, ErrorClass::Forbidden)) => {
-            EtcdReadError::Refused(format!("etcd denies reads ({said}); check the role of the etcd user"))
+            EtcdReadError::Refused(format!("etcd denies reads ({message}); check the role of the etcd user"))
         }
-        _ => EtcdReadError::Failed(said.to_owned()),
+        _ => EtcdReadError::Failed(message.to_owned()),
     }
 }
 

@@ -24,7 +24,7 @@ use super::compaction::Mark;
 use super::consistent_read::{self, Reader};
 use super::members::{Backoff, Chosen, within};
 use super::stream::{Previous, Received, Stream, revision_of};
-use super::{Shared, load, version};
+use super::{EtcdState, load, version};
 use crate::store::Revision;
 
 /// etcd's type of a delete event.
@@ -32,14 +32,14 @@ pub(super) const DELETED: i32 = 1;
 /// How long a reader waits before progress is requested: an event usually arrives within a millisecond.
 const GRACE: Duration = Duration::from_millis(5);
 /// Time between progress requests while a reader still waits.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between writes of the barrier key, where progress reports cannot be used.
 const BARRIER_EVERY: Duration = Duration::from_millis(100);
 
 /// The background work of an [`Etcd`](super::Etcd) store. Run it in a supervised
 /// task: without it the store neither reads nor sees changes.
 pub struct Feed {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<EtcdState>,
     pub(super) readers: mpsc::Receiver<Reader>,
     /// Closed when the last handle of the store is dropped.
     pub(super) handles: watch::Receiver<()>,
@@ -73,28 +73,28 @@ impl Feed {
 }
 
 /// Why a watch ended.
-enum Ended {
+enum WatchEnd {
     Lost(String),
     /// etcd has compacted changes that were not received.
     Missed(String),
 }
 
 /// Watches for ever, through one member after another.
-async fn follow(shared: &Shared) {
+async fn follow(shared: &EtcdState) {
     let mut backoff = Backoff::new();
     loop {
         let (began, head) = (Instant::now(), shared.view.head());
-        let ended = match watch_once(shared).await {
+        let end = match watch_once(shared).await {
             Ok(never) => match never {},
-            Err(ended) => ended,
+            Err(end) => end,
         };
-        match ended {
+        match end {
             // An outage is logged once, and not for every retry.
-            Ended::Lost(reason) if backoff.is_first() => {
+            WatchEnd::Lost(reason) if backoff.is_first() => {
                 tracing::warn!(reason, head = shared.view.head().0, "lost the etcd watch");
             }
-            Ended::Lost(reason) => tracing::debug!(reason, "the etcd watch is still not established"),
-            Ended::Missed(reason) => {
+            WatchEnd::Lost(reason) => tracing::debug!(reason, "the etcd watch is still not established"),
+            WatchEnd::Missed(reason) => {
                 tracing::warn!(
                     reason,
                     head = shared.view.head().0,
@@ -114,7 +114,7 @@ async fn follow(shared: &Shared) {
 }
 
 /// Replaces the View. Every watch that has not seen the loaded revision gets `Compacted`.
-async fn reload(shared: &Shared) -> Result<(), String> {
+async fn reload(shared: &EtcdState) -> Result<(), String> {
     let loaded = load::load(&shared.remote).await.map_err(|error| error.reason())?;
     if loaded.snapshot.revision <= shared.view.head() {
         return Err(format!("etcd's revision decreased to {}", loaded.snapshot.revision));
@@ -124,13 +124,13 @@ async fn reload(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> {
+async fn watch_once(shared: &EtcdState) -> Result<std::convert::Infallible, WatchEnd> {
     let remote = &shared.remote;
     let deadline = Instant::now() + remote.members.options.timeouts.request;
     let member = match within(deadline, remote.members.current()).await {
         Ok(Ok(member)) => member,
-        Ok(Err(error)) => return Err(Ended::Lost(error.to_string())),
-        Err(reason) => return Err(Ended::Lost(reason)),
+        Ok(Err(error)) => return Err(WatchEnd::Lost(error.to_string())),
+        Err(reason) => return Err(WatchEnd::Lost(reason)),
     };
     let opened = async {
         // Members may be replaced by older ones at run time.
@@ -141,74 +141,77 @@ async fn watch_once(shared: &Shared) -> Result<std::convert::Infallible, Ended> 
         Stream::open(remote, &member, shared.view.head(), Previous::Known, deadline).await
     };
     let mut session = match opened.await {
-        Ok(stream) => Session { shared, stream, asked: None, heard: Instant::now() },
+        Ok(stream) => Session { shared, stream, progress_requested_at: None, last_received: Instant::now() },
         Err(reason) => {
             remote.members.avoid(&member, &reason).await;
-            return Err(Ended::Lost(format!("{}: {reason}", member.endpoint)));
+            return Err(WatchEnd::Lost(format!("{}: {reason}", member.endpoint)));
         }
     };
     tracing::info!(member = %member.endpoint, after = shared.view.head().0, "watching etcd");
-    let ended = session.run().await;
-    if let Err(Ended::Lost(reason)) = &ended {
+    let end = session.run().await;
+    if let Err(WatchEnd::Lost(reason)) = &end {
         remote.members.avoid(&member, reason).await;
     }
-    ended
+    end
 }
 
 /// One watch stream, from its opening to its end.
 struct Session<'a> {
-    shared: &'a Shared,
+    shared: &'a EtcdState,
     stream: Stream,
     /// When the unanswered progress request was sent.
-    asked: Option<Instant>,
-    heard: Instant,
+    progress_requested_at: Option<Instant>,
+    last_received: Instant,
 }
 
 impl Session<'_> {
-    async fn run(&mut self) -> Result<std::convert::Infallible, Ended> {
-        let mut wanted = self.shared.wanted.subscribe();
-        let mut ask_at = self.next_request(*wanted.borrow_and_update(), None);
+    async fn run(&mut self) -> Result<std::convert::Infallible, WatchEnd> {
+        let mut requested_revision = self.shared.requested_revision.subscribe();
+        let mut request_at = self.next_request(*requested_revision.borrow_and_update(), None);
         loop {
             tokio::select! {
                 received = self.stream.next() => {
-                    self.receive(received.map_err(Ended::Lost)?)?;
-                    (self.asked, self.heard) = (None, Instant::now());
+                    self.receive(received.map_err(WatchEnd::Lost)?)?;
+                    (self.progress_requested_at, self.last_received) = (None, Instant::now());
                 }
                 // The sender lives in `shared`, so this can only mean that a reader waits for a newer revision.
-                _ = wanted.changed() => {}
-                () = sleep_until(ask_at) => {
-                    self.ask().await?;
-                    ask_at = self.next_request(*wanted.borrow_and_update(), Some(Instant::now()));
+                _ = requested_revision.changed() => {}
+                () = sleep_until(request_at) => {
+                    self.request_progress().await?;
+                    request_at = self.next_request(*requested_revision.borrow_and_update(), Some(Instant::now()));
                     continue;
                 }
             }
-            ask_at = self.next_request(*wanted.borrow_and_update(), self.asked);
+            request_at =
+                self.next_request(*requested_revision.borrow_and_update(), self.progress_requested_at);
         }
     }
 
     /// Returns when to request progress: soon if a reader waits for it, otherwise as a heartbeat.
-    fn next_request(&self, wanted: Revision, last: Option<Instant>) -> Instant {
-        match (wanted > self.shared.view.head(), last) {
-            (true, Some(last)) => last + ASK_EVERY,
+    fn next_request(&self, requested_revision: Revision, last: Option<Instant>) -> Instant {
+        match (requested_revision > self.shared.view.head(), last) {
+            (true, Some(last)) => last + PROGRESS_REQUEST_INTERVAL,
             (true, None) => Instant::now() + GRACE,
-            (false, _) => self.heard.max(last.unwrap_or(self.heard)) + self.timeouts().heartbeat,
+            (false, _) => {
+                self.last_received.max(last.unwrap_or(self.last_received)) + self.timeouts().heartbeat
+            }
         }
     }
 
-    async fn ask(&mut self) -> Result<(), Ended> {
+    async fn request_progress(&mut self) -> Result<(), WatchEnd> {
         let now = Instant::now();
-        let since = *self.asked.get_or_insert(now);
+        let since = *self.progress_requested_at.get_or_insert(now);
         if now - since > self.timeouts().request {
-            return Err(Ended::Lost("etcd does not answer on the watch".into()));
+            return Err(WatchEnd::Lost("etcd does not answer on the watch".into()));
         }
         match self.shared.remote.is_direct() {
             true => self.shared.remote.barrier.notify_one(),
-            false => self.stream.request_progress().await.map_err(Ended::Lost)?,
+            false => self.stream.request_progress().await.map_err(WatchEnd::Lost)?,
         }
         Ok(())
     }
 
-    fn receive(&mut self, received: Received) -> Result<(), Ended> {
+    fn receive(&mut self, received: Received) -> Result<(), WatchEnd> {
         match received {
             Received::Events(events, through) => self.publish(events, through),
             // Old versions report progress ahead of events, so their reports are ignored.
@@ -217,12 +220,12 @@ impl Session<'_> {
             }
             Received::Progress(_) | Received::Nothing => Ok(()),
             Received::Compacted(oldest) => {
-                Err(Ended::Missed(format!("etcd has compacted all revisions before {oldest}")))
+                Err(WatchEnd::Missed(format!("etcd has compacted all revisions before {oldest}")))
             }
         }
     }
 
-    fn publish(&mut self, events: Vec<PbEvent>, through: Revision) -> Result<(), Ended> {
+    fn publish(&mut self, events: Vec<PbEvent>, through: Revision) -> Result<(), WatchEnd> {
         let (view, layout) = (&self.shared.view, &self.shared.remote.layout);
         if through <= view.head() {
             // This member lags behind the one that was watched before.
@@ -240,9 +243,9 @@ impl Session<'_> {
                 continue;
             };
             if draft.events().last().is_some_and(|last| last.revision == revision) {
-                // Each write of Holon has its own revision. This one is foreign, and a watcher that resumes in the middle
-                // of it would miss the rest.
-                return Err(Ended::Missed(format!(
+                // Each write of Holon has its own revision. This one is foreign, and a watcher that resumes in the
+                // middle of it would miss the other keys.
+                return Err(WatchEnd::Missed(format!(
                     "another client of etcd changed several keys at revision {revision}"
                 )));
             }
@@ -267,7 +270,7 @@ impl Session<'_> {
 
 /// Writes the barrier key whenever a reader needs an event. Part of the feed, and concurrent with the watch, which must
 /// receive the event.
-async fn write_barriers(shared: &Shared) {
+async fn write_barriers(shared: &EtcdState) {
     let remote = &shared.remote;
     loop {
         remote.barrier.notified().await;

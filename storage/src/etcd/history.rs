@@ -13,9 +13,9 @@ use super::stream::{Previous, Received, Stream, revision_of};
 use crate::store::{Boxed, Event, ReadError, Revision};
 use crate::view::{EventSpan, History};
 
-/// How often progress is requested. etcd serves watches that start in the past ten times a second, so requesting it more
-/// often gains nothing.
-const ASK_EVERY: Duration = Duration::from_millis(100);
+/// How often progress is requested. etcd serves watches that start in the past ten times a second, so requesting it
+/// more often gains nothing.
+const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct EtcdHistory(pub(super) Arc<Remote>);
 
@@ -71,16 +71,16 @@ pub(super) async fn read_changes(
     let member = within(deadline, remote.members.current()).await.map_err(unavailable)?;
     let member = member.map_err(|error| unavailable(error.to_string()))?;
     match collect(remote, &member, after, until, limit).await {
-        Ok(found) => Ok(found),
-        Err(Stop::Compacted(oldest)) => Err(ReadError::Compacted { requested: after, oldest }),
-        Err(Stop::Failed(reason)) => {
+        Ok(collected) => Ok(collected),
+        Err(CollectError::Compacted(oldest)) => Err(ReadError::Compacted { requested: after, oldest }),
+        Err(CollectError::Failed(reason)) => {
             remote.members.avoid(&member, &reason).await;
             Err(unavailable(reason))
         }
     }
 }
 
-enum Stop {
+enum CollectError {
     Compacted(Revision),
     Failed(String),
 }
@@ -91,22 +91,22 @@ async fn collect(
     after: Revision,
     until: Revision,
     limit: usize,
-) -> Result<OldChanges, Stop> {
+) -> Result<OldChanges, CollectError> {
     let timeout = remote.members.options.timeouts.request;
-    let opened = Stream::open(remote, member, after, Previous::Wanted, Instant::now() + timeout).await;
-    let mut stream = opened.map_err(Stop::Failed)?;
-    let mut found = OldChanges { changes: Vec::new(), through: after };
-    let mut ask = interval(ASK_EVERY);
+    let opened = Stream::open(remote, member, after, Previous::Requested, Instant::now() + timeout).await;
+    let mut stream = opened.map_err(CollectError::Failed)?;
+    let mut collected = OldChanges { changes: Vec::new(), through: after };
+    let mut progress_requests = interval(PROGRESS_REQUEST_INTERVAL);
     let mut last_received = Instant::now();
-    while found.through < until && found.changes.len() < limit {
+    while collected.through < until && collected.changes.len() < limit {
         let received = tokio::select! {
-            received = stream.next() => received.map_err(Stop::Failed)?,
-            () = sleep_until(last_received + timeout) => return Err(Stop::Failed("etcd sends no old changes; check the load of its members".into())),
-            _ = ask.tick() => {
+            received = stream.next() => received.map_err(CollectError::Failed)?,
+            () = sleep_until(last_received + timeout) => return Err(CollectError::Failed("etcd sends no old changes; check the load of its members".into())),
+            _ = progress_requests.tick() => {
                 // Where progress reports are wrong, only an event after `until` proves that all changes were received.
                 match remote.is_direct() {
                     true => remote.barrier.notify_one(),
-                    false => stream.request_progress().await.map_err(Stop::Failed)?,
+                    false => stream.request_progress().await.map_err(CollectError::Failed)?,
                 }
                 continue;
             }
@@ -114,18 +114,18 @@ async fn collect(
         last_received = Instant::now();
         match received {
             Received::Events(events, through) => {
-                let wanted = events.into_iter().take_while(|event| revision_of(event) <= until);
-                found.changes.extend(wanted.filter_map(|event| decode(remote, event)));
-                found.through = through.min(until);
+                let in_range = events.into_iter().take_while(|event| revision_of(event) <= until);
+                collected.changes.extend(in_range.filter_map(|event| decode(remote, event)));
+                collected.through = through.min(until);
             }
             Received::Progress(through) if !remote.is_direct() => {
-                found.through = found.through.max(through.min(until));
+                collected.through = collected.through.max(through.min(until));
             }
-            Received::Compacted(oldest) => return Err(Stop::Compacted(oldest)),
+            Received::Compacted(oldest) => return Err(CollectError::Compacted(oldest)),
             Received::Progress(_) | Received::Nothing => {}
         }
     }
-    Ok(found)
+    Ok(collected)
 }
 
 /// Decodes the change of an entry; none for a mark.

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_and_marks_are_watched_and_nothing_else_is() {
+    fn only_entries_and_marks_are_watched() {
         let layout = Layout::new("/holon");
         let (from, to) = layout.watched();
         let watched = |path: &[u8]| path >= &from[..] && path < &to[..];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_stay_among_the_entries() {
+    fn ranges_contain_only_entries() {
         let layout = Layout::new("/h");
         let check = |range: Range, from: &[u8], to: &[u8]| {
             assert_eq!(layout.entries_of(&range), (from.to_vec(), to.to_vec()), "{range:?}");

@@ -17,16 +17,16 @@ use super::errors;
 use super::history::read_changes;
 use super::layout::{SlotUse, number, revision};
 use super::members::{Backoff, Chosen, within};
-use super::slots::Held;
+use super::slots::HeldSlot;
 use crate::store::{Change, CommitError, Expect, Revision};
 
 /// Old changes held in memory at once during the search.
 const CHANGES_MAX: usize = 512;
 
-/// What is not known about a write.
+/// What is uncertain about a write.
 #[derive(Clone, Copy)]
 pub(super) enum Uncertainty<'a> {
-    /// There is no answer, for this reason: the write may have happened, or may happen later.
+    /// No response, for this reason: the write may have happened, or may happen later.
     NoAnswer(&'a str),
     /// etcd has decided, but did not report how. No fence is needed.
     Decided,
@@ -37,14 +37,14 @@ pub(super) enum Uncertainty<'a> {
 pub(super) async fn resolve(
     remote: &Remote,
     write: &Write,
-    slot: &mut Held<'_>,
+    slot: &mut HeldSlot<'_>,
     uncertainty: Uncertainty<'_>,
 ) -> Result<Option<Revision>, CommitError> {
     let deadline = Instant::now() + remote.members.options.timeouts.settle;
     let mut backoff = Backoff::new();
     loop {
         let outcome = match read_state(remote, write, slot, uncertainty, deadline).await {
-            Ok(found) => find_write(remote, write, slot, found, deadline).await,
+            Ok(state) => find_write(remote, write, slot, state, deadline).await,
             Err(reason) => Err(reason),
         };
         match outcome {
@@ -73,7 +73,7 @@ pub(super) async fn resolve(
 }
 
 /// The key and the slot, at a revision after which the write can no longer happen.
-struct Found {
+struct FencedState {
     at: Revision,
     key: Vec<PbKeyValue>,
     /// The value of the slot, if it has changed since we read it.
@@ -82,7 +82,7 @@ struct Found {
     slot: i64,
 }
 
-fn fence_and_read(remote: &Remote, write: &Write, slot: &Held<'_>, uncertainty: Uncertainty<'_>) -> Txn {
+fn fence_and_read(remote: &Remote, write: &Write, slot: &HeldSlot<'_>, uncertainty: Uncertainty<'_>) -> Txn {
     let (slot_set, number_in_set) = slot.id();
     let path = remote.layout.slot(slot_set, number_in_set);
     let read = [TxnOp::get(write.path.clone(), None), TxnOp::get(path.clone(), None)];
@@ -101,10 +101,10 @@ fn fence_and_read(remote: &Remote, write: &Write, slot: &Held<'_>, uncertainty: 
 async fn read_state(
     remote: &Remote,
     write: &Write,
-    slot: &Held<'_>,
+    slot: &HeldSlot<'_>,
     uncertainty: Uncertainty<'_>,
     deadline: Instant,
-) -> Result<Found, String> {
+) -> Result<FencedState, String> {
     let txn = fence_and_read(remote, write, slot, uncertainty);
     let until = deadline.min(Instant::now() + remote.members.options.timeouts.request);
     let member = within(until, remote.members.current()).await?.map_err(|error| error.to_string())?;
@@ -114,15 +114,15 @@ async fn read_state(
         Err(reason) => return Err(failed(remote, &member, reason).await),
     };
     let at = super::head_of(answer.header.as_ref()).map_err(|error| error.reason())?;
-    let mut parts = answer.responses.into_iter().filter_map(|part| part.response);
-    let key = range_in(parts.next()).ok_or("etcd's response is incomplete")?;
-    let Some(mut now) = range_in(parts.next()) else {
+    let mut responses = answer.responses.into_iter().filter_map(|response| response.response);
+    let key = range_in(responses.next()).ok_or("etcd's response is incomplete")?;
+    let Some(mut now) = range_in(responses.next()) else {
         // The fence is written, and the slot was unchanged until then.
-        return Ok(Found { at, key, used: None, slot: number(at) });
+        return Ok(FencedState { at, key, used: None, slot: number(at) });
     };
     let now = now.pop();
     let revision = now.as_ref().map_or(0, |used| used.mod_revision);
-    Ok(Found { at, key, used: now.filter(|_| revision != slot.revision()), slot: revision })
+    Ok(FencedState { at, key, used: now.filter(|_| revision != slot.revision()), slot: revision })
 }
 
 async fn failed(remote: &Remote, member: &Chosen, reason: String) -> String {
@@ -133,13 +133,13 @@ async fn failed(remote: &Remote, member: &Chosen, reason: String) -> String {
 async fn find_write(
     remote: &Remote,
     write: &Write,
-    slot: &mut Held<'_>,
-    found: Found,
+    slot: &mut HeldSlot<'_>,
+    state: FencedState,
     deadline: Instant,
 ) -> Result<Option<Revision>, String> {
     let before = slot.revision();
-    let outcome = match (&write.change, &found.used) {
-        (Change::Put(_), _) => find_put(remote, write, &found).await?,
+    let outcome = match (&write.change, &state.used) {
+        (Change::Put(_), _) => find_put(remote, write, &state).await?,
         // The slot is unchanged, so the delete has not happened.
         (Change::Delete, None) => None,
         (Change::Delete, Some(used)) => {
@@ -147,21 +147,21 @@ async fn find_write(
         }
     };
     // Only now: if the search fails, the next attempt must use the same revision.
-    slot.seen(found.slot);
+    slot.set_revision(state.slot);
     Ok(outcome)
 }
 
-async fn find_put(remote: &Remote, write: &Write, found: &Found) -> Result<Option<Revision>, String> {
-    let current = found.key.first().and_then(|stored| remote.layout.decode(stored.clone()));
+async fn find_put(remote: &Remote, write: &Write, state: &FencedState) -> Result<Option<Revision>, String> {
+    let current = state.key.first().and_then(|stored| remote.layout.decode(stored.clone()));
     if let Some(stored) = current.as_ref().filter(|stored| stored.id == Some(write.id)) {
         return Ok(Some(stored.entry.revision()));
     }
-    if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_be_deleted_again(write) {
+    if write.expect.holds(current.as_ref().map(|stored| &stored.entry)) && !may_be_deleted_since(write) {
         return Ok(None);
     }
     let mut reached = write.after;
-    while reached < found.at {
-        let past = read_changes(remote, reached, found.at, CHANGES_MAX).await;
+    while reached < state.at {
+        let past = read_changes(remote, reached, state.at, CHANGES_MAX).await;
         let past = past.map_err(|error| error.to_string())?;
         if let Some(ours) = past.changes.iter().find(|change| change.id == Some(write.id)) {
             return Ok(Some(ours.event.revision));
@@ -172,7 +172,7 @@ async fn find_put(remote: &Remote, write: &Write, found: &Found) -> Result<Optio
 }
 
 /// Reports whether the key can be as expected although the write happened: it may have been created and deleted again.
-fn may_be_deleted_again(write: &Write) -> bool {
+fn may_be_deleted_since(write: &Write) -> bool {
     write.expect == Expect::Absent
 }
 
@@ -180,7 +180,7 @@ fn may_be_deleted_again(write: &Write) -> bool {
 async fn find_delete(
     remote: &Remote,
     write: &Write,
-    slot: &Held<'_>,
+    slot: &HeldSlot<'_>,
     before: i64,
     mut used: PbKeyValue,
     deadline: Instant,

@@ -1,7 +1,7 @@
 //! The members of the etcd cluster: which one to call, and failover.
 //!
 //! All requests go to one member until it fails; then all go to the next. Each member has its own connection instead of
-//! one that is balanced over all, because a balancer keeps choosing a dead member.
+//! one that is balanced over all, because a balancer keeps choosing a failed member.
 
 use std::fmt;
 use std::future::Future;
@@ -101,7 +101,7 @@ impl Members {
         let index = self.current.load(Ordering::Relaxed) % self.members.len();
         let chosen = self.member(index).await;
         if chosen.is_err() {
-            self.move_on(index);
+            self.advance(index);
         }
         chosen
     }
@@ -116,7 +116,7 @@ impl Members {
 
     /// Moves all requests to the next member after this one `failed`, unless they have moved already.
     pub(super) async fn avoid(&self, failed: &Chosen, reason: &str) {
-        self.move_on(failed.index);
+        self.advance(failed.index);
         if STALE_LOGIN.iter().any(|stale| reason.contains(stale)) {
             // Renewed here, because every following request would fail.
             let deadline = Instant::now() + self.options.timeouts.request;
@@ -125,7 +125,7 @@ impl Members {
         }
     }
 
-    fn move_on(&self, index: usize) {
+    fn advance(&self, index: usize) {
         let next = (index + 1) % self.members.len();
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -211,8 +211,8 @@ impl Backoff {
 
     pub(super) async fn wait(&mut self, deadline: Instant) {
         // With jitter, so that servers that lost the same member do not retry at the same time.
-        let spread = self.0.mul_f64(0.5 + rand::random::<f64>() / 2.0);
-        sleep(spread.min(deadline.saturating_duration_since(Instant::now()))).await;
+        let jittered = self.0.mul_f64(0.5 + rand::random::<f64>() / 2.0);
+        sleep(jittered.min(deadline.saturating_duration_since(Instant::now()))).await;
         self.0 = (self.0 * 2).min(BACKOFF_MAX);
     }
 }

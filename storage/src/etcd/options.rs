@@ -118,7 +118,7 @@ pub struct Timeouts {
     /// For opening a connection to one member.
     pub connect: Duration,
     /// For one response of one member; then the next member is called. Longer than the second or two of an election, so
-    /// that a new leader is not mistaken for a dead member.
+    /// that a new leader is not treated as a failed member.
     pub request: Duration,
     /// For a whole read or commit: no attempt begins later.
     pub overall: Duration,
@@ -126,7 +126,7 @@ pub struct Timeouts {
     pub settle: Duration,
     /// Between pings on a silent connection. etcd closes the connection below five seconds.
     pub keep_alive: Duration,
-    /// Between heartbeats on an idle feed: how long a dead connection stays unnoticed without readers.
+    /// Between heartbeats on an idle feed: how long a broken connection stays undetected without readers.
     pub heartbeat: Duration,
 }
 
@@ -161,12 +161,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_that_cannot_work_are_refused_by_name() {
+    fn invalid_options_are_refused_by_name() {
         let check = |change: fn(&mut Options), expected: &str| {
             let mut options = Options::new(["http://127.0.0.1:2379"]);
             change(&mut options);
-            let said = options.check().err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
+            let message = options.check().err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(message.contains(expected) && message.is_empty() == expected.is_empty(), "{message}");
         };
         check(|_| {}, "");
         check(|options| options.endpoints.clear(), "no endpoint");

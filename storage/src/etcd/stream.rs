@@ -35,7 +35,7 @@ pub(super) enum Received {
 /// Whether events include the previous value.
 #[derive(Clone, Copy)]
 pub(super) enum Previous {
-    Wanted,
+    Requested,
     Known,
 }
 
@@ -59,12 +59,12 @@ impl Stream {
             .with_progress_notify()
             .with_fragment();
         let options = match previous {
-            Previous::Wanted => options.with_prev_key(),
+            Previous::Requested => options.with_prev_key(),
             Previous::Known => options,
         };
         let stream = within(deadline, member.watch().watch(from, Some(options))).await?;
         let (requests, responses) = stream.map_err(|error| errors::classify_read(&error).reason())?.split();
-        Ok(Stream { requests, responses, assembly: Assembly { seen: after, held: Vec::new() } })
+        Ok(Stream { requests, responses, assembly: Assembly { passed_on: after, incomplete: Vec::new() } })
     }
 
     /// Waits for the next message. Cancel-safe. An error ends the stream.
@@ -76,8 +76,8 @@ impl Stream {
         }
     }
 
-    /// Requests progress. The answer is a [`Received::Progress`], which etcd sends only once the stream has caught up; repeat
-    /// the request until then.
+    /// Requests progress. The answer is a [`Received::Progress`], which etcd sends only once the stream has caught up;
+    /// repeat the request until then.
     pub(super) async fn request_progress(&mut self) -> Result<(), String> {
         self.requests.request_progress().await.map_err(|error| error.to_string())
     }
@@ -86,9 +86,9 @@ impl Stream {
 #[derive(Default)]
 struct Assembly {
     /// Changes up to this revision are not passed on.
-    seen: Revision,
+    passed_on: Revision,
     /// The newest revision, which may be incomplete.
-    held: Vec<PbEvent>,
+    incomplete: Vec<PbEvent>,
 }
 
 impl Assembly {
@@ -100,17 +100,17 @@ impl Assembly {
             return Err(format!("etcd ended the watch: {}", response.cancel_reason));
         }
         if response.events.is_empty() {
-            let progress = response.header.filter(|_| !response.created && self.held.is_empty());
+            let progress = response.header.filter(|_| !response.created && self.incomplete.is_empty());
             return Ok(
                 progress.map_or(Received::Nothing, |header| Received::Progress(revision(header.revision)))
             );
         }
-        let mut events = std::mem::take(&mut self.held);
-        events.extend(response.events.into_iter().filter(|event| revision_of(event) > self.seen));
+        let mut events = std::mem::take(&mut self.incomplete);
+        events.extend(response.events.into_iter().filter(|event| revision_of(event) > self.passed_on));
         if response.fragment {
             let newest = events.last().map(revision_of);
-            let whole = events.partition_point(|event| Some(revision_of(event)) < newest);
-            self.held = events.split_off(whole);
+            let complete = events.partition_point(|event| Some(revision_of(event)) < newest);
+            self.incomplete = events.split_off(complete);
         }
         Ok(match events.last().map(revision_of) {
             Some(through) => Received::Events(events, through),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_passed_on_when_all_of_it_is_there() {
+    fn a_revision_is_passed_on_once_it_is_complete() {
         let mut assembly = Assembly::default();
         assert_eq!(assembly.add(message(&[4, 5], false)), events(&[4, 5], 5));
         assert_eq!(assembly.add(message(&[6, 7], true)), events(&[6], 6));
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn events_seen_before_are_left_out() {
-        let mut assembly = Assembly { seen: Revision(5), ..Assembly::default() };
+    fn events_already_passed_on_are_skipped() {
+        let mut assembly = Assembly { passed_on: Revision(5), ..Assembly::default() };
         assert_eq!(assembly.add(message(&[5], false)), Ok(Received::Nothing));
         assert_eq!(assembly.add(message(&[5, 6], false)), events(&[6], 6));
     }
 
     #[test]
-    fn the_answer_to_the_request_is_not_progress_and_the_end_is_told() {
+    fn the_created_response_is_not_progress_and_the_end_is_reported() {
         let mut assembly = Assembly::default();
         let created = PbWatchResponse { created: true, ..message(&[], false) };
         assert_eq!(assembly.add(created), Ok(Received::Nothing));

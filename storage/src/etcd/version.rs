@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_below_the_gate_and_unknown_ones_do_not_feed_reads() {
+    fn faulty_and_unknown_versions_do_not_feed_reads() {
         let check =
             |version: &str, expected: bool| assert_eq!(can_feed_reads(version), expected, "{version}");
         check("3.3.27", false);

@@ -5,9 +5,9 @@
 //!     │  no matching event   │  matching events     │   not read yet
 //! ```
 //!
-//! It holds no events. It waits until its slot is notified, takes the revisions between which its range has events, reads
-//! them from the tail or from history, and moves on. A slow watcher therefore costs no memory: it reads further back, and
-//! gets `Compacted` if the history it needs has been removed.
+//! It holds no events. It waits until its slot is notified, takes the revisions between which its range has events,
+//! reads them from the tail or from history, and moves on. A slow watcher therefore costs no memory: it reads further
+//! back, and gets `Compacted` if the history it needs has been removed.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ impl Cursor {
 
     /// Reads the head and the marks, without reading any event.
     ///
-    /// A publisher marks, then moves the head, then notifies. So the head is read first: all matching events up to it are
-    /// marked by now. Marks beyond it are kept for later.
+    /// A publisher marks, then moves the head, then notifies. So the head is read first: all matching events up to it
+    /// are marked by now. Marks beyond it are kept for later.
     fn update(&mut self) -> Revision {
         let head = self.view.head();
         if let Some((first, last)) = self.slot.take() {

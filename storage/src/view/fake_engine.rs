@@ -1,6 +1,6 @@
 //! The smallest engine with a View: a thread that publishes, and a list of events as its history.
 //!
-//! It has the difficulties of real engines, but no disk: commits in groups; a history that is read in pieces with waits
+//! It has the difficulties of real engines, but no disk: commits in groups; a history that is read in chunks with waits
 //! in between; a tail that may be so short that most watches need that history; and optionally revisions that start
 //! anywhere and have gaps, as when other clients write to the same etcd.
 
@@ -22,7 +22,7 @@ use crate::store::{
 /// Maximum number of commits published together.
 const GROUP_MAX: usize = 5;
 /// Maximum number of events in one read of history.
-const PIECE_MAX: usize = 7;
+const CHUNK_EVENTS_MAX: usize = 7;
 
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -61,17 +61,17 @@ impl History for Log {
         Box::pin(async move {
             // As with a disk, readers wait while other tasks run.
             tokio::task::yield_now().await;
-            let piece: Vec<Event> = {
+            let chunk: Vec<Event> = {
                 let events = self.0.lock();
-                let wanted = events.iter().filter(|event| event.revision > after && event.revision <= until);
-                wanted.take(limit.min(PIECE_MAX)).cloned().collect()
+                let in_span = events.iter().filter(|event| event.revision > after && event.revision <= until);
+                in_span.take(limit.min(CHUNK_EVENTS_MAX)).cloned().collect()
             };
             tokio::task::yield_now().await;
-            let through = match piece.last() {
-                Some(last) if piece.len() == PIECE_MAX => last.revision,
+            let through = match chunk.last() {
+                Some(last) if chunk.len() == CHUNK_EVENTS_MAX => last.revision,
                 _ => until,
             };
-            Ok(EventSpan { events: piece, through })
+            Ok(EventSpan { events: chunk, through })
         })
     }
 }
@@ -159,7 +159,7 @@ impl Store for FakeEngine {
             requests
                 .send(Request { key, expect, change, answer })
                 .expect("the publisher lives as long as this");
-            answered.await.expect("the publisher answers everything")
+            answered.await.expect("the publisher answers every commit")
         })
     }
 

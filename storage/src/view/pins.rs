@@ -34,7 +34,8 @@ impl Pins {
         Some(snapshot)
     }
 
-    /// Removes old pins and returns them, so that the caller drops them without the lock: dropping one can take a while.
+    /// Removes old pins and returns them, so that the caller drops them without the lock: dropping one can take a
+    /// while.
     pub(super) fn forget(&mut self, through: Revision) -> Vec<Snapshot> {
         let kept =
             |(used, pinned): &(Instant, Snapshot)| pinned.revision >= through && used.elapsed() < UNUSED_MAX;

@@ -128,8 +128,8 @@ mod tests {
         tail
     }
 
-    /// Whether its limit, the scan bound or `until` ends a scan, `through` is correct: resuming from there misses no event
-    /// and repeats none.
+    /// Whether its limit, the scan bound or `until` ends a scan, `through` is correct: resuming from there misses no
+    /// event and repeats none.
     #[test]
     fn a_scan_can_be_resumed_from_its_through() {
         let tail = tail(10_000);
@@ -168,6 +168,6 @@ mod tests {
         };
         assert!(!found(&tail, 89) && found(&tail, 90), "90 was dropped, 91 is kept");
         tail.forget(Revision(u64::MAX));
-        assert!(!found(&tail, 109) && found(&tail, 110), "nothing beyond the head is forgotten");
+        assert!(!found(&tail, 109) && found(&tail, 110), "no revision beyond the head is dropped");
     }
 }

@@ -30,7 +30,7 @@ async fn a_view_with_a_long_tail_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_view_with_gaps_conforms_case_after_case() {
+async fn a_shared_view_with_gaps_conforms() {
     let shared = engine(WITH_GAPS);
     conformance::run(async || shared.clone()).await;
 }

@@ -1,8 +1,8 @@
 //! An index of watches by key.
 //!
 //! A store may have a million idle watches; a write must find the few whose range contains its key without scanning the
-//! others. Every range has a stem, the common prefix of all its keys. So the watches of a key are found by looking up each
-//! prefix of the key whose length is in use: some dozen lookups, however many watches there are.
+//! others. Every range has a stem, the common prefix of all its keys. So the watches of a key are found by looking up
+//! each prefix of the key whose length is in use: some dozen lookups, however many watches there are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) struct WatchSlot {
 }
 
 impl WatchSlot {
-    /// Takes the marks: all matching events since the last call lie between the two revisions. The caller must store them
-    /// before its next await.
+    /// Takes the marks: all matching events since the last call lie between the two revisions. The caller must store
+    /// them before its next await.
     pub(crate) fn take(&self) -> Option<(Revision, Revision)> {
         match self.first.swap(NONE, Ordering::AcqRel) {
             NONE => None,
@@ -153,7 +153,7 @@ mod tests {
         let pods = index.register(Range::prefix("pods/a/"));
         let one = index.register(Range::key("pods/a/x"));
         let other = index.register(Range::prefix("pods/b/"));
-        let part = index.register(Range::between("pods/a/b", "pods/a/k"));
+        let some_pods = index.register(Range::between("pods/a/b", "pods/a/k"));
 
         let woken = index.mark(&[event("pods/a/x", 7), event("pods/a/y", 8)]);
         assert_eq!(woken.len(), 3, "all, pods and one: {woken:?}");
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(pods.take(), Some((Revision(7), Revision(9))));
         assert_eq!(pods.take(), None);
         assert_eq!(one.take(), Some((Revision(7), Revision(7))));
-        assert_eq!((part.take(), other.take()), (Some((Revision(9), Revision(9))), None));
+        assert_eq!((some_pods.take(), other.take()), (Some((Revision(9), Revision(9))), None));
 
-        for slot in [all, pods, one, other, part] {
+        for slot in [all, pods, one, other, some_pods] {
             index.unregister(&slot);
         }
         assert!(index.by_stem.is_empty() && index.stem_lens.is_empty());

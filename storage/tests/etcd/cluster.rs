@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::peer::Etcd as Peer;
-use crate::{connect, create, eventually, next_events, options, text_of, told, value};
+use crate::{connect, create, describe, eventually, next_events, options, text_of, value};
 
 /// Counts upwards in one key until `stop`, and returns every acknowledged write.
 fn count_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> JoinHandle<Vec<Event>> {
@@ -16,10 +16,10 @@ fn count_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> 
     tokio::spawn(async move {
         let mut steps = vec![create(&store, key, "0").await];
         while !*stop.borrow() {
-            let expect = Expect::Revision(steps.last().expect("the first").revision);
+            let expect = Expect::Revision(steps.last().expect("the first entry").revision);
             match store.commit(Key::from(key), expect, value(steps.len().to_string())).await {
                 Ok(step) => steps.push(step),
-                // No other client writes this key, so a conflict would be our own write reported as lost.
+                // No other client writes this key, so a conflict would mean that our own write was reported as lost.
                 Err(error @ (CommitError::Conflict { .. } | CommitError::Unknown { .. })) => {
                     panic!("{error}")
                 }
@@ -47,7 +47,7 @@ fn read_until(stop: &watch::Receiver<bool>, store: Etcd, key: &'static str) -> J
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_die() {
+async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_crash() {
     let mut etcd = Peer::start("etcd", 3).await;
     let (a, b) = (connect(options(etcd.endpoints())).await, connect(options(etcd.endpoints())).await);
     let before = create(&a, "before", "0").await;
@@ -69,7 +69,7 @@ async fn no_acknowledged_write_is_lost_when_a_member_and_then_the_leader_die() {
             etcd.kill(victim);
             let dead = Instant::now();
             progress(&a, &mut probe).await;
-            println!("round {round}: a write {:?} after the death of {victim}", dead.elapsed());
+            println!("round {round}: a write {:?} after {victim} was killed", dead.elapsed());
             etcd.revive(victim);
             progress(&b, &mut probe).await;
         }
@@ -102,7 +102,7 @@ async fn progress(store: &Etcd, last: &mut Event) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn without_a_quorum_there_are_errors_and_with_one_again_there_is_service() {
+async fn requests_fail_without_a_quorum_and_succeed_once_it_is_restored() {
     let mut etcd = Peer::start("etcd", 3).await;
     let mut impatient = options(etcd.endpoints());
     impatient.timeouts.overall = Duration::from_secs(2);
@@ -134,7 +134,7 @@ async fn without_a_quorum_there_are_errors_and_with_one_again_there_is_service()
     let third = server.commit(first.key.clone(), expect, value("3")).await.unwrap();
     let between = usize::from(found.revision() != first.revision);
     let events = next_events(&mut watch, 1 + between).await;
-    assert_eq!(events.last(), Some(&third), "{:?}", told(&events));
+    assert_eq!(events.last(), Some(&third), "{:?}", describe(&events));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,5 +149,5 @@ async fn a_restart_of_all_members_is_survived_by_watches_and_data() {
     eventually("reads work again", async || server.get(&first.key).await.is_ok()).await;
     assert_eq!(text_of(&server, "a").await.as_deref(), Some("1"));
     create(&server, "b", "2").await;
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["b: - -> 2"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["b: - -> 2"]);
 }

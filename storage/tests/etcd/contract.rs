@@ -5,7 +5,7 @@ use storage::etcd::{Etcd, Mode};
 use storage::{Change, CommitError, Expect, Key, Page, Range, ReadError, Revision, Store};
 
 use crate::peer::Etcd as Peer;
-use crate::{connect, create, current_of, delete, next_events, options, soon, told, update, value};
+use crate::{connect, create, current_of, delete, describe, next_events, options, soon, update, value};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
@@ -18,7 +18,7 @@ async fn a_current_etcd_keeps_the_contract_and_is_read_from_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd-3.5.1"]
-async fn etcd_3_5_1_is_found_out_and_keeps_the_contract_by_direct_reads() {
+async fn etcd_3_5_1_is_detected_and_keeps_the_contract_by_direct_reads() {
     let etcd = Peer::start("etcd-3.5.1", 1).await;
     let server = connect(options(etcd.endpoints())).await;
     assert_eq!(server.mode(), Mode::Direct);
@@ -27,7 +27,7 @@ async fn etcd_3_5_1_is_found_out_and_keeps_the_contract_by_direct_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd-3.4.23"]
-async fn etcd_3_4_23_is_found_out_and_keeps_the_contract_by_direct_reads() {
+async fn etcd_3_4_23_is_detected_and_keeps_the_contract_by_direct_reads() {
     let etcd = Peer::start("etcd-3.4.23", 1).await;
     let server = connect(options(etcd.endpoints())).await;
     assert_eq!(server.mode(), Mode::Direct);
@@ -71,8 +71,8 @@ async fn writes_succeed_only_at_the_expected_revision(store: &Etcd) {
 
     let gone = delete(store, &second).await;
     assert_eq!((gone.current.clone(), gone.previous), (None, second.current));
-    let again = store.commit(key.clone(), Expect::Revision(second.revision), Change::Delete).await;
-    let CommitError::Conflict { current } = again.unwrap_err() else { panic!() };
+    let repeated = store.commit(key.clone(), Expect::Revision(second.revision), Change::Delete).await;
+    let CommitError::Conflict { current } = repeated.unwrap_err() else { panic!() };
     assert!(current.revision >= gone.revision && current.value.is_none(), "{current:?}");
     let zero = store.commit(key.clone(), Expect::Revision(Revision::ZERO), value("x")).await.unwrap_err();
     assert_eq!(current_of(zero), None);
@@ -137,17 +137,17 @@ async fn a_watch_sees_every_change_once_and_in_order(store: &Etcd) {
     let last = create(store, "watched/b", "3").await;
     let events = next_events(&mut watch, 4).await;
     let expected = ["watched/a: - -> 1", "watched/a: 1 -> 2", "watched/a: 2 -> -", "watched/b: - -> 3"];
-    assert_eq!(told(&events), expected);
+    assert_eq!(describe(&events), expected);
     assert!(events.is_sorted_by(|earlier, later| earlier.revision < later.revision), "{events:?}");
 
     // The watch advances although nothing in its range changes.
     let after = create(store, "elsewhere-too", "x").await;
     assert!(watch.through() >= after.revision, "{watch:?}");
     let mut resumed = store.watch(Range::prefix("watched/"), events[1].revision).await.unwrap();
-    assert_eq!(told(&next_events(&mut resumed, 2).await), expected[2..]);
+    assert_eq!(describe(&next_events(&mut resumed, 2).await), expected[2..]);
     update(store, &last, "4").await;
-    assert_eq!(told(&next_events(&mut resumed, 1).await), ["watched/b: 3 -> 4"]);
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["watched/b: 3 -> 4"]);
+    assert_eq!(describe(&next_events(&mut resumed, 1).await), ["watched/b: 3 -> 4"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["watched/b: 3 -> 4"]);
 
     let error = store.watch(Range::all(), Revision(after.revision.0 + 1_000_000)).await.unwrap_err();
     assert!(matches!(error, ReadError::Future { .. }), "{error}");
@@ -179,8 +179,8 @@ async fn compacted_revisions_are_gone(store: &Etcd) {
     let error = store.list(Range::all(), page).await.unwrap_err();
     assert!(matches!(error, ReadError::Compacted { .. }), "{error}");
     let page = Page { at: Some(two.revision), ..Page::default() };
-    let kept = store.list(Range::key("compacted"), page).await.unwrap();
-    assert_eq!(kept.value.entries, [two.current.clone().unwrap()]);
+    let listing = store.list(Range::key("compacted"), page).await.unwrap();
+    assert_eq!(listing.value.entries, [two.current.clone().unwrap()]);
     let mut watch = store.watch(Range::key("compacted"), two.revision).await.unwrap();
     assert_eq!(next_events(&mut watch, 1).await, std::slice::from_ref(&three));
 

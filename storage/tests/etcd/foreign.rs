@@ -5,7 +5,7 @@ use storage::etcd::{ConnectError, Etcd};
 use storage::{Expect, Key, Page, Range, ReadError, Store};
 
 use crate::peer::Etcd as Peer;
-use crate::{connect, create, eventually, next_events, options, soon, text_of, told, update, value};
+use crate::{connect, create, describe, eventually, next_events, options, soon, text_of, update, value};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
@@ -55,7 +55,7 @@ async fn a_foreign_value_breaks_only_its_own_key() {
     assert_eq!(listed.value.entries.len(), 2);
     let found = server.get(&Key::from("b")).await.unwrap().value.unwrap();
     let fixed = server.commit(Key::from("b"), Expect::Revision(found.revision()), value("2")).await.unwrap();
-    assert_eq!(told(&[fixed]), ["b: no envelope -> 2"]);
+    assert_eq!(describe(&[fixed]), ["b: no envelope -> 2"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,13 +73,13 @@ async fn several_keys_changed_at_one_revision_cannot_be_watched_past() {
     remove_two(&mut etcd.client(0).await.unwrap()).await;
     let error = soon(watch.next()).await.unwrap_err();
     assert!(matches!(error, ReadError::Compacted { .. }), "{error}");
-    assert_eq!(watch.next().await.unwrap_err(), error, "and so it stays");
+    assert_eq!(watch.next().await.unwrap_err(), error, "the error is final");
     let listed = server.list(Range::all(), Page::default()).await.unwrap();
     assert_eq!(listed.value.entries, [kept.current.clone().unwrap()]);
     let mut watch = server.watch(Range::all(), listed.revision).await.unwrap();
     update(&server, &kept, "2").await;
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["keep: 1 -> 2"]);
-    eventually("reads go on", async || text_of(&server, "a").await.is_none()).await;
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["keep: 1 -> 2"]);
+    eventually("reads continue", async || text_of(&server, "a").await.is_none()).await;
 }
 
 async fn remove_two(client: &mut Client) {

@@ -7,8 +7,8 @@ mod cluster;
 mod contract;
 mod foreign;
 mod full;
-mod judged;
-mod lost;
+mod linearizability;
+mod lost_writes;
 mod outage;
 mod secure;
 mod servers;
@@ -98,14 +98,14 @@ async fn text_of(store: &Etcd, key: &str) -> Option<String> {
 async fn next_events(watch: &mut Watch, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
-        let batch = soon(watch.next()).await.expect("the watch goes on");
+        let batch = soon(watch.next()).await.expect("the watch continues");
         assert!(batch.events.last().is_some_and(|last| last.revision <= batch.through), "{batch:?}");
         events.extend(batch.events);
     }
     events
 }
 
-fn told(events: &[Event]) -> Vec<String> {
+fn describe(events: &[Event]) -> Vec<String> {
     let text = |entry: &storage::Entry| String::from_utf8_lossy(entry.value()).into_owned();
     let line = |event: &Event| {
         let (previous, current) = (event.previous.as_ref().map(text), event.current.as_ref().map(text));
@@ -121,15 +121,15 @@ fn current_of(error: CommitError) -> Option<(Revision, String)> {
 
 /// Waits for something that must happen, with a timeout.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(peer::PATIENCE, work).await.expect("this takes too long")
+    tokio::time::timeout(peer::PATIENCE, work).await.expect("not within the timeout")
 }
 
 /// Waits until `check` holds.
-async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+async fn eventually(condition: &str, mut check: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !check().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(tokio::time::timeout(peer::PATIENCE, waiting).await.is_ok(), "still not: {what}");
+    assert!(tokio::time::timeout(peer::PATIENCE, waiting).await.is_ok(), "still not: {condition}");
 }

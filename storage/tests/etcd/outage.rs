@@ -1,15 +1,15 @@
-//! The connection to etcd fails and comes back.
+//! The connection to etcd fails and is restored.
 
 use std::time::{Duration, Instant};
 
 use storage::{Key, Page, Range, ReadError, Revision, Store};
 
 use crate::peer::{Etcd as Peer, Proxy};
-use crate::{connect, create, delete, eventually, next_events, options, soon, text_of, told, update};
+use crate::{connect, create, delete, describe, eventually, next_events, options, soon, text_of, update};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_watch_goes_on_through_cuts_and_delays_without_missing_or_repeating() {
+async fn a_watch_survives_cuts_and_delays_without_missing_or_repeating_events() {
     let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let (a, b) = (connect(options([proxy.endpoint()])).await, connect(options(etcd.endpoints())).await);
@@ -26,13 +26,13 @@ async fn a_watch_goes_on_through_cuts_and_delays_without_missing_or_repeating() 
         }
     }
     let expected: Vec<_> = (0..300).map(|count| format!("a: {count} -> {}", count + 1)).collect();
-    assert_eq!(told(&next_events(&mut watch, 300).await), expected);
+    assert_eq!(describe(&next_events(&mut watch, 300).await), expected);
     assert_eq!(text_of(&a, "a").await.as_deref(), Some("300"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
+async fn a_silent_connection_is_detected_and_reads_fail_rather_than_be_stale() {
     let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let mut impatient = options([proxy.endpoint()]);
@@ -53,12 +53,12 @@ async fn a_silent_connection_is_noticed_and_reads_fail_rather_than_be_stale() {
     proxy.heal();
     eventually("reads work again", async || a.get(&Key::from("a")).await.is_ok()).await;
     assert_eq!(text_of(&a, "a").await.as_deref(), Some("new"));
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["a: old -> new"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["a: old -> new"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
+async fn a_feed_that_alone_stops_responding_is_reopened_on_another_member() {
     // Only the responses of the first member are lost; the second leads to the same etcd.
     let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
@@ -69,15 +69,15 @@ async fn a_feed_that_alone_falls_silent_is_opened_anew_elsewhere() {
     proxy.swallow_answers();
     update(&b, &first, "1").await;
     // No client reads from `a`, so only its own heartbeats can detect the silence.
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["a: 0 -> 1"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["a: 0 -> 1"]);
     assert_eq!(text_of(&a, "a").await.as_deref(), Some("1"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
 async fn an_idle_feed_keeps_its_watch() {
-    // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The feed then took
-    // it for dead, over and over.
+    // etcd reports no progress to a watch that begins in the future, as ours would on an idle store. The feed then
+    // reopened it again and again.
     let etcd = Peer::start("etcd", 1).await;
     let mut restless = options(etcd.endpoints());
     restless.timeouts.request = Duration::from_millis(300);
@@ -90,7 +90,7 @@ async fn an_idle_feed_keeps_its_watch() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_right() {
+async fn a_watcher_behind_a_compaction_in_an_outage_gets_compacted_and_lists_are_current() {
     let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let (a, b) = (connect(options([proxy.endpoint()])).await, connect(options(etcd.endpoints())).await);
@@ -115,20 +115,20 @@ async fn a_watcher_behind_a_compaction_in_an_outage_is_told_and_the_rest_is_righ
     for watch in [&mut everything, &mut quiet] {
         let error = soon(watch.next()).await.unwrap_err();
         assert!(matches!(error, ReadError::Compacted { oldest, .. } if oldest >= added.revision), "{error}");
-        assert_eq!(watch.next().await.unwrap_err(), error, "and so it stays");
+        assert_eq!(watch.next().await.unwrap_err(), error, "the error is final");
     }
     let listed = soon(a.list(Range::all(), Page::default())).await.unwrap();
     let expected = [added, changed.clone(), kept, recreated].map(|event| event.current.unwrap());
     assert_eq!(listed.value.entries, expected);
     // From here on everything works, also on the server that was disconnected.
     let mut watch = a.watch(Range::all(), listed.revision).await.unwrap();
-    let again = update(&a, &changed, "3").await;
-    assert_eq!(next_events(&mut watch, 1).await, [again]);
+    let updated = update(&a, &changed, "3").await;
+    assert_eq!(next_events(&mut watch, 1).await, [updated]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history() {
+async fn a_compaction_by_an_operator_is_reported_to_watchers_that_need_old_history() {
     let etcd = Peer::start("etcd", 1).await;
     let a = connect(options(etcd.endpoints())).await;
     let one = create(&a, "a", "1").await;
@@ -146,7 +146,7 @@ async fn a_compaction_by_an_operator_is_told_to_watchers_that_need_old_history()
     }
     let mut watch = b.watch(Range::all(), gone.revision).await.unwrap();
     create(&a, "a", "3").await;
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["a: - -> 3"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["a: - -> 3"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,11 +156,11 @@ async fn a_compaction_during_the_load_makes_it_start_over() {
     let writer = connect(options(etcd.endpoints())).await;
     let text = "x".repeat(4000);
     // More than two pages of four mebibytes.
-    let write = |part: u32| {
+    let write = |batch: u32| {
         let (store, text) = (&writer.store, &text);
         async move {
             for index in 0..80 {
-                create(store, &format!("{part:02}/{index:02}"), text).await;
+                create(store, &format!("{batch:02}/{index:02}"), text).await;
             }
         }
     };
@@ -173,7 +173,7 @@ async fn a_compaction_during_the_load_makes_it_start_over() {
     let mut client = etcd.client(0).await.unwrap();
     let mut marker = create(&writer, "marker", "0").await;
     let compacted = "grpc_server_handled_total{grpc_code=\"OutOfRange\",grpc_method=\"Range\"";
-    eventually("a page was asked for too late", async || {
+    eventually("a page is requested after a compaction", async || {
         marker = update(&writer, &marker, "1").await;
         client.compact(marker.revision.0 as i64, None).await.unwrap();
         etcd.metric(compacted).await > 0.0

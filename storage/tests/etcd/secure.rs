@@ -9,7 +9,7 @@ use storage::{CommitError, Expect, Key, Range, Store};
 use tempfile::TempDir;
 
 use crate::peer::{Etcd as Peer, Proxy};
-use crate::{connect, create, next_events, options, text_of, told, update, value};
+use crate::{connect, create, describe, next_events, options, text_of, update, value};
 
 /// A certificate authority, a member's certificate and a client's.
 struct Certificates {
@@ -100,8 +100,8 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     let user = |password: &str| Some(User { name: "holon".into(), password: password.into() });
     let trusted =
         || Options { tls: Some(certificates.tls()), user: user("right"), ..options(etcd.endpoints()) };
-    let stranger = Tls { identity: None, ..certificates.tls() };
-    refused(Options { tls: Some(stranger), ..trusted() }).await;
+    let without_certificate = Tls { identity: None, ..certificates.tls() };
+    refused(Options { tls: Some(without_certificate), ..trusted() }).await;
     let misled = Tls { server_name: None, ..certificates.tls() };
     refused(Options { tls: Some(misled), ..trusted() }).await;
     let reason = refused(Options { user: user("wrong"), ..trusted() }).await;
@@ -118,19 +118,19 @@ async fn a_store_behind_tls_and_a_password_is_reached_with_both_and_not_without(
     // The token has expired, and no client reads or writes on this server: its watch alone must notice.
     proxy.cut();
     let second = update(&other, &first, "2").await;
-    assert_eq!(told(&next_events(&mut watch, 1).await), ["a: 1 -> 2"]);
+    assert_eq!(describe(&next_events(&mut watch, 1).await), ["a: 1 -> 2"]);
     assert_eq!(text_of(&server, "a").await.as_deref(), Some("2"));
     server.compact(second.revision).await.unwrap();
 
     // A role without the right to write makes the store read-only, and reads continue.
     let mut root = certificates.administrator(&endpoint, Some(("root", "root"))).await;
-    root.role_grant_permission("holon", below_holon(PermissionType::Read)).await.unwrap();
+    root.role_grant_permission("holon", under_prefix(PermissionType::Read)).await.unwrap();
     let error = server.commit(Key::from("b"), Expect::Absent, value("1")).await.unwrap_err();
     assert!(matches!(&error, CommitError::ReadOnly { reason } if reason.contains("permission")), "{error}");
     assert_eq!(text_of(&server, "a").await.as_deref(), Some("2"));
 }
 
-fn below_holon(kind: PermissionType) -> Permission {
+fn under_prefix(kind: PermissionType) -> Permission {
     Permission::new(kind, "/holon/").with_range_end("/holon0")
 }
 
@@ -140,7 +140,7 @@ async fn set_up_users(client: &mut Client) {
     client.user_grant_role("root", "root").await.unwrap();
     client.user_add("holon", "right", None).await.unwrap();
     client.role_add("holon").await.unwrap();
-    client.role_grant_permission("holon", below_holon(PermissionType::Readwrite)).await.unwrap();
+    client.role_grant_permission("holon", under_prefix(PermissionType::Readwrite)).await.unwrap();
     client.user_grant_role("holon", "holon").await.unwrap();
     client.auth_enable().await.unwrap();
 }

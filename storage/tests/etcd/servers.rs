@@ -6,7 +6,9 @@ use storage::etcd::{Compaction, Options};
 use storage::{CommitError, Expect, Key, Page, Range, ReadError, Store};
 
 use crate::peer::{Etcd as Peer, Proxy};
-use crate::{connect, create, delete, eventually, next_events, options, soon, text_of, told, update, value};
+use crate::{
+    connect, create, delete, describe, eventually, next_events, options, soon, text_of, update, value,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
@@ -53,12 +55,12 @@ async fn no_update_is_lost_when_all_servers_write_one_key() {
     }
     assert_eq!(text_of(&a, "counter").await.as_deref(), Some("200"));
     let steps: Vec<_> = (0..200).map(|step| format!("counter: {step} -> {}", step + 1)).collect();
-    assert_eq!(told(&next_events(&mut watch, 200).await), steps);
+    assert_eq!(describe(&next_events(&mut watch, 200).await), steps);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_thousand_readers_share_a_few_questions() {
+async fn a_thousand_readers_share_a_few_requests() {
     let etcd = Peer::start("etcd", 1).await;
     let proxy = Proxy::start(etcd.port(0)).await;
     let server = connect(options([proxy.endpoint()])).await;
@@ -92,7 +94,7 @@ async fn watchers_of_a_server_started_later_receive_earlier_events() {
     assert!(events.is_sorted_by(|earlier, later| earlier.revision < later.revision));
     assert_eq!(events[1500], gone);
     for (count, event) in events[..1500].iter().enumerate() {
-        assert_eq!(told(std::slice::from_ref(event)), [format!("a: {count} -> {}", count + 1)]);
+        assert_eq!(describe(std::slice::from_ref(event)), [format!("a: {count} -> {}", count + 1)]);
     }
     let page = Page { at: Some(last.revision), ..Page::default() };
     let past = b.list(Range::all(), page).await.unwrap();
@@ -109,7 +111,7 @@ async fn a_compaction_on_one_server_applies_to_all() {
     let mut behind = b.watch(Range::all(), one.revision).await.unwrap();
     a.compact(two.revision).await.unwrap();
     let expected = ReadError::Compacted { requested: one.revision, oldest: two.revision };
-    eventually("b has forgotten too", async || {
+    eventually("b is compacted too", async || {
         b.watch(Range::all(), one.revision).await.is_err_and(|error| error == expected)
     })
     .await;
@@ -120,7 +122,7 @@ async fn a_compaction_on_one_server_applies_to_all() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn old_history_is_forgotten_by_itself() {
+async fn old_history_is_compacted_automatically() {
     let etcd = Peer::start("etcd", 1).await;
     let every = Duration::from_millis(200);
     let compacting = || Options { compaction: Some(Compaction { every }), ..options(etcd.endpoints()) };
@@ -128,7 +130,7 @@ async fn old_history_is_forgotten_by_itself() {
     let one = create(&a, "a", "1").await;
     let two = update(&b, &one, "2").await;
     for server in [&a, &b] {
-        eventually("the first write is forgotten", async || {
+        eventually("the first write is compacted", async || {
             let watch = server.watch(Range::all(), one.revision).await;
             watch.is_err_and(|error| matches!(error, ReadError::Compacted { .. }))
         })

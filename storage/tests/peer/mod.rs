@@ -50,12 +50,12 @@ impl Etcd {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             for index in 0..self.endpoints().len() {
-                let asked = async {
+                let ready = async {
                     let status = self.client(index).await?.status().await?;
                     let header = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
                     Ok::<_, etcd_client::Error>(status.leader() == header && header != 0)
                 };
-                if let Ok(Ok(true)) = tokio::time::timeout(Duration::from_secs(1), asked).await {
+                if let Ok(Ok(true)) = tokio::time::timeout(Duration::from_secs(1), ready).await {
                     return index;
                 }
             }

@@ -3,7 +3,7 @@
 //! Linearizability is hard to check in general, because the order of writes must be guessed. Here it need not be:
 //! revisions are the order. So it is enough to put all writes in that order and to check each call:
 //!
-//! * real time: a call that begins after a revision was known writes a newer one, or reads at least that one;
+//! * real time: a call that begins after a revision was observed writes a newer one, or reads at least that one;
 //! * expectations: every write found what it expected, every conflict did not;
 //! * reads: every result is the state at its revision;
 //! * watches: every write is delivered once and in order, nothing else is, and nothing after the watch was complete.
@@ -13,12 +13,12 @@ mod log;
 mod tests;
 mod watched;
 
-use super::{Call, History, Instant, Outcome, What};
+use super::{Call, History, Instant, Operation, Outcome};
 use crate::range::Key;
 use crate::store::{At, Change, Entry, Event, Revision};
 use log::Log;
 
-/// A broken promise, with its evidence.
+/// A violated guarantee, with its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// An acknowledged write is not in the history.
@@ -28,17 +28,17 @@ pub enum Violation {
     /// Two different writes have one revision.
     ReusedRevision { one: Event, other: Event },
     /// The result of a commit does not fit the request.
-    WrongAnswer { asked: String, event: Event },
+    WrongAnswer { request: String, event: Event },
     /// The write replaced another entry than the one before it: a lost update.
     WrongPrevious { event: Event, really: Option<Entry> },
     /// A write got a revision that a client had already observed as past when it began.
-    WrittenIntoThePast { event: Event, known: Revision },
-    /// A read, or the current entry in a conflict, is older than what was known when the call began.
-    StaleRead { read: Revision, known: Revision, what: String },
+    WrittenIntoThePast { event: Event, observed: Revision },
+    /// A read, or the current entry in a conflict, is older than what had been observed when the call began.
+    StaleRead { read: Revision, observed: Revision, operation: String },
     /// A read returned something else than the state at its revision.
     WrongRead { key: Key, read: At<Option<Entry>>, really: Option<Entry> },
     /// A write conflicted although the entry in the conflict meets its expectation.
-    FalseConflict { told: At<Option<Entry>>, asked: String },
+    FalseConflict { reported: At<Option<Entry>>, request: String },
     /// Watch: an event was delivered again.
     Duplicated { event: Event },
     /// Watch: an event was delivered after a newer one.
@@ -46,9 +46,9 @@ pub enum Violation {
     /// Watch: an event was never delivered, although the watch claimed to be complete beyond it.
     Missed { event: Event },
     /// Watch: an event was delivered after the watch claimed to be complete beyond it.
-    Outrun { event: Event, said: Revision },
-    /// Watch: it claimed to be complete up to `said`, and later only up to `now`.
-    WentBack { said: Revision, now: Revision },
+    Outrun { event: Event, claimed: Revision },
+    /// Watch: it claimed to be complete up to `claimed`, and later only up to `now`.
+    WentBack { claimed: Revision, now: Revision },
     /// Watch: an event has a key outside the watched range.
     OutOfRange { event: Event },
     /// Watch: it stopped at `at`, although there were more events.
@@ -66,48 +66,48 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 
 /// Checks that a call that begins after a revision was observed does not fall behind it.
 fn real_time(history: &History, log: &Log) -> Vec<Violation> {
-    let mut known: Vec<(Instant, Revision)> = Vec::new();
+    let mut observed: Vec<(Instant, Revision)> = Vec::new();
     for call in &history.calls {
-        known.extend(call.ended.zip(revision(&call.what)));
+        observed.extend(call.ended.zip(revision(&call.operation)));
     }
     for watched in &history.watches {
-        known.extend(watched.batches.iter().map(|(when, batch)| (*when, batch.through)));
+        observed.extend(watched.batches.iter().map(|(when, batch)| (*when, batch.through)));
     }
-    known.sort();
+    observed.sort();
     let mut calls: Vec<_> = history.calls.iter().enumerate().collect();
     calls.sort_by_key(|(_, call)| call.began);
 
     let mut violations = Vec::new();
-    let (mut known, mut floor) = (known.into_iter().peekable(), history.start.revision);
+    let (mut observed, mut floor) = (observed.into_iter().peekable(), history.start.revision);
     for (place, call) in calls {
-        while let Some((_, revision)) = known.next_if(|(when, _)| *when < call.began) {
+        while let Some((_, revision)) = observed.next_if(|(when, _)| *when < call.began) {
             floor = floor.max(revision);
         }
-        violations.extend(match &call.what {
+        violations.extend(match &call.operation {
             // A write without a result happened, if at all, after its call began.
-            What::Commit { outcome: Outcome::Committed(_) | Outcome::Unknown, .. } => log
+            Operation::Commit { outcome: Outcome::Committed(_) | Outcome::Unknown, .. } => log
                 .event_of(place)
                 .filter(|event| event.revision <= floor)
-                .map(|event| Violation::WrittenIntoThePast { event: event.clone(), known: floor }),
-            What::ListAt { .. } => None,
-            what => revision(what).filter(|read| *read < floor).map(|read| Violation::StaleRead {
+                .map(|event| Violation::WrittenIntoThePast { event: event.clone(), observed: floor }),
+            Operation::ListAt { .. } => None,
+            operation => revision(operation).filter(|read| *read < floor).map(|read| Violation::StaleRead {
                 read,
-                known: floor,
-                what: format!("{what:?}"),
+                observed: floor,
+                operation: format!("{operation:?}"),
             }),
         });
     }
     violations
 }
 
-/// Returns the newest revision that this call's client knows once the call has returned.
-fn revision(what: &What) -> Option<Revision> {
-    match what {
-        What::Commit { outcome: Outcome::Committed(event), .. } => Some(event.revision),
-        What::Commit { outcome: Outcome::Conflict(told), .. } => Some(told.revision),
-        What::Commit { .. } => None,
-        What::Get { answer, .. } => Some(answer.revision),
-        What::List { answer } | What::ListAt { answer } => Some(answer.revision),
+/// Returns the newest revision that the client has observed once the call has returned.
+fn revision(operation: &Operation) -> Option<Revision> {
+    match operation {
+        Operation::Commit { outcome: Outcome::Committed(event), .. } => Some(event.revision),
+        Operation::Commit { outcome: Outcome::Conflict(reported), .. } => Some(reported.revision),
+        Operation::Commit { .. } => None,
+        Operation::Get { answer, .. } => Some(answer.revision),
+        Operation::List { answer } | Operation::ListAt { answer } => Some(answer.revision),
     }
 }
 
@@ -117,9 +117,9 @@ fn answer(call: &Call, log: &Log) -> Vec<Violation> {
         let really = log.at(key, read.revision).cloned();
         (really != read.value).then(|| Violation::WrongRead { key: key.clone(), read, really })
     };
-    match &call.what {
-        What::Get { key, answer } => differs(key, answer.clone()).into_iter().collect(),
-        What::List { answer } | What::ListAt { answer } => {
+    match &call.operation {
+        Operation::Get { key, answer } => differs(key, answer.clone()).into_iter().collect(),
+        Operation::List { answer } | Operation::ListAt { answer } => {
             let listed = |key: &Key| answer.value.iter().find(|entry| entry.key() == key).cloned();
             let keys = log.keys().chain(answer.value.iter().map(|entry| entry.key()));
             let mut wrong: Vec<_> = keys
@@ -128,15 +128,15 @@ fn answer(call: &Call, log: &Log) -> Vec<Violation> {
             wrong.dedup();
             wrong
         }
-        What::Commit { key, expect, change, outcome: Outcome::Conflict(told) } => {
-            let absent = told.value.is_none() && *change == Change::Delete;
+        Operation::Commit { key, expect, change, outcome: Outcome::Conflict(reported) } => {
+            let absent = reported.value.is_none() && *change == Change::Delete;
             let unfounded =
-                (expect.holds(told.value.as_ref()) && !absent).then(|| Violation::FalseConflict {
-                    told: told.clone(),
-                    asked: format!("{change:?} of {key:?} expecting {expect:?}"),
+                (expect.holds(reported.value.as_ref()) && !absent).then(|| Violation::FalseConflict {
+                    reported: reported.clone(),
+                    request: format!("{change:?} of {key:?} expecting {expect:?}"),
                 });
-            differs(key, told.clone()).into_iter().chain(unfounded).collect()
+            differs(key, reported.clone()).into_iter().chain(unfounded).collect()
         }
-        What::Commit { .. } => Vec::new(),
+        Operation::Commit { .. } => Vec::new(),
     }
 }

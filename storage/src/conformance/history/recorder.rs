@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::{Call, History, Instant, Outcome, Watched, What};
+use super::{Call, History, Instant, Operation, Outcome, WatchHistory};
 use crate::range::{Key, Range};
 use crate::store::watch::{Batch, Watch};
 use crate::store::{At, Change, CommitError, Entry, Event, Expect, Page, ReadError, Revision, Store};
@@ -16,10 +16,10 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A recorder that all clients of a run share; a clone is another handle.
 #[derive(Clone, Debug)]
-pub struct Recorder(Arc<Shared>);
+pub struct Recorder(Arc<RecorderState>);
 
 #[derive(Debug)]
-struct Shared {
+struct RecorderState {
     clock: std::time::Instant,
     history: Mutex<History>,
 }
@@ -30,9 +30,12 @@ impl Recorder {
     pub async fn start(store: &dyn Store, range: Range) -> Result<Recorder, ReadError> {
         let read = store.list(range.clone(), Page::default()).await?;
         let start = At { revision: read.revision, value: read.value.entries };
-        let witness = Watched::new(range.clone(), start.revision, true);
+        let witness = WatchHistory::new(range.clone(), start.revision, true);
         let history = History { range, start, calls: Vec::new(), watches: vec![witness] };
-        Ok(Recorder(Arc::new(Shared { clock: std::time::Instant::now(), history: Mutex::new(history) })))
+        Ok(Recorder(Arc::new(RecorderState {
+            clock: std::time::Instant::now(),
+            history: Mutex::new(history),
+        })))
     }
 
     pub fn now(&self) -> Instant {
@@ -64,14 +67,14 @@ impl Recorder {
         change: Change,
     ) -> Result<Event, CommitError> {
         // Recorded before the call, so that it counts as begun even if its future is dropped.
-        let what =
-            What::Commit { key: key.clone(), expect, change: change.clone(), outcome: Outcome::Unknown };
-        let place = self.began(what);
+        let operation =
+            Operation::Commit { key: key.clone(), expect, change: change.clone(), outcome: Outcome::Unknown };
+        let place = self.began(operation);
         let answer = store.commit(key, expect, change).await;
         let ended = self.now();
         let call = &mut self.0.history.lock().calls[place];
         call.ended = Some(ended);
-        if let What::Commit { outcome, .. } = &mut call.what {
+        if let Operation::Commit { outcome, .. } = &mut call.operation {
             *outcome = match &answer {
                 Ok(event) => Outcome::Committed(event.clone()),
                 Err(CommitError::Conflict { current }) => Outcome::Conflict(current.clone()),
@@ -85,7 +88,7 @@ impl Recorder {
     pub async fn get(&self, store: &dyn Store, key: Key) -> Result<At<Option<Entry>>, ReadError> {
         let began = self.now();
         let answer = store.get(&key).await?;
-        self.did(began, What::Get { key, answer: answer.clone() });
+        self.did(began, Operation::Get { key, answer: answer.clone() });
         Ok(answer)
     }
 
@@ -109,7 +112,7 @@ impl Recorder {
             page.at = Some(read.revision);
         };
         let answer = At { revision, value: entries };
-        self.did(began, if at.is_none() { What::List { answer } } else { What::ListAt { answer } });
+        self.did(began, if at.is_none() { Operation::List { answer } } else { Operation::ListAt { answer } });
         Ok(revision)
     }
 
@@ -121,7 +124,7 @@ impl Recorder {
     ) -> Result<RecordedWatch, ReadError> {
         let watch = store.watch(range.clone(), after).await?;
         let mut history = self.0.history.lock();
-        history.watches.push(Watched::new(range, after, false));
+        history.watches.push(WatchHistory::new(range, after, false));
         Ok(RecordedWatch { recorder: self.clone(), watch, place: history.watches.len() - 1 })
     }
 
@@ -140,15 +143,15 @@ impl Recorder {
         RecordedWatch { recorder: self.clone(), watch, place: 0 }.until(head).await
     }
 
-    fn began(&self, what: What) -> usize {
+    fn began(&self, operation: Operation) -> usize {
         let mut history = self.0.history.lock();
-        history.calls.push(Call { began: self.now(), ended: None, what });
+        history.calls.push(Call { began: self.now(), ended: None, operation });
         history.calls.len() - 1
     }
 
-    fn did(&self, began: Instant, what: What) {
+    fn did(&self, began: Instant, operation: Operation) {
         let ended = Some(self.now());
-        self.0.history.lock().calls.push(Call { began, ended, what });
+        self.0.history.lock().calls.push(Call { began, ended, operation });
     }
 }
 
@@ -206,7 +209,7 @@ impl RecordedWatch {
         Ok(())
     }
 
-    fn record<T>(&self, write: impl FnOnce(&mut Watched) -> T) -> T {
+    fn record<T>(&self, write: impl FnOnce(&mut WatchHistory) -> T) -> T {
         write(&mut self.recorder.0.history.lock().watches[self.place])
     }
 }

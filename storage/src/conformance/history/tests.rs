@@ -77,7 +77,7 @@ async fn record(lies: bool) -> History {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_are_part_of_the_record() {
+async fn errors_are_recorded() {
     let judged = record(false).await.check();
     let summary = judged.unwrap_or_else(|violations| panic!("{violations:#?}"));
     assert!(summary.unknown > 10 && summary.not_written > 10 && summary.committed > 100, "{summary}");
@@ -85,7 +85,7 @@ async fn errors_are_part_of_the_record() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_denies_its_writes_is_caught() {
-    let violations = record(true).await.check().expect_err("it lies");
+    let violations = record(true).await.check().expect_err("the store reports a false conflict");
     assert!(
         violations.iter().any(|violation| matches!(violation, Violation::Phantom { .. })),
         "{violations:#?}"
@@ -93,7 +93,7 @@ async fn a_store_that_denies_its_writes_is_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_workload_ends_early_and_can_go_on() {
+async fn a_stopped_workload_ends_early_and_can_be_continued() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let recorder = Recorder::start(&*store, Range::prefix("run/")).await.expect("memory answers");
     for seed in [6, 7] {
@@ -112,9 +112,9 @@ async fn a_stopped_workload_ends_early_and_can_go_on() {
     history.check().unwrap_or_else(|violations| panic!("{violations:#?}"));
 }
 
-/// A client that dies in the middle of a write leaves a call without an answer.
+/// A client that crashes in the middle of a write leaves a call without a result.
 #[tokio::test]
-async fn a_dropped_call_counts_as_perhaps_written() {
+async fn a_dropped_call_counts_as_possibly_written() {
     let store = Memory::new();
     let recorder = Recorder::start(&store, Range::all()).await.expect("memory answers");
     drop(recorder.commit(&store, "never polled".into(), Expect::Absent, Change::Delete));
@@ -123,6 +123,9 @@ async fn a_dropped_call_counts_as_perhaps_written() {
     let _ = futures::poll!(&mut commit);
     drop(commit);
     let history = recorder.finish(&store).await.expect("memory answers");
-    assert_eq!(history.calls.iter().filter(|call| matches!(call.what, What::Commit { .. })).count(), 1);
+    assert_eq!(
+        history.calls.iter().filter(|call| matches!(call.operation, Operation::Commit { .. })).count(),
+        1
+    );
     history.check().unwrap_or_else(|violations| panic!("{violations:#?}"));
 }

@@ -52,19 +52,19 @@ impl Workload {
 
     /// Runs all clients to their end. Errors of the store are recorded, never returned.
     pub async fn run(&self, store: &Arc<dyn Store>, recorder: &Recorder) {
-        let (end, ended) = watch::channel(false);
+        let (end, stopped) = watch::channel(false);
         let mut clients = JoinSet::new();
         let mut watchers = JoinSet::new();
         // Another run of the same seed makes other calls; otherwise its values would not be unique.
-        let life = recorder.now();
+        let run_id = recorder.now();
         for nth in 0..self.writers {
-            clients.spawn(self.client(store, recorder, life, nth).write());
+            clients.spawn(self.client(store, recorder, run_id, nth).write());
         }
         for nth in 0..self.readers {
-            clients.spawn(self.client(store, recorder, life, 100 + nth).read());
+            clients.spawn(self.client(store, recorder, run_id, 100 + nth).read());
         }
         for nth in 0..self.watchers {
-            watchers.spawn(self.client(store, recorder, life, 200 + nth).watch(ended.clone()));
+            watchers.spawn(self.client(store, recorder, run_id, 200 + nth).watch(stopped.clone()));
         }
         clients.join_all().await;
         let _ = end.send(true);
@@ -73,10 +73,10 @@ impl Workload {
         let _ = recorder.witness(&**store).await;
     }
 
-    fn client(&self, store: &Arc<dyn Store>, recorder: &Recorder, life: u64, nth: usize) -> Client {
+    fn client(&self, store: &Arc<dyn Store>, recorder: &Recorder, run_id: u64, nth: usize) -> Client {
         let rng = StdRng::seed_from_u64(self.seed.wrapping_mul(1000).wrapping_add(nth as u64));
         let (workload, store, recorder) = (self.clone(), store.clone(), recorder.clone());
-        Client { workload, store, recorder, rng, name: format!("{life}.{nth}"), believed: HashMap::new() }
+        Client { workload, store, recorder, rng, name: format!("{run_id}.{nth}"), believed: HashMap::new() }
     }
 }
 
@@ -86,7 +86,7 @@ struct Client {
     recorder: Recorder,
     rng: StdRng,
     name: String,
-    /// The last known state of each key; other clients may have changed it since.
+    /// The last observed state of each key; other clients may have changed it since.
     believed: HashMap<Key, Expect>,
 }
 
@@ -101,13 +101,13 @@ impl Client {
         self.store.get(&any).await.ok().map(|read| read.revision)
     }
 
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         !self.workload.stopped.load(Ordering::Acquire)
     }
 
     async fn write(mut self) {
         for nth in 0..self.workload.calls {
-            if !self.goes_on() {
+            if !self.continues() {
                 return;
             }
             let key = self.some_key();
@@ -118,14 +118,14 @@ impl Client {
                 false => Change::Put(format!("{}.{nth}", self.name).into()),
             };
             let answer = self.recorder.commit(&*self.store, key.clone(), expect, change).await;
-            let heard = match answer {
+            let current_revision = match answer {
                 Ok(event) => Some(event.current.map(|entry| entry.revision())),
                 Err(CommitError::Conflict { current }) => Some(current.value.map(|entry| entry.revision())),
                 Err(_) => None,
             };
             // Sometimes the client ignores the new state, so that its next write must conflict.
-            if let Some(heard) = heard.filter(|_| self.rng.random_bool(0.9)) {
-                self.believed.insert(key, heard.map_or(Expect::Absent, Expect::Revision));
+            if let Some(current_revision) = current_revision.filter(|_| self.rng.random_bool(0.9)) {
+                self.believed.insert(key, current_revision.map_or(Expect::Absent, Expect::Revision));
             }
             // A store in memory never waits; without this the clients would run one after another.
             tokio::task::yield_now().await;
@@ -135,7 +135,7 @@ impl Client {
     async fn read(mut self) {
         let mut earlier = Vec::new();
         for _ in 0..self.workload.calls {
-            if !self.goes_on() {
+            if !self.continues() {
                 return;
             }
             let key = self.some_key();

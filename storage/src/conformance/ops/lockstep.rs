@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::{Belief, Disagreement, Op, When, key};
+use super::{Belief, Disagreement, Op, RevisionOffset, key};
 use crate::range::{Key, Range};
 use crate::store::watch::Watch;
 use crate::store::{
@@ -37,17 +37,17 @@ pub struct LockStep {
     current: BTreeMap<Key, Entry>,
     compacted: Revision,
     lists: Vec<(Range, Page)>,
-    watches: Vec<Pair>,
+    watches: Vec<WatchPair>,
     /// A commit for which the subject returned no result: only reopening it shows the outcome.
     in_doubt: Option<(Key, Expect, Change)>,
     /// A compaction for which the subject returned no result.
-    forgetting: Option<Revision>,
+    compaction_in_doubt: Option<Revision>,
 }
 
 #[derive(Debug)]
-struct Pair {
+struct WatchPair {
     range: Range,
-    seen: Revision,
+    read_through: Revision,
     model: Watch,
     subject: Watch,
 }
@@ -58,7 +58,7 @@ enum Progress {
     /// The newest revision.
     Caught,
     /// The error `Compacted`.
-    Told,
+    Compacted,
     Interrupted,
 }
 
@@ -74,7 +74,7 @@ impl LockStep {
             lists: Vec::new(),
             watches: Vec::new(),
             in_doubt: None,
-            forgetting: None,
+            compaction_in_doubt: None,
         }
     }
 
@@ -100,7 +100,7 @@ impl LockStep {
                 compare_reads(op, self.model.get(&key(nth)).await, subject)
             }
             Op::List { of, after, limit, count, at } => {
-                let at = (at != When::Now).then(|| self.revision(at));
+                let at = (at != RevisionOffset::Now).then(|| self.revision(at));
                 let page = Page { after: after.map(key), limit, at, count };
                 self.list(op, of.range(), page).await
             }
@@ -112,7 +112,7 @@ impl LockStep {
             Op::Read { watch } if watch < self.watches.len() => {
                 let mut pair = self.watches.remove(watch);
                 let progress = self.read(&mut pair).await?;
-                if progress != Progress::Told {
+                if progress != Progress::Compacted {
                     self.watches.insert(watch, pair);
                 }
                 Ok(if progress == Progress::Interrupted { StepResult::Interrupted } else { StepResult::Done })
@@ -123,9 +123,9 @@ impl LockStep {
             }
             Op::Compact { through } => {
                 let through = self.revision(through);
-                self.forgetting = Some(through);
+                self.compaction_in_doubt = Some(through);
                 let subject = self.subject.compact(through).await;
-                self.forgetting = None;
+                self.compaction_in_doubt = None;
                 let step = compare_reads(op, self.model.compact(through).await, subject);
                 self.compacted = self.compacted.max(through.min(self.head()));
                 step
@@ -146,14 +146,14 @@ impl LockStep {
             self.record(event.map_err(|error| differ("a commit in uncertainty", error, "it happened"))?);
         }
         compare("the newest revision after reopening", Ok(self.head()), now)?;
-        if let Some(through) = self.forgetting.take() {
+        if let Some(through) = self.compaction_in_doubt.take() {
             self.settle_compaction(through).await?;
         }
         self.compare_all().await?;
         for mut pair in std::mem::take(&mut self.watches) {
             // Reopening does not compact memory, so it may have history that the subject no longer has.
-            let model = self.model.watch(pair.range.clone(), pair.seen).await;
-            match (model, self.subject.watch(pair.range.clone(), pair.seen).await) {
+            let model = self.model.watch(pair.range.clone(), pair.read_through).await;
+            match (model, self.subject.watch(pair.range.clone(), pair.read_through).await) {
                 (Ok(model), Ok(subject)) => {
                     (pair.model, pair.subject) = (model, subject);
                     self.watches.push(pair);
@@ -198,23 +198,23 @@ impl LockStep {
         match belief {
             Belief::Right => right,
             Belief::Absent => Expect::Absent,
-            Belief::Earlier(back) => Expect::Revision(self.revision(When::Back(back))),
-            Belief::Ahead => Expect::Revision(self.revision(When::Ahead(1))),
+            Belief::Earlier(back) => Expect::Revision(self.revision(RevisionOffset::Back(back))),
+            Belief::Ahead => Expect::Revision(self.revision(RevisionOffset::Ahead(1))),
         }
     }
 
-    fn revision(&self, when: When) -> Revision {
+    fn revision(&self, offset: RevisionOffset) -> Revision {
         let head = self.head().0;
-        Revision(match when {
-            When::Now => head,
-            When::Back(back) => head.saturating_sub(back.into()),
-            When::Ahead(ahead) => head + u64::from(ahead),
+        Revision(match offset {
+            RevisionOffset::Now => head,
+            RevisionOffset::Back(back) => head.saturating_sub(back.into()),
+            RevisionOffset::Ahead(ahead) => head + u64::from(ahead),
         })
     }
 
     /// Commits to the subject first: if its result is unknown, the model must not have written.
     async fn commit(&mut self, key: Key, expect: Expect, change: Change) -> Result<StepResult, Disagreement> {
-        let on = format!("{change:?} of {key:?} expecting {expect:?}");
+        let description = format!("{change:?} of {key:?} expecting {expect:?}");
         self.in_doubt = Some((key.clone(), expect, change.clone()));
         let subject = self.subject.commit(key.clone(), expect, change.clone()).await;
         if matches!(subject, Err(CommitError::Unknown { .. })) {
@@ -228,7 +228,7 @@ impl LockStep {
         if let Ok(event) = &model {
             self.record(event.clone());
         }
-        compare(&on, model, subject)?;
+        compare(&description, model, subject)?;
         Ok(StepResult::Done)
     }
 
@@ -240,11 +240,16 @@ impl LockStep {
         self.log.push(event);
     }
 
-    async fn list(&mut self, on: &impl Debug, range: Range, page: Page) -> Result<StepResult, Disagreement> {
+    async fn list(
+        &mut self,
+        description: &impl Debug,
+        range: Range,
+        page: Page,
+    ) -> Result<StepResult, Disagreement> {
         let subject = self.subject.list(range.clone(), page.clone()).await;
         let model = self.model.list(range.clone(), page.clone()).await;
         let next = model.as_ref().ok().and_then(|read| next_page(read, page));
-        let step = compare_reads(on, model, subject)?;
+        let step = compare_reads(description, model, subject)?;
         if let Some(next) = next.filter(|_| step == StepResult::Done) {
             self.lists.push((range, next));
             self.lists.drain(..self.lists.len().saturating_sub(OPEN_MAX));
@@ -254,7 +259,7 @@ impl LockStep {
 
     async fn watch(
         &mut self,
-        on: &impl Debug,
+        description: &impl Debug,
         range: Range,
         after: Revision,
     ) -> Result<StepResult, Disagreement> {
@@ -262,34 +267,38 @@ impl LockStep {
         let model = self.model.watch(range.clone(), after).await;
         match (model, subject) {
             (Ok(model), Ok(subject)) => {
-                self.watches.push(Pair { range, seen: after, model, subject });
+                self.watches.push(WatchPair { range, read_through: after, model, subject });
                 self.watches.drain(..self.watches.len().saturating_sub(OPEN_MAX));
                 Ok(StepResult::Done)
             }
-            (model, subject) => compare_reads(on, model.map(drop), subject.map(drop)),
+            (model, subject) => compare_reads(description, model.map(drop), subject.map(drop)),
         }
     }
 
     /// Reads both watches up to the newest revision. Both must deliver the events of the log. Only a watch that is
     /// behind compaction may return `Compacted` instead; whether it does depends on how its cursor works, so the two
     /// need not agree on that.
-    async fn read(&self, pair: &mut Pair) -> Result<Progress, Disagreement> {
-        let wanted: Vec<_> = (self.log.iter())
-            .filter(|event| event.revision > pair.seen && pair.range.contains(event.key.as_bytes()))
+    async fn read(&self, pair: &mut WatchPair) -> Result<Progress, Disagreement> {
+        let expected: Vec<_> = (self.log.iter())
+            .filter(|event| event.revision > pair.read_through && pair.range.contains(event.key.as_bytes()))
             .cloned()
             .collect();
-        let on = format!("a watch of {:?} after {:?}", pair.range, pair.seen);
-        let behind = pair.seen < self.compacted;
+        let description = format!("a watch of {:?} after {:?}", pair.range, pair.read_through);
+        let behind = pair.read_through < self.compacted;
         let subject = drain(&mut pair.subject, self.head()).await;
         if matches!(subject, Err(ReadError::Unavailable { .. })) {
             return Ok(Progress::Interrupted);
         }
         let model = drain(&mut pair.model, self.head()).await;
-        pair.seen = self.head();
-        let told = |read: &Result<_, _>| behind && matches!(read, Err(ReadError::Compacted { .. }));
-        let progress = if told(&model) || told(&subject) { Progress::Told } else { Progress::Caught };
-        for read in [model, subject].into_iter().filter(|read| !told(read)) {
-            compare(&on, Ok(wanted.clone()), read)?;
+        pair.read_through = self.head();
+        let is_compacted = |read: &Result<_, _>| behind && matches!(read, Err(ReadError::Compacted { .. }));
+        let progress = if is_compacted(&model) || is_compacted(&subject) {
+            Progress::Compacted
+        } else {
+            Progress::Caught
+        };
+        for read in [model, subject].into_iter().filter(|read| !is_compacted(read)) {
+            compare(&description, Ok(expected.clone()), read)?;
         }
         Ok(progress)
     }
@@ -315,25 +324,29 @@ async fn drain(watch: &mut Watch, goal: Revision) -> Result<Vec<Event>, ReadErro
     Ok(events)
 }
 
-fn differ(on: &str, model: impl Debug, subject: impl Debug) -> Disagreement {
-    Disagreement { on: on.into(), model: format!("{model:?}"), subject: format!("{subject:?}") }
+fn differ(description: &str, model: impl Debug, subject: impl Debug) -> Disagreement {
+    Disagreement {
+        description: description.into(),
+        model: format!("{model:?}"),
+        subject: format!("{subject:?}"),
+    }
 }
 
-fn compare<T, E>(on: &str, model: Result<T, E>, subject: Result<T, E>) -> Result<(), Disagreement>
+fn compare<T, E>(description: &str, model: Result<T, E>, subject: Result<T, E>) -> Result<(), Disagreement>
 where
     Result<T, E>: PartialEq + Debug,
 {
-    if model == subject { Ok(()) } else { Err(differ(on, model, subject)) }
+    if model == subject { Ok(()) } else { Err(differ(description, model, subject)) }
 }
 
 fn compare_reads<T: PartialEq + Debug>(
-    on: &impl Debug,
+    description: &impl Debug,
     model: Result<T, ReadError>,
     subject: Result<T, ReadError>,
 ) -> Result<StepResult, Disagreement> {
     if matches!(subject, Err(ReadError::Unavailable { .. })) {
         return Ok(StepResult::Interrupted);
     }
-    compare(&format!("{on:?}"), model, subject)?;
+    compare(&format!("{description:?}"), model, subject)?;
     Ok(StepResult::Done)
 }

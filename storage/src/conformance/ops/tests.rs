@@ -94,7 +94,7 @@ async fn a_flaw_is_found_and_reduced_to_its_cause() {
             }
         }
         let (ops, disagreement) = found.unwrap_or_else(|| panic!("{flaw:?} was not found"));
-        assert!(ops.len() <= fewest, "{flaw:?} shows with {fewest} operations, not {ops:#?}: {disagreement}");
+        assert!(ops.len() <= fewest, "{flaw:?} needs {fewest} operations, not {ops:#?}: {disagreement}");
     };
     check(Flaw::DeletesWhatIsExpectedAbsent, 2).await;
     check(Flaw::ForgetsToCount, 1).await;
@@ -104,7 +104,7 @@ async fn a_flaw_is_found_and_reduced_to_its_cause() {
 
 /// A commit without a result has or has not happened; the model follows the reopened subject.
 #[tokio::test]
-async fn a_subject_that_dies_in_a_write_may_have_written_it_or_not() {
+async fn a_subject_that_crashes_in_a_write_may_have_written_it_or_not() {
     for after_writing in [false, true] {
         let inner = Memory::new();
         let mut pair = LockStep::new(
@@ -129,5 +129,5 @@ async fn a_subject_that_lost_an_acknowledged_write_is_caught() {
     let put = |key| Op::Put { key, expect: Belief::Right, value: vec![key] };
     pair.step(&put(1)).await.expect("agrees");
     let survived: Arc<dyn Store> = memory();
-    assert!(pair.reopen(survived).await.is_err(), "it has nothing of what it acknowledged");
+    assert!(pair.reopen(survived).await.is_err(), "the acknowledged write is missing");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Call, History, Outcome, Violation, What};
+use super::{Call, History, Operation, Outcome, Violation};
 use crate::range::Key;
 use crate::store::{Change, Entry, Event, Expect, Revision};
 
@@ -34,7 +34,7 @@ impl Log {
         for event in batches.flat_map(|(_, batch)| &batch.events) {
             violations.extend(log.add(event));
         }
-        violations.extend(log.find_askers(history));
+        violations.extend(log.find_unacknowledged_calls(history));
         log.collect_versions(history);
         violations.dedup();
         (log, violations)
@@ -46,13 +46,14 @@ impl Log {
     }
 
     fn add_acknowledged(&mut self, place: usize, call: &Call) -> Vec<Violation> {
-        let What::Commit { key, expect, change, outcome: Outcome::Committed(event) } = &call.what else {
+        let Operation::Commit { key, expect, change, outcome: Outcome::Committed(event) } = &call.operation
+        else {
             return Vec::new();
         };
         let mut violations = Vec::new();
         if !fits(event, key, *expect, change) {
-            let asked = format!("{change:?} of {key:?} expecting {expect:?}");
-            violations.push(Violation::WrongAnswer { asked, event: event.clone() });
+            let request = format!("{change:?} of {key:?} expecting {expect:?}");
+            violations.push(Violation::WrongAnswer { request, event: event.clone() });
         }
         // Even an equal event: two calls cannot both have written it.
         if !self.acknowledged.insert(event.revision) {
@@ -66,20 +67,20 @@ impl Log {
     }
 
     /// Finds the call of every unacknowledged write among the calls without a result.
-    fn find_askers(&mut self, history: &History) -> Vec<Violation> {
+    fn find_unacknowledged_calls(&mut self, history: &History) -> Vec<Violation> {
         let mut open: Vec<_> = (history.calls.iter().enumerate())
-            .filter(|(_, call)| matches!(call.what, What::Commit { outcome: Outcome::Unknown, .. }))
+            .filter(|(_, call)| matches!(call.operation, Operation::Commit { outcome: Outcome::Unknown, .. }))
             .collect();
         // Equal deletes are interchangeable; the earliest is the most likely to have been in time.
         open.sort_by_key(|(_, call)| call.began);
         let mut violations = Vec::new();
         for event in self.events.values().filter(|event| !self.acknowledged.contains(&event.revision)) {
-            let asked = open.iter().position(|(_, call)| match &call.what {
-                What::Commit { key, expect, change, .. } => fits(event, key, *expect, change),
+            let matching_call = open.iter().position(|(_, call)| match &call.operation {
+                Operation::Commit { key, expect, change, .. } => fits(event, key, *expect, change),
                 _ => false,
             });
-            match asked {
-                Some(found) => drop(self.by_call.insert(open.remove(found).0, event.revision)),
+            match matching_call {
+                Some(index) => drop(self.by_call.insert(open.remove(index).0, event.revision)),
                 None => violations.push(Violation::Phantom { event: event.clone() }),
             }
         }

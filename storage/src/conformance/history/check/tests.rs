@@ -1,7 +1,7 @@
 //! Tests of the checker: a correct history passes, and each kind of violation is found.
 
 use super::*;
-use crate::conformance::history::{Recorder, Watched};
+use crate::conformance::history::{Recorder, WatchHistory};
 use crate::memory::Memory;
 use crate::range::Range;
 use crate::store::watch::Batch;
@@ -35,26 +35,26 @@ fn put(value: &'static str) -> Change {
 /// Returns the nth acknowledged commit.
 fn acknowledged(history: &mut History, nth: usize) -> &mut Call {
     let committed =
-        |call: &&mut Call| matches!(call.what, What::Commit { outcome: Outcome::Committed(_), .. });
-    history.calls.iter_mut().filter(committed).nth(nth).expect("there are four")
+        |call: &&mut Call| matches!(call.operation, Operation::Commit { outcome: Outcome::Committed(_), .. });
+    history.calls.iter_mut().filter(committed).nth(nth).expect("four exist")
 }
 
 fn event(call: &mut Call) -> &mut Event {
-    match &mut call.what {
-        What::Commit { outcome: Outcome::Committed(event), .. } => event,
+    match &mut call.operation {
+        Operation::Commit { outcome: Outcome::Committed(event), .. } => event,
         other => panic!("{other:?}"),
     }
 }
 
 fn answer_with(call: &mut Call, answer: Outcome) {
-    match &mut call.what {
-        What::Commit { outcome, .. } => *outcome = answer,
+    match &mut call.operation {
+        Operation::Commit { outcome, .. } => *outcome = answer,
         other => panic!("{other:?}"),
     }
 }
 
-fn is(what: fn(&What) -> bool) -> impl FnMut(&&mut Call) -> bool {
-    move |call| what(&call.what)
+fn is(is_operation: fn(&Operation) -> bool) -> impl FnMut(&&mut Call) -> bool {
+    move |call| is_operation(&call.operation)
 }
 
 /// Changes the event of a revision wherever a watch delivered it; `None` removes it.
@@ -71,8 +71,8 @@ fn rewatch(history: &mut History, revision: u64, change: impl Fn(&Event) -> Opti
 }
 
 /// Returns the watch that is not the witness.
-fn watched(history: &mut History) -> &mut Watched {
-    history.watches.iter_mut().find(|watched| !watched.witness).expect("there is one")
+fn watched(history: &mut History) -> &mut WatchHistory {
+    history.watches.iter_mut().find(|watched| !watched.witness).expect("one exists")
 }
 
 fn second_batch(history: &mut History) -> &mut Batch {
@@ -92,37 +92,45 @@ const LIES: &[Lie] = &[
     ("a watch leaves one out", |h| drop(second_batch(h).events.remove(1)), "Missed"),
     ("a watch repeats one", |h| repeat(second_batch(h)), "Duplicated"),
     ("a watch swaps two", |h| second_batch(h).events.swap(0, 1), "Reordered"),
-    ("a watch says too much too early", |h| watched(h).batches[0].1.through.0 += 2, "Outrun"),
-    ("a watch takes back what it said", |h| watched(h).batches[1].1.through.0 = 2, "WentBack"),
+    ("a watch claims too much too early", |h| watched(h).batches[0].1.through.0 += 2, "Outrun"),
+    ("a watch claims less than before", |h| watched(h).batches[1].1.through.0 = 2, "WentBack"),
     ("a watch delivers a neighbour", |h| watched(h).range = Range::prefix("run/a"), "OutOfRange"),
     ("a watch stops", |h| watched(h).stuck_before = Some(Revision(9)), "Stuck"),
     ("two writes have one revision", |h| event(acknowledged(h, 1)).revision.0 -= 1, "ReusedRevision"),
-    ("one write is told to two", |h| tell_twice(h), "ReusedRevision"),
+    ("one write is acknowledged to two writers", |h| duplicate_write(h), "ReusedRevision"),
     ("a write that was not requested", |h| unask(h), "Phantom"),
     ("a write that was denied", |h| answer_with(acknowledged(h, 1), Outcome::NotWritten), "Phantom"),
     ("an answer to something else", |h| event(acknowledged(h, 0)).current = None, "WrongAnswer"),
     ("a lost update", |h| lost_update(h), "WrongPrevious"),
     ("a write older than what was known", |h| acknowledged(h, 0).began = 1 << 40, "WrittenIntoThePast"),
     ("an unknown write older than what was known", |h| late_unknown(h), "WrittenIntoThePast"),
-    ("a stale get", |h| stale(h, |what| matches!(what, What::Get { .. })), "StaleRead"),
-    ("a stale list", |h| stale(h, |what| matches!(what, What::List { .. })), "StaleRead"),
+    ("a stale get", |h| stale(h, |operation| matches!(operation, Operation::Get { .. })), "StaleRead"),
+    ("a stale list", |h| stale(h, |operation| matches!(operation, Operation::List { .. })), "StaleRead"),
     ("a stale conflict", |h| stale(h, is_conflict), "StaleRead"),
     ("a read of something else", |h| misread(h), "WrongRead"),
-    ("a list without one", |h| short_list(h, |what| matches!(what, What::List { .. })), "WrongRead"),
-    ("a past list without one", |h| short_list(h, |what| matches!(what, What::ListAt { .. })), "WrongRead"),
+    (
+        "a list without one",
+        |h| short_list(h, |operation| matches!(operation, Operation::List { .. })),
+        "WrongRead",
+    ),
+    (
+        "a past list without one",
+        |h| short_list(h, |operation| matches!(operation, Operation::ListAt { .. })),
+        "WrongRead",
+    ),
     ("a conflict that was none", |h| false_conflict(h), "FalseConflict"),
 ];
 
 #[tokio::test]
-async fn the_truth_passes_and_every_lie_is_named() {
+async fn a_true_history_passes_and_every_falsified_one_is_reported() {
     let truth = truth().await;
     let summary = truth.check().expect("the truth");
     assert_eq!((summary.committed, summary.conflicts, summary.reads), (4, 1, 4), "{summary}");
-    for (story, tell, name) in LIES {
+    for (story, falsify, name) in LIES {
         let mut lie = truth.clone();
-        tell(&mut lie);
+        falsify(&mut lie);
         let named: Vec<_> = check(&lie).iter().map(|violation| format!("{violation:?}")).collect();
-        assert!(named.iter().any(|text| text.starts_with(name)), "{story}: wanted {name}, got {named:#?}");
+        assert!(named.iter().any(|text| text.starts_with(name)), "{story}: expected {name}, got {named:#?}");
     }
 }
 
@@ -132,17 +140,17 @@ async fn a_write_without_an_answer_may_have_happened_or_not() {
     for nth in [3, 2, 1, 0] {
         answer_with(acknowledged(&mut happened, nth), Outcome::Unknown);
     }
-    assert_eq!(check(&happened), [], "all four happened without an answer");
+    assert_eq!(check(&happened), [], "all four writes without a result happened");
 
     let mut never = truth().await;
     let mut unanswered = acknowledged(&mut never, 0).clone();
     (unanswered.began, unanswered.ended) = (5, None);
     answer_with(&mut unanswered, Outcome::Unknown);
-    if let What::Commit { change, .. } = &mut unanswered.what {
+    if let Operation::Commit { change, .. } = &mut unanswered.operation {
         *change = put("never seen");
     }
     never.calls.push(unanswered);
-    assert_eq!(check(&never), [], "it never happened, and that is fine too");
+    assert_eq!(check(&never), [], "a write without a result need not have happened");
 }
 
 /// A crash lost the newest acknowledged write, and the store reused its revision.
@@ -163,21 +171,21 @@ fn unask(history: &mut History) {
 }
 
 fn repeat(batch: &mut Batch) {
-    let again = batch.events[0].clone();
-    batch.events.insert(1, again);
+    let repeated = batch.events[0].clone();
+    batch.events.insert(1, repeated);
 }
 
-fn tell_twice(history: &mut History) {
-    let again = acknowledged(history, 0).clone();
-    history.calls.push(again);
+fn duplicate_write(history: &mut History) {
+    let repeated = acknowledged(history, 0).clone();
+    history.calls.push(repeated);
 }
 
-/// Key `a` changes from one to three; its event claims that nothing was there before.
+/// Key `a` changes from one to three; its event has no previous entry.
 fn lost_update(history: &mut History) {
     let call = acknowledged(history, 2);
     event(call).previous = None;
     let wrong = event(call).clone();
-    if let What::Commit { expect, .. } = &mut call.what {
+    if let Operation::Commit { expect, .. } = &mut call.operation {
         *expect = Expect::Absent;
     }
     rewatch(history, wrong.revision.0, |_| Some(wrong.clone()));
@@ -189,34 +197,37 @@ fn late_unknown(history: &mut History) {
     answer_with(call, Outcome::Unknown);
 }
 
-fn is_conflict(what: &What) -> bool {
-    matches!(what, What::Commit { outcome: Outcome::Conflict(_), .. })
+fn is_conflict(operation: &Operation) -> bool {
+    matches!(operation, Operation::Commit { outcome: Outcome::Conflict(_), .. })
 }
 
 /// Makes a read begin and end long after everything else.
-fn stale(history: &mut History, what: fn(&What) -> bool) {
-    let call = history.calls.iter_mut().find(is(what)).expect("there is one");
+fn stale(history: &mut History, is_operation: fn(&Operation) -> bool) {
+    let call = history.calls.iter_mut().find(is(is_operation)).expect("one exists");
     (call.began, call.ended) = (1 << 40, Some(1 << 41));
 }
 
 fn misread(history: &mut History) {
-    let call =
-        history.calls.iter_mut().find(is(|what| matches!(what, What::Get { .. }))).expect("there is one");
-    if let What::Get { answer, .. } = &mut call.what {
+    let call = history
+        .calls
+        .iter_mut()
+        .find(is(|operation| matches!(operation, Operation::Get { .. })))
+        .expect("one exists");
+    if let Operation::Get { answer, .. } = &mut call.operation {
         answer.value = None;
     }
 }
 
-fn short_list(history: &mut History, what: fn(&What) -> bool) {
-    let call = history.calls.iter_mut().find(is(what)).expect("there is one");
-    if let What::List { answer } | What::ListAt { answer } = &mut call.what {
+fn short_list(history: &mut History, is_operation: fn(&Operation) -> bool) {
+    let call = history.calls.iter_mut().find(is(is_operation)).expect("one exists");
+    if let Operation::List { answer } | Operation::ListAt { answer } = &mut call.operation {
         answer.value.pop();
     }
 }
 
 fn false_conflict(history: &mut History) {
-    let call = history.calls.iter_mut().find(is(is_conflict)).expect("there is one");
-    if let What::Commit { expect, outcome: Outcome::Conflict(told), .. } = &mut call.what {
-        *expect = Expect::Revision(told.value.as_ref().expect("the winner").revision());
+    let call = history.calls.iter_mut().find(is(is_conflict)).expect("one exists");
+    if let Operation::Commit { expect, outcome: Outcome::Conflict(reported), .. } = &mut call.operation {
+        *expect = Expect::Revision(reported.value.as_ref().expect("the winner").revision());
     }
 }

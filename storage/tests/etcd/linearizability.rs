@@ -1,4 +1,4 @@
-//! Linearizability on real members, also while they die.
+//! Linearizability on real members, also while members crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn concurrent_histories_over_two_servers_are_linearizable() {
     }
 }
 
-/// The leader of three dies and comes back while clients write.
+/// The leader of three members crashes and restarts while clients write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs etcd"]
 async fn a_history_through_the_death_of_the_leader_is_linearizable() {

@@ -1,4 +1,4 @@
-//! Writes whose response is lost. The engine must find out whether they happened, and report each once.
+//! Writes whose response is lost. The engine must determine whether they happened, and report each once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::peer::{Etcd as Peer, Proxy};
 use crate::{
-    Server, connect, create, delete, eventually, next_events, options, text_of, told, update, value,
+    Server, connect, create, delete, describe, eventually, next_events, options, text_of, update, value,
 };
 
 /// A writer behind a proxy that loses responses, and an onlooker without a proxy.
@@ -41,7 +41,7 @@ impl Scene {
         let (store, owned) = (self.writer.store.clone(), Key::from(key));
         let commit = tokio::spawn(async move { store.commit(owned, expect, change).await });
         eventually("the write has happened", async || text_of(&self.onlooker, key).await != before).await;
-        assert!(!commit.is_finished(), "nobody can have told the writer yet");
+        assert!(!commit.is_finished(), "the writer cannot have a result yet");
         commit
     }
 
@@ -53,7 +53,7 @@ impl Scene {
 
 async fn history(store: &Etcd, after: Revision, count: usize) -> Vec<String> {
     let mut watch = store.watch(Range::all(), after).await.unwrap();
-    told(&next_events(&mut watch, count).await)
+    describe(&next_events(&mut watch, count).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +107,7 @@ async fn a_lost_create_that_was_deleted_again_is_not_made_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_lost_delete_is_recognised_even_if_the_key_is_back() {
+async fn a_lost_delete_is_recognised_even_if_the_key_exists_again() {
     let scene = Scene::new().await;
     for back in [false, true] {
         let key = if back { "back" } else { "gone" };
@@ -132,11 +132,11 @@ async fn a_lost_delete_is_found_although_another_server_used_the_slot_since() {
     let scene = Scene::new().await;
     let first = create(&scene.writer, "a", "1").await;
     let commit = scene.lose("a", Expect::Revision(first.revision), Change::Delete).await;
-    // Simulates another server that happened to draw the same slot: it leaves the name of its own delete there.
+    // Simulates another server that uses the same slot: it writes the id of its own delete into the slot.
     let mut client = scene.etcd.client(0).await.unwrap();
     let slots = GetOptions::new().with_prefix();
     let slot = client.get("/holon/s/", Some(slots)).await.unwrap().kvs()[0].key().to_vec();
-    let theirs = [&[1][..], b"somebody else's."].concat();
+    let theirs = [&[1][..], b"another server's"].concat();
     for _ in 0..2 {
         client.put(slot.clone(), theirs.clone(), None).await.unwrap();
     }
@@ -153,7 +153,7 @@ async fn a_lost_delete_is_found_although_another_server_used_the_slot_since() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_delete_by_another_writer_is_not_taken_for_ours() {
+async fn a_delete_by_another_writer_is_not_reported_as_ours() {
     let scene = Scene::new().await;
     let first = create(&scene.writer, "a", "1").await;
     scene.proxy.black_hole();
@@ -168,7 +168,7 @@ async fn a_delete_by_another_writer_is_not_taken_for_ours() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd"]
-async fn a_write_that_never_arrived_is_made_when_etcd_is_back() {
+async fn a_write_that_never_arrived_is_retried_when_etcd_is_reachable() {
     let scene = Scene::new().await;
     let start = create(&scene.writer, "start", "0").await.revision;
     scene.proxy.black_hole();
@@ -202,7 +202,7 @@ async fn a_write_without_a_known_outcome_is_reported_as_unknown() {
     nowhere.timeouts.overall = Duration::from_millis(700);
     let writer = connect(nowhere).await;
     drop(etcd);
-    eventually("the loss is noticed", async || writer.get(&Key::from("a")).await.is_err()).await;
+    eventually("the lost response is detected", async || writer.get(&Key::from("a")).await.is_err()).await;
     let error = writer.commit(Key::from("b"), Expect::Absent, value("1")).await.unwrap_err();
     assert!(matches!(error, CommitError::Unavailable { .. }), "{error}");
 }
