@@ -42,7 +42,7 @@ use crate::snapshot::{
     Caches, ClusterChange, CustomKinds, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters,
     ObjectRef, PlacementMarks, WatchedKind,
 };
-use crate::status::policies::{self, PlacementCounts, Policy};
+use crate::status::policies::{self, PlacementCounts, PolicyKind};
 use crate::transform::references::CLAIM;
 
 /// Objects reconciled at the same time by each task. Most of the time a reconcile waits for its writes to be durable,
@@ -58,7 +58,7 @@ const FIRST_SYNC_POLL: Duration = Duration::from_millis(2);
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// The uid and generation of a policy.
-type Version = (String, Option<i64>);
+type PolicyVersion = (String, Option<i64>);
 
 /// A key in the work queue.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -75,10 +75,10 @@ pub enum WorkItem {
     ApiAccess(ServiceAccountRef),
     /// Which logical clusters may use the physical clusters that are registered in this one.
     Grants(Id),
-    /// A user's namespace: its annotation with the targets, and its copies in mailboxes that are empty.
+    /// A user's namespace: its annotation with the targets, and its empty namespaces in mailboxes.
     Namespace(Id, String),
     /// A Placement, Override or StatusRule: its conditions and counts.
-    Policy(Policy, Id, String),
+    Policy(PolicyKind, Id, String),
 }
 
 impl WorkItem {
@@ -121,7 +121,7 @@ enum TaskName {
     Permanent(usize),
 }
 
-/// Keeps mailboxes as users' logical clusters want them, and reports the results to users.
+/// Keeps mailboxes in the state that users' logical clusters request, and reports the results to users.
 #[derive(Debug)]
 pub struct Splitter {
     pub caches: Caches,
@@ -148,7 +148,7 @@ pub struct Splitter {
     /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
     namespaces: Mutex<HashMap<Key, u64>>,
     /// The uid and generation of each policy. A change of its status is no change of the policy.
-    policies: Mutex<HashMap<(Policy, Id, String), Version>>,
+    policies: Mutex<HashMap<(PolicyKind, Id, String), PolicyVersion>>,
     /// Which logical clusters define which custom kinds.
     definitions: Mutex<CustomKinds>,
     /// Custom kinds whose watch is to be started, or restarted.
@@ -330,7 +330,7 @@ impl Splitter {
             self.handle_namespace(object, gone);
         } else if is(&own.distributions) {
             self.handle_record(object, gone);
-        } else if let Some(policy) = Policy::of(own, view) {
+        } else if let Some(policy) = PolicyKind::of(own, view) {
             self.handle_policy(policy, cluster, object, gone);
         } else if is(&own.definitions) && project::is_metrics_definition(&object.key.name) {
             self.queue.add(WorkItem::Nodes(cluster));
@@ -381,8 +381,8 @@ impl Splitter {
                 mailbox.into_iter().for_each(|mailbox| project::enqueue_mailbox(self, mailbox));
                 self.queue.add(WorkItem::PhysicalCluster(owner, name.to_owned()));
                 self.enqueue_possible_cycles();
-                // Only the logical cluster it is registered in and those below see it. A tenant's physical cluster must
-                // not requeue the objects of other tenants.
+                // Only the logical cluster it is registered in and its descendants see it. A tenant's physical cluster
+                // must not requeue the objects of other tenants.
                 let concerned = self.caches.clusters().subtree(owner);
                 for cluster in &concerned {
                     self.enqueue_all(Some(*cluster), None);
@@ -450,17 +450,17 @@ impl Splitter {
         self.queue.add(WorkItem::Object(ObjectRef { kind, key }));
     }
 
-    /// Starts or stops watching a custom kind, as its definitions come and go.
+    /// Starts or stops watching a custom kind, as its definitions are created and deleted.
     fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<Object>, gone: bool) {
         let name = &object.key.name;
         let now = self.caches.by_resource(name).map(|watched| watched.shape());
         let mut definitions = lock(&self.definitions);
-        let became = match gone {
+        let change = match gone {
             true => definitions.remove(name, cluster, now.as_ref()),
             false => definitions.put(name, cluster, &object.read(&view.kind), now.as_ref()),
         };
         drop(definitions);
-        match became {
+        match change {
             KindChange::Watch(shape) => self.caches.add_kind(shape),
             // A mailbox with objects of the kind may still serve it; the restarted watch ends if none does.
             KindChange::Removed => {}
@@ -477,23 +477,23 @@ impl Splitter {
     }
 
     /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.
-    fn handle_policy(&self, policy: Policy, cluster: Id, object: &Arc<Object>, gone: bool) {
+    fn handle_policy(&self, policy: PolicyKind, cluster: Id, object: &Arc<Object>, gone: bool) {
         #[derive(serde::Deserialize)]
-        struct Whole {
+        struct PolicyMetadata {
             metadata: api::fleet::Metadata,
         }
         let name = (policy, cluster, object.key.name.clone());
         self.queue.add(WorkItem::Policy(policy, cluster, object.key.name.clone()));
-        let generation = object.parse::<Whole>().and_then(|whole| whole.metadata.generation);
-        let said = (!gone).then(|| (object.uid.clone(), generation));
-        let before = match said.clone() {
-            Some(said) => lock(&self.policies).insert(name, said),
+        let generation = object.parse::<PolicyMetadata>().and_then(|policy| policy.metadata.generation);
+        let version = (!gone).then(|| (object.uid.clone(), generation));
+        let before = match version.clone() {
+            Some(version) => lock(&self.policies).insert(name, version),
             None => lock(&self.policies).remove(&name),
         };
-        if before == said {
+        if before == version {
             return;
         }
-        if policy != Policy::StatusRule {
+        if policy != PolicyKind::StatusRule {
             return self.enqueue_all(Some(cluster), None);
         }
         let rule = object.parse::<StatusRule>();
@@ -506,9 +506,9 @@ impl Splitter {
         if let Some(cluster) = object.key.cluster.filter(|_| object.key.name == "kube-system") {
             self.caches.clusters_mut().set_identity(&object.uid, (!gone).then_some(cluster));
         }
-        let tables = LabelsAndAnnotations::of(object).unwrap_or_default();
+        let marks = LabelsAndAnnotations::of(object).unwrap_or_default();
         let mut hasher = DefaultHasher::new();
-        (&tables.labels, tables.annotations.get(PLACEMENT)).hash(&mut hasher);
+        (&marks.labels, marks.annotations.get(PLACEMENT)).hash(&mut hasher);
         let now = hasher.finish();
         if gone {
             lock(&self.namespaces).remove(&object.key);
@@ -526,7 +526,7 @@ impl Splitter {
         let cluster = object.key.cluster.unwrap_or(Id::ROOT);
         // Many records change at the same time, and the Placement writes their sum once.
         counted.into_iter().for_each(|name| {
-            self.queue.add_after(WorkItem::Policy(Policy::Placement, cluster, name), BATCH_DELAY)
+            self.queue.add_after(WorkItem::Policy(PolicyKind::Placement, cluster, name), BATCH_DELAY)
         });
         project::handle_record(self, &object.key, (!gone).then_some(&record));
         let of = &record.spec.object;

@@ -2,7 +2,7 @@
 //!
 //! Kinds differ in what is divided: replicas of a Deployment, ordinals of a StatefulSet, completions of a Job; a ConfigMap
 //! is copied to every target, a CronJob runs on one. A table has the rule of each kind; other kinds are copied. The result
-//! is a [`Part`] for each target: fields to set in its copy of the object.
+//! is a [`TargetPatch`] for each target: fields to set in its mailbox object.
 //!
 //! ```text
 //!   Deployment web: 10  ──►  east: replicas 6, maxUnavailable 1      west: replicas 4, maxUnavailable 1
@@ -31,7 +31,7 @@ use crate::placement::targets::{Pick, shares};
 
 /// How a kind is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rule {
+pub enum DivisionRule {
     /// `spec.replicas`; for a Deployment also the bounds of its rolling update.
     Replicas,
     /// Replicas with ordinals.
@@ -46,43 +46,43 @@ pub enum Rule {
     Copy,
     /// On exactly one target.
     One,
-    /// On one target, and suspended while another mailbox has a copy: a schedule fires once.
+    /// On one target, and suspended while another mailbox has the object: a schedule fires once.
     Schedule,
 }
 
-impl Rule {
+impl DivisionRule {
     /// Whether it has replicas that an autoscaler may change.
     pub fn has_replicas(self) -> bool {
-        matches!(self, Rule::Replicas | Rule::Ordinals)
+        matches!(self, DivisionRule::Replicas | DivisionRule::Ordinals)
     }
 }
 
 /// Kinds that are not copied to every target.
-const KINDS: &[(&str, &str, Rule)] = &[
-    ("apps", "Deployment", Rule::Replicas),
-    ("apps", "ReplicaSet", Rule::Replicas),
-    ("", "ReplicationController", Rule::Replicas),
-    ("apps", "StatefulSet", Rule::Ordinals),
-    ("batch", "Job", Rule::Completions),
-    ("batch", "CronJob", Rule::Schedule),
-    ("", "Pod", Rule::One),
-    ("", "PersistentVolumeClaim", Rule::One),
-    ("autoscaling", "HorizontalPodAutoscaler", Rule::Autoscaler),
-    ("policy", "PodDisruptionBudget", Rule::Budget),
+const KINDS: &[(&str, &str, DivisionRule)] = &[
+    ("apps", "Deployment", DivisionRule::Replicas),
+    ("apps", "ReplicaSet", DivisionRule::Replicas),
+    ("", "ReplicationController", DivisionRule::Replicas),
+    ("apps", "StatefulSet", DivisionRule::Ordinals),
+    ("batch", "Job", DivisionRule::Completions),
+    ("batch", "CronJob", DivisionRule::Schedule),
+    ("", "Pod", DivisionRule::One),
+    ("", "PersistentVolumeClaim", DivisionRule::One),
+    ("autoscaling", "HorizontalPodAutoscaler", DivisionRule::Autoscaler),
+    ("policy", "PodDisruptionBudget", DivisionRule::Budget),
 ];
 
-/// How a kind is divided. `scaled`: a custom kind with a scale subresource whose user wants it divided.
-pub fn rule(group: &str, kind: &str, scaled: bool) -> Rule {
+/// How a kind is divided. `scaled`: a custom kind with a scale subresource whose user requested division.
+pub fn rule(group: &str, kind: &str, scaled: bool) -> DivisionRule {
     let row = KINDS.iter().find(|(of, name, _)| *of == group && *name == kind);
-    row.map_or(if scaled { Rule::Replicas } else { Rule::Copy }, |(_, _, rule)| *rule)
+    row.map_or(if scaled { DivisionRule::Replicas } else { DivisionRule::Copy }, |(_, _, rule)| *rule)
 }
 
-/// Fields to set in the copy of a target.
+/// Fields to set in the mailbox object of a target.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Part(pub Vec<(String, Value)>);
+pub struct TargetPatch(pub Vec<(String, Value)>);
 
-impl Part {
-    fn set(mut self, pointer: &str, value: impl Into<Value>) -> Part {
+impl TargetPatch {
+    fn set(mut self, pointer: &str, value: impl Into<Value>) -> TargetPatch {
         self.0.push((pointer.to_owned(), value.into()));
         self
     }
@@ -95,25 +95,25 @@ impl Part {
     }
 }
 
-/// The parts of all targets. A target that is not in `parts` gets nothing.
+/// The patches of all targets. A target without a patch gets no mailbox object.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Plan {
+pub struct DivisionPlan {
     /// In the order of the targets, which is that of the ordinals.
-    pub parts: Vec<(String, Part)>,
+    pub patches: Vec<(String, TargetPatch)>,
     /// The number that is divided and each target's share of it; none if nothing is divided.
     pub total: Option<u32>,
     pub shares: BTreeMap<String, u32>,
     pub pending: u32,
 }
 
-impl Plan {
-    pub fn part(&self, cluster: &str) -> Option<&Part> {
-        self.parts.iter().find(|(name, _)| name == cluster).map(|(_, part)| part)
+impl DivisionPlan {
+    pub fn patch(&self, cluster: &str) -> Option<&TargetPatch> {
+        self.patches.iter().find(|(name, _)| name == cluster).map(|(_, patch)| patch)
     }
 
-    fn copies(picks: &[Pick]) -> Plan {
-        let parts = picks.iter().map(|pick| (pick.cluster.clone(), Part::default())).collect();
-        Plan { parts, ..Plan::default() }
+    fn undivided(picks: &[Pick]) -> DivisionPlan {
+        let patches = picks.iter().map(|pick| (pick.cluster.clone(), TargetPatch::default())).collect();
+        DivisionPlan { patches, ..DivisionPlan::default() }
     }
 }
 
@@ -121,7 +121,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub struct Dividend<'a> {
     pub object: &'a Value,
-    pub rule: Rule,
+    pub rule: DivisionRule,
     /// The pointer to the replicas of a custom kind.
     pub replicas_at: &'a str,
     pub division: Division,
@@ -143,19 +143,19 @@ pub fn pointer_of(path: &str) -> Option<String> {
 pub const REPLICAS: &str = "/spec/replicas";
 
 /// Divides an object over the chosen clusters. `recorded` are its present targets, in order; leaving ones do not count.
-pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> DivisionPlan {
     let staying: Vec<Target> =
         recorded.iter().filter(|target| target.role != Role::Leaving).cloned().collect();
     let recorded = staying.as_slice();
     let divides = dividend.division == Division::Divide;
     match dividend.rule {
-        Rule::One | Rule::Schedule => one(dividend.key, picks, recorded),
-        Rule::Replicas if divides => replicas(dividend, picks),
-        Rule::Ordinals if divides => ordinals::plan(dividend, picks, recorded),
-        Rule::Completions if divides => job::plan(dividend, picks, recorded),
-        Rule::Autoscaler if divides => limits::autoscaler(dividend, picks),
+        DivisionRule::One | DivisionRule::Schedule => one(dividend.key, picks, recorded),
+        DivisionRule::Replicas if divides => replicas(dividend, picks),
+        DivisionRule::Ordinals if divides => ordinals::plan(dividend, picks, recorded),
+        DivisionRule::Completions if divides => job::plan(dividend, picks, recorded),
+        DivisionRule::Autoscaler if divides => limits::autoscaler(dividend, picks),
         // A budget is divided by the pods it selects; without them it is copied.
-        _ => Plan::copies(picks),
+        _ => DivisionPlan::undivided(picks),
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn number(object: &Value, pointer: &str, default: u32) -> u32 {
     found.map_or(default, |number| u32::try_from(number.max(0)).unwrap_or(u32::MAX))
 }
 
-fn replicas(dividend: &Dividend, picks: &[Pick]) -> Plan {
+fn replicas(dividend: &Dividend, picks: &[Pick]) -> DivisionPlan {
     let total = dividend.scaled.unwrap_or_else(|| number(dividend.object, dividend.replicas_at, 1));
     let (shares, pending) = match dividend.scaled.is_some() && total as usize >= picks.len() {
         true => shares(total, dividend.key, &picks.iter().map(Pick::with_one).collect::<Vec<_>>()),
@@ -173,22 +173,22 @@ fn replicas(dividend: &Dividend, picks: &[Pick]) -> Plan {
     };
     let bounds = rollout::bounds(dividend.object, total).filter(|_| picks.len() > 1);
     let steps = bounds.map(|bounds| rollout::apportion(bounds, dividend.key, &shares));
-    let part = |pick: &Pick| {
-        let part = Part::default().set(dividend.replicas_at, shares[&pick.cluster]);
+    let patch = |pick: &Pick| {
+        let patch = TargetPatch::default().set(dividend.replicas_at, shares[&pick.cluster]);
         match &steps {
-            Some(steps) => steps[&pick.cluster].clone().written(part),
-            None => part,
+            Some(steps) => steps[&pick.cluster].clone().write_into(patch),
+            None => patch,
         }
     };
-    let parts = picks.iter().map(|pick| (pick.cluster.clone(), part(pick))).collect();
-    Plan { parts, total: Some(total), shares, pending }
+    let patches = picks.iter().map(|pick| (pick.cluster.clone(), patch(pick))).collect();
+    DivisionPlan { patches, total: Some(total), shares, pending }
 }
 
 /// Keeps the present target if it is still chosen; otherwise takes the heaviest.
-fn one(key: &str, picks: &[Pick], recorded: &[Target]) -> Plan {
+fn one(key: &str, picks: &[Pick], recorded: &[Target]) -> DivisionPlan {
     let here = |pick: &&Pick| recorded.iter().any(|target| target.cluster == pick.cluster);
     let first = |pick: &&Pick| (pick.tier, std::cmp::Reverse(pick.weight), hash(&[key, &pick.cluster]));
     let chosen = picks.iter().filter(here).min_by_key(first).or_else(|| picks.iter().min_by_key(first));
-    let parts = chosen.map(|pick| (pick.cluster.clone(), Part::default())).into_iter().collect();
-    Plan { parts, ..Plan::default() }
+    let patches = chosen.map(|pick| (pick.cluster.clone(), TargetPatch::default())).into_iter().collect();
+    DivisionPlan { patches, ..DivisionPlan::default() }
 }

@@ -1,4 +1,4 @@
-//! Writes what was decided: records, mailbox objects, projections, statuses and Events.
+//! Executes decisions. Writes records, mailbox objects, projections, statuses and Events.
 
 pub(crate) mod aggregate;
 pub mod api_access;

@@ -38,9 +38,9 @@ use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_hea
 const CONCURRENCY: usize = 8;
 /// Requeue delay while a physical cluster is being removed.
 const REMOVAL_REQUEUE: Duration = Duration::from_secs(2);
-/// A running syncer reads its dismissal within ten seconds; one that does not answer is not waited for any longer than
-/// this.
-const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(40);
+/// A running syncer reads the uninstall request within ten seconds. The removal waits no longer than this for a syncer
+/// that does not answer.
+const UNINSTALL_TIMEOUT: Duration = Duration::from_secs(40);
 /// Requeue delay until the caches have observed a write.
 const WRITE_REQUEUE: Duration = Duration::from_millis(200);
 const HEARTBEAT_EXPIRED: &str = "HeartbeatExpired";
@@ -64,8 +64,8 @@ pub struct Fleet {
     owners: Mutex<HashMap<Id, Key>>,
     heartbeats: Mutex<HashMap<Key, HeartbeatState>>,
     connection_problems: Mutex<HashMap<Key, ConnectionProblem>>,
-    /// Since when each syncer is dismissed.
-    dismissed: Mutex<HashMap<Id, Instant>>,
+    /// Since when each syncer is requested to uninstall itself.
+    uninstall_requested: Mutex<HashMap<Id, Instant>>,
 }
 
 /// A PhysicalCluster object and its mailbox.
@@ -102,7 +102,7 @@ impl Fleet {
             owners: Mutex::default(),
             heartbeats: Mutex::default(),
             connection_problems: Mutex::default(),
-            dismissed: Mutex::default(),
+            uninstall_requested: Mutex::default(),
         }
     }
 
@@ -115,11 +115,11 @@ impl Fleet {
             ..across()
         };
         let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
-        let told = |view: &View, news: News<'_>| self.handle_event(view, &news, &changed);
+        let handler = |view: &View, news: News<'_>| self.handle_event(view, &news, &changed);
         tokio::select! {
-            never = follow(all.clone(), self.physical.clone(), across(), told) => never,
-            never = follow(all.clone(), self.logical.clone(), mailboxes, told) => never,
-            never = follow(all, self.leases.clone(), heartbeats, told) => never,
+            never = follow(all.clone(), self.physical.clone(), across(), handler) => never,
+            never = follow(all.clone(), self.logical.clone(), mailboxes, handler) => never,
+            never = follow(all, self.leases.clone(), heartbeats, handler) => never,
             never = work(&self.queue, CONCURRENCY, |key| self.reconcile_item(key)) => never,
         }
     }
@@ -200,7 +200,11 @@ impl Fleet {
     }
 
     async fn reconcile_item(&self, key: Key) -> Outcome {
-        let span = tracing::error_span!("reconcile", object = %format_args!("physicalclusters {key}"));
+        let span = tracing::error_span!(
+            "reconcile",
+            object = %format_args!("physicalclusters {key}"),
+            revision = tracing::field::Empty
+        );
         self.reconcile_key(key).instrument(span).await
     }
 
@@ -225,6 +229,7 @@ impl Fleet {
             self.connection_problems().remove(key);
             return Ok(Outcome::Done);
         };
+        tracing::Span::current().record("revision", object.metadata.resource_version.as_str());
         let (name, here) = (&object.metadata.name, self.server.within(owner));
         if object.metadata.is_being_deleted() {
             return self.reconcile_removal(&here, &object, mailbox).await;
@@ -265,11 +270,11 @@ impl Fleet {
 
     fn health(&self, key: &Key, mailbox: Id, before: &PhysicalClusterStatus) -> HeartbeatHealth {
         let beat = self.lease(mailbox).map(|lease| lease.version.clone());
-        let said = before.conditions.iter().find(|condition| condition.r#type == "Ready");
-        let before = match said.map(|ready| &*ready.reason) {
+        let ready = before.conditions.iter().find(|condition| condition.r#type == "Ready");
+        let before = match ready.map(|ready| &*ready.reason) {
             None | Some(NEVER_REPORTED) => PreviousHealth::Nothing,
             Some(CANNOT_CONNECT) if beat.is_none() => PreviousHealth::Nothing,
-            // Whether the server can connect is not known yet. Two heartbeats show it.
+            // The server has not tested the connection yet. Two heartbeats confirm it.
             Some(HEARTBEAT_EXPIRED | CANNOT_CONNECT) => PreviousHealth::Expired,
             Some(_) => PreviousHealth::Alive,
         };
@@ -303,24 +308,29 @@ impl Fleet {
         let report = self.report(mailbox, &object.metadata.name).and_then(|report| report.status);
         let reported = report.as_ref().map_or(&[][..], |report| &report.conditions).to_vec();
         let mut status = report.unwrap_or_else(|| before.clone());
-        let said = |kind: &str| reported.iter().find(|said| said.r#type == kind).cloned();
-        let other = said("ClusterIdentity").filter(|said| said.status == "False");
-        let circular = before.conditions.iter().find(|said| said.r#type == CIRCULAR && said.status == "True");
+        let reported = |kind: &str| reported.iter().find(|condition| condition.r#type == kind).cloned();
+        let other = reported("ClusterIdentity").filter(|condition| condition.status == "False");
+        let circular = before
+            .conditions
+            .iter()
+            .find(|condition| condition.r#type == CIRCULAR && condition.status == "True");
         let ready = match circular {
             Some(circular) => ("False", CIRCULAR.to_owned(), circular.message.clone()),
-            None => ready(health, other.or_else(|| said("Ready")), problem),
+            None => ready(health, other.or_else(|| reported("Ready")), problem),
         };
-        let (was, is) = (before.conditions.iter().find(|said| said.r#type == "Ready"), ready.0);
+        let (was, is) = (before.conditions.iter().find(|condition| condition.r#type == "Ready"), ready.0);
         let beat = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let beat = beat.as_ref().and_then(|lease| lease["spec"]["renewTime"].as_str());
         let is_news = was.is_none_or(|was| was.status != is);
         status.last_heartbeat_time =
             health::displayed_heartbeat(before.last_heartbeat_time.as_deref(), beat, is_news);
-        status.conditions.retain(|said| said.r#type != "Ready");
+        status.conditions.retain(|condition| condition.r#type != "Ready");
         status.conditions.insert(0, condition(&before.conditions, "Ready", ready));
-        // Written by the splitter, which knows which physical clusters are logical clusters of this server.
-        status.conditions.retain(|said| said.r#type != CIRCULAR);
-        status.conditions.extend(before.conditions.iter().find(|said| said.r#type == CIRCULAR).cloned());
+        // The splitter writes this condition: it detects physical clusters that are logical clusters of this server.
+        status.conditions.retain(|condition| condition.r#type != CIRCULAR);
+        status
+            .conditions
+            .extend(before.conditions.iter().find(|condition| condition.r#type == CIRCULAR).cloned());
         status.mailbox = Some(mailbox.to_string());
         status.observed_generation = object.metadata.generation;
         status
@@ -364,7 +374,7 @@ impl Fleet {
         Ok(Outcome::RequeueAfter(REMOVAL_REQUEUE))
     }
 
-    /// What the removal of a physical cluster waits for, as reason and message.
+    /// The reason and message of the step that the removal of a physical cluster waits for.
     async fn removal_blocker(
         &self,
         object: &PhysicalCluster,
@@ -380,12 +390,13 @@ impl Fleet {
         if is_forgotten(object) {
             // The syncer stops first: it must not take the deletion of the mailbox for a deletion of its objects.
             let conditions = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
-            let told = conditions.iter().any(|said| said.r#type == LEAVING && said.reason == ORPHANING);
-            return Ok(
-                (!told).then(|| (ORPHANING, "objects on the physical cluster are left in place".to_owned()))
-            );
+            let is_reported = conditions
+                .iter()
+                .any(|condition| condition.r#type == LEAVING && condition.reason == ORPHANING);
+            return Ok((!is_reported)
+                .then(|| (ORPHANING, "objects on the physical cluster are left in place".to_owned())));
         }
-        let left = removal::delete_placed(&self.server.within(mailbox)).await?;
+        let left = removal::delete_placed(&self.server.within(mailbox), &object.metadata.name).await?;
         if left > 0 {
             let message = format!(
                 "{left} objects are still on the physical cluster; to leave them in place, annotate it with {FORGET}={TRUE}"
@@ -397,24 +408,26 @@ impl Fleet {
         Ok(waits.then(|| ("UninstallingSyncer", "waiting for the syncer to uninstall itself".to_owned())))
     }
 
-    /// Dismisses a syncer that dialled in. Returns whether it has stopped, never ran, or takes too long.
+    /// Requests a syncer that dialled in to uninstall itself. Returns whether it has stopped, never ran, or takes too long.
     async fn is_syncer_gone(&self, name: &str, mailbox: Id) -> Result<bool, CallError> {
         let lease = self.lease(mailbox).map(|lease| lease.read(&self.leases.kind));
         let holder = lease.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         let report = self.report(mailbox, name);
-        let told =
-            removal::dismiss(&self.server.within(mailbox), &self.physical.kind, report.as_ref()).await?;
+        let state =
+            removal::request_uninstall(&self.server.within(mailbox), &self.physical.kind, report.as_ref())
+                .await?;
         let since = {
-            let mut dismissed = self.dismissed.lock().unwrap_or_else(PoisonError::into_inner);
-            *dismissed.entry(mailbox).or_insert_with(Instant::now)
+            let mut uninstall_requested =
+                self.uninstall_requested.lock().unwrap_or_else(PoisonError::into_inner);
+            *uninstall_requested.entry(mailbox).or_insert_with(Instant::now)
         };
-        let has_gone = holder.is_none_or(str::is_empty)
-            || told != removal::Dismissal::Requested
-            || since.elapsed() > DISMISSAL_TIMEOUT;
-        if has_gone {
-            self.dismissed.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
+        let is_gone = holder.is_none_or(str::is_empty)
+            || state != removal::UninstallState::Requested
+            || since.elapsed() > UNINSTALL_TIMEOUT;
+        if is_gone {
+            self.uninstall_requested.lock().unwrap_or_else(PoisonError::into_inner).remove(&mailbox);
         }
-        Ok(has_gone)
+        Ok(is_gone)
     }
 
     /// Deletes the objects that were sent to a physical cluster, then its mailbox, then removes the finalizer.
@@ -431,7 +444,7 @@ impl Fleet {
             if let Some((reason, message)) = self.removal_blocker(object, mailbox).await? {
                 let mut status = object.status.clone().unwrap_or_default();
                 let leaving = condition(&status.conditions, LEAVING, ("True", reason.to_owned(), message));
-                status.conditions.retain(|said| said.r#type != LEAVING);
+                status.conditions.retain(|condition| condition.r#type != LEAVING);
                 status.conditions.push(leaving);
                 self.write(owner, object, status).await?;
                 return Ok(Outcome::RequeueAfter(REMOVAL_REQUEUE));
@@ -451,17 +464,17 @@ impl Fleet {
 /// Whether the removal leaves the objects on the physical cluster in place.
 pub fn is_forgotten(object: &PhysicalCluster) -> bool {
     object.metadata.is_being_deleted()
-        && object.metadata.annotations.get(FORGET).is_some_and(|said| said == TRUE)
+        && object.metadata.annotations.get(FORGET).is_some_and(|value| value == TRUE)
 }
 
 /// The condition Ready: from the heartbeat, the syncer's report, and the server's own connection.
 fn ready(
     health: HeartbeatHealth,
-    said: Option<Condition>,
+    reported: Option<Condition>,
     problem: Option<ConnectionProblem>,
 ) -> (&'static str, String, String) {
     let of = |status, reason: &str, message: &str| (status, reason.to_owned(), message.to_owned());
-    match (problem, health, said) {
+    match (problem, health, reported) {
         (Some(why), _, _) if !why.is_connected => of("False", CANNOT_CONNECT, &why.message),
         (_, HeartbeatHealth::NeverReported, _) => {
             of("Unknown", NEVER_REPORTED, "the syncer has not reported yet")
@@ -473,8 +486,8 @@ fn ready(
         (_, HeartbeatHealth::Expired, _) => {
             of("Unknown", HEARTBEAT_EXPIRED, "the syncer has not renewed its lease for 40 s")
         }
-        (_, HeartbeatHealth::Alive(_), Some(said)) if said.status == "False" => {
-            of("False", &said.reason, &said.message)
+        (_, HeartbeatHealth::Alive(_), Some(reported)) if reported.status == "False" => {
+            of("False", &reported.reason, &reported.message)
         }
         // The syncer still works. The message is for the admin, before it stops working.
         (Some(why), HeartbeatHealth::Alive(_), _) => {
@@ -510,7 +523,7 @@ async fn apply_bootstrap_objects(mailbox: &Remote) -> Result<(), CallError> {
 fn without_mailbox(object: &PhysicalCluster, why: &str) -> PhysicalClusterStatus {
     let mut status = object.status.clone().unwrap_or_default();
     let ready = condition(&status.conditions, "Ready", ("False", "NoMailbox".to_owned(), why.to_owned()));
-    status.conditions.retain(|said| said.r#type != "Ready");
+    status.conditions.retain(|condition| condition.r#type != "Ready");
     status.conditions.insert(0, ready);
     status
 }
@@ -533,7 +546,7 @@ mod tests {
         let (alive, connection_problems) = (HeartbeatHealth::Alive(Duration::from_secs(1)), |is_connected| {
             Some(ConnectionProblem { message: "there is no Secret".to_owned(), is_connected })
         });
-        let said = |status: &str| {
+        let reported = |status: &str| {
             Some(Condition::since(&[], ("Ready", status, "Unreachable", "no answer"), "2026-01-01T00:00:00Z"))
         };
         #[track_caller]
@@ -549,22 +562,25 @@ mod tests {
             ready(HeartbeatHealth::Expired, None, None),
             ("Unknown", HEARTBEAT_EXPIRED, "the syncer has not renewed its lease for 40 s"),
         );
-        check(ready(alive, said("True"), None), ("True", "Reachable", reports));
+        check(ready(alive, reported("True"), None), ("True", "Reachable", reports));
         // A wrong address: the cluster was ready before it had ever been reached, and got workloads.
         check(
             ready(alive, None, None),
             ("Unknown", NEVER_REPORTED, "the syncer has not reached the physical cluster yet"),
         );
-        check(ready(alive, said("False"), None), ("False", "Unreachable", "no answer"));
+        check(ready(alive, reported("False"), None), ("False", "Unreachable", "no answer"));
         for health in [HeartbeatHealth::NeverReported, HeartbeatHealth::Expired, alive] {
             check(
-                ready(health, said("True"), connection_problems(false)),
+                ready(health, reported("True"), connection_problems(false)),
                 ("False", CANNOT_CONNECT, "there is no Secret"),
             );
         }
         // Workloads stay on a cluster that still works.
         let but = "the current connection works, but a new one would fail: there is no Secret";
-        check(ready(alive, said("True"), connection_problems(true)), ("True", "Reachable", but));
-        check(ready(alive, said("False"), connection_problems(true)), ("False", "Unreachable", "no answer"));
+        check(ready(alive, reported("True"), connection_problems(true)), ("True", "Reachable", but));
+        check(
+            ready(alive, reported("False"), connection_problems(true)),
+            ("False", "Unreachable", "no answer"),
+        );
     }
 }

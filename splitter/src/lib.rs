@@ -1,11 +1,11 @@
-//! Propagates users' objects to mailboxes, and aggregates what happened there.
+//! Propagates users' objects to mailboxes, and aggregates their status.
 //!
 //! The splitter watches users' logical clusters and keeps the mailboxes of physical clusters up to date: it chooses targets,
 //! divides replicas, transforms objects on the way down and aggregates statuses on the way up.
 //!
 //! ```text
 //!   snapshot ─────► placement ───────► division ───────► transform ─► execute ─► mailboxes
-//!   caches, index   policy, targets,   a part of it for   the object   writes        │ reports
+//!   caches, index   policy, targets,   a patch for        the object   writes        │ reports
 //!                   migration          every target       of a mailbox               ▼
 //!                                                                      execute ◄── status
 //! ```

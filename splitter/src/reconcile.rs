@@ -52,25 +52,25 @@ const UNOBSERVED_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Own writes that the caches have not observed yet, by the object they were made for. A decision on older state would
 /// repeat them, or count an object that it has deleted.
 #[derive(Debug, Default)]
-pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<Write>>>);
+pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<ExpectedWrite>>>);
 
 #[derive(Debug)]
-struct Write {
+struct ExpectedWrite {
     view: Arc<View>,
     key: Key,
-    effect: Effect,
+    effect: WriteEffect,
     at: Instant,
 }
 
 #[derive(Debug)]
-enum Effect {
+enum WriteEffect {
     /// The object has at least this version, or was deleted since.
     Version(u64),
     /// The object of this uid is gone or being deleted.
     Deletion { uid: String },
 }
 
-impl Write {
+impl ExpectedWrite {
     fn is_overdue(&self) -> bool {
         let is_overdue = self.at.elapsed() >= UNOBSERVED_WRITE_TIMEOUT;
         if is_overdue {
@@ -82,11 +82,11 @@ impl Write {
     fn is_observed(&self) -> bool {
         let object = self.view.get(&self.key);
         match &self.effect {
-            Effect::Version(version) => {
+            WriteEffect::Version(version) => {
                 let seen = object.and_then(|object| object.version.parse::<u64>().ok());
                 seen.is_some_and(|seen| seen >= *version) || self.view.has_observed(*version)
             }
-            Effect::Deletion { uid } => object
+            WriteEffect::Deletion { uid } => object
                 .is_none_or(|object| object.uid != *uid || is_being_deleted(&object.read(&self.view.kind))),
         }
     }
@@ -98,16 +98,16 @@ impl WriteExpectations {
         let text = |field: &str| metadata::text(written, field).to_owned();
         let key = Key { cluster: Some(cluster), namespace: text("namespace"), name: text("name") };
         let version = text("resourceVersion").parse().unwrap_or_default();
-        self.expect(subject, view, key, Effect::Version(version));
+        self.expect(subject, view, key, WriteEffect::Version(version));
     }
 
     /// Records that an object was deleted, or began to be.
     pub(crate) fn expect_deletion(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, uid: &str) {
-        self.expect(subject, view, key, Effect::Deletion { uid: uid.to_owned() });
+        self.expect(subject, view, key, WriteEffect::Deletion { uid: uid.to_owned() });
     }
 
-    fn expect(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, effect: Effect) {
-        let write = Write { view: view.clone(), key, effect, at: Instant::now() };
+    fn expect(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, effect: WriteEffect) {
+        let write = ExpectedWrite { view: view.clone(), key, effect, at: Instant::now() };
         lock(&self.0).entry(subject.clone()).or_default().push(write);
     }
 
@@ -161,7 +161,7 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     }
     drop_placement(splitter, subject);
     if let Some(record) = &record {
-        // The object has no placement of its own any more. Its mailbox objects stay where workloads depend on it.
+        // The object has no placement of its own any more. Mailbox objects that workloads depend on are kept.
         record::delete(splitter, subject, record).await?;
     }
     match watched.class {
@@ -188,7 +188,7 @@ pub(crate) fn has_own_placement(
     if members.is_empty() {
         return false;
     }
-    let asks = metadata["annotations"][PLACEMENT].is_string();
+    let is_annotated = metadata["annotations"][PLACEMENT].is_string();
     match watched.class {
         KindClass::Workload => !is_owned_by_workload(object),
         KindClass::Custom => {
@@ -197,9 +197,9 @@ pub(crate) fn has_own_placement(
                 let kinds = status.map_or(&[][..], |status| &status.kinds);
                 kinds.iter().any(|kind| kind.group == watched.kind.group && kind.kind == watched.kind.name)
             };
-            asks || members.iter().any(served)
+            is_annotated || members.iter().any(served)
         }
-        KindClass::Dependency | KindClass::FollowsPods => asks,
+        KindClass::Dependency | KindClass::FollowsPods => is_annotated,
         KindClass::Projected => false,
     }
 }
@@ -251,15 +251,15 @@ async fn reconcile_workload(
     let cluster = subject.cluster();
     // Registered before the decision, so that capacity that is freed meanwhile requeues the object.
     lock(&splitter.waiting_for_capacity).insert(subject.clone());
-    let copies = mailbox_objects::list_current(caches, watched, subject, object);
+    let mailbox_objects = mailbox_objects::list_current(caches, watched, subject, object);
     let members = splitter.visible_from(cluster);
-    let api_access = api_access::of(splitter, subject, object, &copies).await?;
+    let api_access = api_access::of(splitter, subject, object, &mailbox_objects).await?;
     let context = PlacementContext {
         watched,
         subject,
         object,
         record,
-        copies,
+        mailbox_objects,
         namespace: caches.namespace(cluster, &subject.key.namespace),
         placements: caches.list_own(&caches.config.placements, cluster),
         overrides: caches.list_own(&caches.config.overrides, cluster),
@@ -279,7 +279,7 @@ async fn reconcile_workload(
     log_decision(&context, &decided);
     index_placement(splitter, &context, &decided);
     let propagation = propagate::propagate(splitter, &context, &decided).await?;
-    if !decided.wants_room() {
+    if !decided.waits_for_capacity() {
         lock(&splitter.waiting_for_capacity).remove(subject);
     }
     if propagation.wrote {
@@ -297,8 +297,9 @@ async fn reconcile_workload(
             Outcome::RequeueAfter(MIGRATION_REQUEUE)
         }
         MigrationStep::Settled => {
-            let again = decided.again.into_iter().chain(ttl_left).chain(context.degraded.again).min();
-            again.map_or(Outcome::Done, Outcome::RequeueAfter)
+            let requeue_after =
+                decided.requeue_after.into_iter().chain(ttl_left).chain(context.degraded.requeue_after).min();
+            requeue_after.map_or(Outcome::Done, Outcome::RequeueAfter)
         }
     })
 }
@@ -344,7 +345,8 @@ async fn delete_expired(
     Ok(Outcome::Done)
 }
 
-/// Updates the placement index, and queues the dependencies and companions of the object if its entry changed.
+/// Updates the placement index. If the entry of the object changed, queues its dependencies, the objects that follow its
+/// pods, and migrating workloads of its namespace.
 fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &PlacementDecision) {
     let mut entry = PlacementEntry::of(context.object, Some(&decided.record));
     entry.pod_counts = context.pods(&entry.targets, &decided.plan);
@@ -365,9 +367,9 @@ fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &Pl
     let needs = entry.dependencies.iter().chain(before.iter().flat_map(|before| &before.dependencies));
     needs.for_each(|need| dependencies::enqueue_dependency(splitter, context.subject, need));
     api_access::enqueue_accounts(splitter, context.subject, &[Some(&entry), before.as_ref()]);
-    let about =
+    let following_kinds =
         splitter.caches.watched_kinds().into_iter().filter(|watched| watched.class == KindClass::FollowsPods);
-    about.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
+    following_kinds.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
     splitter.queue.add(WorkItem::Namespace(cluster, namespace.clone()));
     splitter.queue.add(WorkItem::Nodes(cluster));
     if entry.is_moving() && before.is_none_or(|before| before.ready != entry.ready) {
@@ -390,9 +392,9 @@ fn drop_placement(splitter: &Splitter, subject: &ObjectRef) {
     before.dependencies.iter().for_each(|need| dependencies::enqueue_dependency(splitter, subject, need));
     api_access::enqueue_accounts(splitter, subject, &[Some(&before)]);
     let (cluster, namespace) = (subject.cluster(), &subject.key.namespace);
-    let about =
+    let following_kinds =
         splitter.caches.watched_kinds().into_iter().filter(|watched| watched.class == KindClass::FollowsPods);
-    about.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
+    following_kinds.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
     splitter.queue.add(WorkItem::Namespace(cluster, namespace.clone()));
     splitter.queue.add(WorkItem::Nodes(cluster));
     if lock(&splitter.placement_index).within(cluster, namespace).next().is_none() {
@@ -426,9 +428,10 @@ async fn finalize_record(
         record::commit(splitter, subject, &anew).await?;
         return Ok(Outcome::Done);
     }
-    let copies = mailbox_objects::list(&splitter.caches, watched, subject);
-    for copy in copies.iter().filter(|copy| is_of_record(copy, record)) {
-        propagate::delete(splitter, watched, subject, copy, "the user deleted the object").await?;
+    let mailbox_objects = mailbox_objects::list(&splitter.caches, watched, subject);
+    for mailbox_object in mailbox_objects.iter().filter(|mailbox_object| is_of_record(mailbox_object, record))
+    {
+        propagate::delete(splitter, watched, subject, mailbox_object, "the user deleted the object").await?;
     }
     record::release(splitter, subject, record).await?;
     if object.is_none() {
@@ -454,8 +457,8 @@ async fn get_live(
     splitter.caches.server.within(subject.cluster()).get(place).await
 }
 
-fn is_of_record(copy: &MailboxObject, record: &Distribution) -> bool {
-    let of = copy.object.as_ref().and_then(mailbox_objects::locator);
+fn is_of_record(mailbox_object: &MailboxObject, record: &Distribution) -> bool {
+    let of = mailbox_object.object.as_ref().and_then(mailbox_objects::locator);
     of.is_some_and(|of| of.uid == record.spec.object.uid)
 }
 
@@ -492,17 +495,19 @@ async fn reconcile_deleted(
         return Ok(Outcome::Done);
     }
     drop_placement(splitter, subject);
-    let copies = mailbox_objects::list(&splitter.caches, watched, subject);
-    let left: Vec<&MailboxObject> =
-        copies.iter().filter(|copy| copy.object.is_some() && !copy.is_being_deleted()).collect();
+    let mailbox_objects = mailbox_objects::list(&splitter.caches, watched, subject);
+    let left: Vec<&MailboxObject> = mailbox_objects
+        .iter()
+        .filter(|mailbox_object| mailbox_object.object.is_some() && !mailbox_object.is_being_deleted())
+        .collect();
     if left.is_empty() {
         return Ok(Outcome::Done);
     }
     if get_live(splitter, watched, subject).await?.is_some() {
         return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
-    for copy in left {
-        propagate::delete(splitter, watched, subject, copy, "the object does not exist").await?;
+    for mailbox_object in left {
+        propagate::delete(splitter, watched, subject, mailbox_object, "the object does not exist").await?;
     }
     Ok(Outcome::Done)
 }
@@ -546,10 +551,11 @@ impl Splitter {
             replicas_at: watched.replicas_at.as_deref().unwrap_or(REPLICAS),
             is_autoscaled: dependencies::scaled_to(self, subject, &object).is_some(),
         };
-        let copies = mailbox_objects::list(&self.caches, watched, subject);
+        let mailbox_objects = mailbox_objects::list(&self.caches, watched, subject);
         let count = |target: &Target| {
-            let copy = copies.iter().find(|copy| copy.is_at(&target.cluster));
-            Some((target.cluster.clone(), counter.at(target, copy, None)?))
+            let mailbox_object =
+                mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(&target.cluster));
+            Some((target.cluster.clone(), counter.at(target, mailbox_object, None)?))
         };
         entry.pod_counts = entry.targets.iter().filter_map(count).collect();
         let each = pod_spec_at(&object).and_then(|at| object.pointer(at)).map(quantity::asked_by);
@@ -557,7 +563,12 @@ impl Splitter {
         let mut reservations = lock(&self.reservations);
         reservations.set(
             subject,
-            reservations::asks(&each.unwrap_or_default(), &entry.targets, &members, &entry.pod_counts),
+            reservations::target_requests(
+                &each.unwrap_or_default(),
+                &entry.targets,
+                &members,
+                &entry.pod_counts,
+            ),
         );
         reservations.mount(subject, &references::claims(&object), &entry.targets);
         if let Some(target) = entry.targets.first().filter(|_| entry.by_default) {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   server ──one watch per kind, over all logical clusters──► caches ─┬─ of users' objects
-//!                                                                      └─ of their copies in mailboxes
+//!                                                                      └─ of mailbox objects
 //!   LogicalClusters  ──► clusters: their tree, which are mailboxes
 //!   PhysicalClusters ──► members:  which are visible from where
 //! ```
 //!
 //! Users' logical clusters and mailboxes are logical clusters of one server, so one cache of a kind has both: an object
-//! and its copies are observed in the order in which they were written.
+//! and its mailbox objects are observed in the order in which they were written.
 
 pub(crate) mod cache_transform;
 mod custom_kinds;
@@ -174,8 +174,9 @@ impl Caches {
     pub(crate) fn add_kind(&self, shape: CustomKind) {
         let mut kinds = write(&self.kinds);
         // A definition cannot replace a built-in kind.
-        let is_kept = |known: &Arc<WatchedKind>| known.class != KindClass::Custom || known.shape() == shape;
-        if !kinds.get(shape.kind.to_string().as_str()).is_some_and(is_kept) {
+        let is_unchanged =
+            |known: &Arc<WatchedKind>| known.class != KindClass::Custom || known.shape() == shape;
+        if !kinds.get(shape.kind.to_string().as_str()).is_some_and(is_unchanged) {
             let watched = Arc::new(WatchedKind::defined(shape));
             kinds.insert(watched.name.clone(), watched);
         }
@@ -242,14 +243,14 @@ pub struct LabelsAndAnnotations {
 impl LabelsAndAnnotations {
     pub fn of(object: &Object) -> Option<LabelsAndAnnotations> {
         #[derive(Deserialize)]
-        struct Whole {
+        struct ObjectMetadata {
             metadata: LabelsAndAnnotations,
         }
-        object.parse::<Whole>().map(|whole| whole.metadata)
+        object.parse::<ObjectMetadata>().map(|object| object.metadata)
     }
 }
 
-/// The labels and annotations that say where an object of a mailbox, or a projection, belongs.
+/// The labels and annotations that identify the user's object of a mailbox object or a projection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlacementMarks {
     pub is_placed: bool,
@@ -260,12 +261,12 @@ pub struct PlacementMarks {
 
 impl PlacementMarks {
     pub fn of(object: &Object) -> PlacementMarks {
-        let Some(tables) = LabelsAndAnnotations::of(object) else { return PlacementMarks::default() };
-        let has = |name: &str| tables.labels.get(name).is_some_and(|value| value == TRUE);
+        let Some(metadata) = LabelsAndAnnotations::of(object) else { return PlacementMarks::default() };
+        let has = |name: &str| metadata.labels.get(name).is_some_and(|value| value == TRUE);
         PlacementMarks {
             is_placed: has(PLACED),
             is_projected: has(PROJECTED),
-            locator: tables.annotations.get(LOCATOR).and_then(|text| serde_json::from_str(text).ok()),
+            locator: metadata.annotations.get(LOCATOR).and_then(|text| serde_json::from_str(text).ok()),
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Report<'a> {
     /// The generation of the mailbox object, which `observedGeneration` of the report refers to.
     pub generation: i64,
     /// The generation of the user's object that the mailbox object was made from.
-    pub stands_for: i64,
+    pub source_generation: i64,
     /// Whether it has the current template, and does not wait for its turn.
     pub current: bool,
     /// Whether the physical cluster has been silent for too long.
@@ -68,9 +68,9 @@ impl Report<'_> {
         self.field(name).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// Whether the target's controller has observed what the target was sent. A kind without an observedGeneration has
-    /// observed it once it reports anything. For a kind with one, a status that lacks it is partial: the first status that
-    /// kube-controller-manager writes has conditions and nothing else.
+    /// Whether the target's controller has observed the latest generation of the mailbox object. A kind without an
+    /// observedGeneration has observed it once it reports anything. For a kind with one, a status that lacks it is
+    /// partial: the first status that kube-controller-manager writes has conditions and nothing else.
     fn has_observed(&self, kind: &KindRules) -> bool {
         match self.field(OBSERVED) {
             Some(observed) => observed.as_i64().is_some_and(|observed| observed >= self.generation),
@@ -82,13 +82,13 @@ impl Report<'_> {
     /// one maps to the latest that was known to be observed.
     fn mapped(&self, observed: i64, before: i64) -> i64 {
         match observed >= self.generation {
-            true => self.stands_for,
-            false => before.min(self.stands_for - 1).max(0),
+            true => self.source_generation,
+            false => before.min(self.source_generation - 1).max(0),
         }
     }
 }
 
-/// The user's object, and what was decided about it.
+/// The user's object and the decision about it.
 #[derive(Clone, Copy, Debug)]
 pub struct UserObject<'a> {
     /// With its present status.
@@ -122,12 +122,12 @@ impl UserObject<'_> {
 
 /// The aggregated status.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Summary {
+pub struct AggregatedStatus {
     /// Null if there is none.
     pub status: Value,
     /// Fields that differ between targets.
     pub differences: Vec<FieldDifference>,
-    /// The errors of the StatusRule. Then the status stays as it is.
+    /// The errors of the StatusRule. Then the status is unchanged.
     pub errors: Vec<PolicyError>,
 }
 
@@ -138,33 +138,42 @@ const SENT: &str = "Sent";
 pub(crate) const CLASSES_FOUND: &str = "ClassesFound";
 
 /// Aggregates the status of an object on these targets.
-pub fn aggregate(whole: &UserObject, reports: &[Report], rule: Option<&CompiledStatusRule>) -> Summary {
-    let kind = kinds::of(whole.object);
+pub fn aggregate(
+    user_object: &UserObject,
+    reports: &[Report],
+    rule: Option<&CompiledStatusRule>,
+) -> AggregatedStatus {
+    let kind = kinds::of(user_object.object);
     let mut sorted: Vec<&Report> = reports.iter().collect();
     sorted.sort_by_key(|report| report.cluster);
     let mut summary = match sorted.as_slice() {
-        [] => nowhere(kind, whole),
-        [only] if whole.pending == 0 => Summary { status: exact(whole, only), ..Summary::default() },
-        several if kind.exact => Summary { status: of_one(whole, several), ..Summary::default() },
-        several => general::several(kind, whole, several),
+        [] => without_targets(kind, user_object),
+        [only] if user_object.pending == 0 => {
+            AggregatedStatus { status: exact(user_object, only), ..AggregatedStatus::default() }
+        }
+        several if kind.exact => AggregatedStatus {
+            status: of_reporting_target(user_object, several),
+            ..AggregatedStatus::default()
+        },
+        several => general::several(kind, user_object, several),
     };
     if let Some(rule) = rule.filter(|_| sorted.len() > 1) {
-        match rule.apply(whole.object, &sorted, summary.status.clone()) {
+        match rule.apply(user_object.object, &sorted, summary.status.clone()) {
             Ok(status) => summary.status = status,
             Err(errors) => {
-                summary.status = whole.object.get("status").cloned().unwrap_or_default();
+                summary.status = user_object.object.get("status").cloned().unwrap_or_default();
                 summary.errors = errors;
             }
         }
     }
-    note(kind, whole, &sorted, &mut summary.status);
+    add_conditions(kind, user_object, &sorted, &mut summary.status);
     summary
 }
 
 /// The status of the only target, with generations of the user's object.
-fn exact(whole: &UserObject, report: &Report) -> Value {
+fn exact(user_object: &UserObject, report: &Report) -> Value {
     let mut status = report.status.cloned().unwrap_or_default();
-    map_generations(&mut status, report, whole.observed_before());
+    map_generations(&mut status, report, user_object.observed_before());
     status
 }
 
@@ -185,26 +194,26 @@ fn map_generations(value: &mut Value, report: &Report, before: i64) {
 }
 
 /// An object on a single target that is moving: the status of the new target as soon as it reports one.
-fn of_one(whole: &UserObject, reports: &[&Report]) -> Value {
-    let speaking = reports.iter().filter(|report| report.status.is_some());
-    let first = speaking.min_by_key(|report| (report.role == Role::Leaving, report.cluster));
-    first.map(|report| exact(whole, report)).unwrap_or_default()
+fn of_reporting_target(user_object: &UserObject, reports: &[&Report]) -> Value {
+    let reporting = reports.iter().filter(|report| report.status.is_some());
+    let first = reporting.min_by_key(|report| (report.role == Role::Leaving, report.cluster));
+    first.map(|report| exact(user_object, report)).unwrap_or_default()
 }
 
 /// Without a target there is no status; a claim is pending.
-fn nowhere(kind: &KindRules, whole: &UserObject) -> Summary {
-    let status = match kind.phase_nowhere {
+fn without_targets(kind: &KindRules, user_object: &UserObject) -> AggregatedStatus {
+    let status = match kind.phase_without_targets {
         Some(phase) => json!({ "phase": phase }),
-        None => match whole.object.get("status") {
-            Some(status) if whole.unplaced.is_none() => status.clone(),
+        None => match user_object.object.get("status") {
+            Some(status) if user_object.unplaced.is_none() => status.clone(),
             _ => Value::Null,
         },
     };
-    Summary { status, ..Summary::default() }
+    AggregatedStatus { status, ..AggregatedStatus::default() }
 }
 
 /// Adds conditions about silent targets and about an object that is not placed or sent, if the kind has conditions.
-fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut Value) {
+fn add_conditions(kind: &KindRules, user_object: &UserObject, reports: &[&Report], status: &mut Value) {
     let has_conditions = kind.has_conditions || status.get("conditions").is_some_and(Value::is_array);
     if !has_conditions {
         return;
@@ -213,19 +222,19 @@ fn note(kind: &KindRules, whole: &UserObject, reports: &[&Report], status: &mut 
         reports.iter().filter(|report| report.stale).map(|report| report.cluster).collect();
     let message = format!("no report from {}; the last reported numbers are shown", silent.join(", "));
     let stale = (!silent.is_empty()).then_some(("True", "HeartbeatExpired", message));
-    let reason = if whole.pending > 0 { "InsufficientCapacity" } else { "NoTarget" };
-    let unplaced = whole.unplaced.map(|why| ("False", reason, why.to_owned()));
-    let missing = whole.missing.map(|why| ("False", "ClassNotFound", why.to_owned()));
-    let unsent = whole.unsent.map(|why| ("False", "CannotSend", why.to_owned()));
-    for (name, said) in [(STALE, stale), (PLACED, unplaced), (SENT, unsent), (CLASSES_FOUND, missing)] {
-        let Some((said, reason, message)) = said else { continue };
+    let reason = if user_object.pending > 0 { "InsufficientCapacity" } else { "NoTarget" };
+    let unplaced = user_object.unplaced.map(|why| ("False", reason, why.to_owned()));
+    let missing = user_object.missing.map(|why| ("False", "ClassNotFound", why.to_owned()));
+    let unsent = user_object.unsent.map(|why| ("False", "CannotSend", why.to_owned()));
+    for (name, problem) in [(STALE, stale), (PLACED, unplaced), (SENT, unsent), (CLASSES_FOUND, missing)] {
+        let Some((condition_status, reason, message)) = problem else { continue };
         if !status.is_object() {
             *status = Value::Object(Map::new());
         }
         if !status["conditions"].is_array() {
             status["conditions"] = json!([]);
         }
-        let condition = conditions::kept_or_new(whole, name, said, reason, message);
+        let condition = conditions::kept_or_new(user_object, name, condition_status, reason, message);
         if let Some(list) = status["conditions"].as_array_mut() {
             list.push(condition);
         }

@@ -1,7 +1,7 @@
 //! Transforms a user's object into the mailbox object of one target.
 //!
 //! ```text
-//!   user's object ─► strip server fields ─► its part ─► API access ─► namespace ─► marks ─► overrides ─► mailbox object
+//!   user's object ─► strip server fields ─► its patch ─► API access ─► namespace ─► marks ─► overrides ─► mailbox object
 //! ```
 //!
 //! A transformation starts from the user's object every time and keeps no state, so removing an Override restores the
@@ -22,7 +22,7 @@ use api::meta::pointer;
 use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
-use crate::division::Part;
+use crate::division::TargetPatch;
 use crate::placement::policy::{Labels, ObjectAttributes};
 use api_access::ApiAccess;
 use overrides::OverrideError;
@@ -62,8 +62,8 @@ impl Destination<'_> {
 /// cut.
 pub fn physical_namespace(logical_cluster: &str, namespace: &str) -> String {
     let hash = word(&[logical_cluster, namespace], HASH_CHARS);
-    let room = NAMESPACE_BYTES_MAX - HASH_CHARS - 1;
-    let name = namespace.get(..room).unwrap_or(namespace).trim_end_matches('-');
+    let length_max = NAMESPACE_BYTES_MAX - HASH_CHARS - 1;
+    let name = namespace.get(..length_max).unwrap_or(namespace).trim_end_matches('-');
     format!("{name}-{hash}")
 }
 
@@ -76,7 +76,7 @@ pub enum Transformed {
 }
 
 /// Kinds that describe their own cluster, or are created by it.
-const STAYS: &[(&str, &str, &str)] = &[
+const NOT_PROPAGATED: &[(&str, &str, &str)] = &[
     ("", "Event", "Events are projected, not propagated"),
     ("events.k8s.io", "Event", "Events are projected, not propagated"),
     ("", "Endpoints", "endpoints are created on the physical cluster"),
@@ -90,16 +90,16 @@ const STAYS: &[(&str, &str, &str)] = &[
 /// Transforms a user's object into a mailbox object.
 pub fn transform(
     object: &Value,
-    part: Option<&Part>,
+    patch: Option<&TargetPatch>,
     destination: &Destination,
 ) -> Result<Transformed, OverrideError> {
-    if let Some(why) = stays(object, destination) {
+    if let Some(why) = not_propagated_reason(object, destination) {
         return Ok(Transformed::NotPropagated(why));
     }
     let mut transformed = object.clone();
     server_fields::strip_server_fields(&mut transformed);
-    if let Some(part) = part {
-        part.apply(&mut transformed);
+    if let Some(patch) = patch {
+        patch.apply(&mut transformed);
     }
     if let Some(api_access) = destination.api_access {
         api_access::rewrite(&mut transformed, api_access);
@@ -119,12 +119,13 @@ pub fn transform(
     Ok(Transformed::Object(changed))
 }
 
-/// Annotates the node ports that the user asked for. Those that the server allocated have been removed.
+/// Annotates the node ports that the user requested. Those that the server allocated have been removed.
 fn mark_node_ports(transformed: &mut Value) {
     let ports = transformed.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    let asked: Vec<String> = ports.filter_map(|port| Some(port["nodePort"].as_i64()?.to_string())).collect();
-    if group_kind(transformed) == ("", "Service") && !asked.is_empty() {
-        transformed["metadata"]["annotations"][NODE_PORTS] = asked.join(",").into();
+    let requested: Vec<String> =
+        ports.filter_map(|port| Some(port["nodePort"].as_i64()?.to_string())).collect();
+    if group_kind(transformed) == ("", "Service") && !requested.is_empty() {
+        transformed["metadata"]["annotations"][NODE_PORTS] = requested.join(",").into();
     }
 }
 
@@ -151,11 +152,12 @@ fn annotate_template(object: &Value, transformed: &mut Value) {
     }
 }
 
-fn stays(object: &Value, destination: &Destination) -> Option<&'static str> {
+fn not_propagated_reason(object: &Value, destination: &Destination) -> Option<&'static str> {
     let (group, kind) = group_kind(object);
     let is_namespace = group.is_empty() && kind == "Namespace";
     let is_cluster_wide = object["metadata"]["namespace"].as_str().is_none_or(str::is_empty) && !is_namespace;
-    let row = STAYS.iter().find(|(of, name, _)| *of == group && *name == kind).map(|(_, _, why)| *why);
+    let row =
+        NOT_PROPAGATED.iter().find(|(of, name, _)| *of == group && *name == kind).map(|(_, _, why)| *why);
     let named = |name: &str| object.pointer("/metadata/name").is_some_and(|found| found == name);
     match kind {
         _ if row.is_some() => row,
@@ -239,13 +241,15 @@ fn rename(object: &mut Value, destination: &Destination) {
         .collect();
     let is_namespace = group.is_empty() && kind == "Namespace";
     for path in fields {
-        server_fields::at_each(object, path, &mut |namespace| there(namespace, destination));
+        server_fields::at_each(object, path, &mut |namespace| rename_namespace(namespace, destination));
     }
     let field = if is_namespace { "name" } else { "namespace" };
-    server_fields::at_each(object, &["metadata", field], &mut |namespace| there(namespace, destination));
+    server_fields::at_each(object, &["metadata", field], &mut |namespace| {
+        rename_namespace(namespace, destination)
+    });
 }
 
-fn there(namespace: &mut Value, destination: &Destination) {
+fn rename_namespace(namespace: &mut Value, destination: &Destination) {
     if let Some(name) = namespace.as_str().filter(|name| !name.is_empty()) {
         *namespace = destination.namespace(name).into();
     }

@@ -1,8 +1,8 @@
 //! Divides a Job: every completion runs once.
 //!
 //! Parallelism is divided like replicas, completions in proportion to it, and retries in proportion to those. The
-//! completions of a Job are immutable, so the recorded ones stay. Without completions (a work queue) each target runs
-//! its part of the workers, and the queue ensures that no item is processed twice.
+//! completions of a Job are immutable, so the recorded ones are kept. Without completions (a work queue) each target runs
+//! its share of the workers, and the queue ensures that no item is processed twice.
 //!
 //! Pods of an Indexed Job get their index from Kubernetes, which counts from 0 in every Job. Targets have disjoint
 //! ranges of indexes, but only the pods can add the start of theirs: those that declare the variable
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use api::fleet::Target;
 use serde_json::Value;
 
-use super::{Dividend, Part, Plan, number, one};
+use super::{Dividend, DivisionPlan, TargetPatch, number, one};
 use crate::placement::shares::{WeightedCluster, divide};
 use crate::placement::targets::{Pick, shares};
 
@@ -46,14 +46,14 @@ fn index_variables(job: &Value) -> impl Iterator<Item = String> {
         let containers = job.pointer(&format!("/spec/template/spec/{list}")).and_then(Value::as_array);
         for (at, container) in containers.into_iter().flatten().enumerate() {
             let variables = container["env"].as_array().into_iter().flatten();
-            let asking = variables.enumerate().filter(|(_, variable)| variable["name"] == INDEX_START);
-            found.extend(asking.map(|(of, _)| format!("/spec/template/spec/{list}/{at}/env/{of}/value")));
+            let declared = variables.enumerate().filter(|(_, variable)| variable["name"] == INDEX_START);
+            found.extend(declared.map(|(of, _)| format!("/spec/template/spec/{list}/{at}/env/{of}/value")));
         }
     }
     found.into_iter()
 }
 
-pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> DivisionPlan {
     let Dividend { object, key, .. } = *dividend;
     if !divides(object) {
         return one(key, picks, recorded);
@@ -76,35 +76,35 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     };
     let retries = retries(object, key, &shares);
     let mut start = 0;
-    let mut parts = Vec::new();
+    let mut patches = Vec::new();
     for (cluster, share) in shares.iter().filter(|(_, share)| **share > 0) {
         let workers = workers.get(cluster).copied().unwrap_or_default();
-        let mut part = Part::default().set(COMPLETIONS, *share).set(PARALLELISM, workers.min(*share));
+        let mut patch = TargetPatch::default().set(COMPLETIONS, *share).set(PARALLELISM, workers.min(*share));
         for (pointer, by_cluster) in &retries {
-            part = part.set(pointer, by_cluster[cluster]);
+            patch = patch.set(pointer, by_cluster[cluster]);
         }
         for pointer in index_variables(object) {
-            part = part.set(&pointer, start.to_string());
+            patch = patch.set(&pointer, start.to_string());
         }
         start += share;
-        parts.push((cluster.clone(), part));
+        patches.push((cluster.clone(), patch));
     }
     let pending = completions - shares.values().sum::<u32>();
-    Plan { parts, total: Some(completions), shares, pending }
+    DivisionPlan { patches, total: Some(completions), shares, pending }
 }
 
-/// A Job without completions. A target without workers gets nothing.
-fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> Plan {
+/// A Job without completions. A target without workers gets no Job.
+fn queue(dividend: &Dividend, workers: BTreeMap<String, u32>) -> DivisionPlan {
     let total = number(dividend.object, PARALLELISM, 1);
     let retries = retries(dividend.object, dividend.key, &workers);
-    let part = |cluster: &String, workers: u32| {
-        let part = Part::default().set(PARALLELISM, workers);
-        retries.iter().fold(part, |part, (pointer, by_cluster)| part.set(pointer, by_cluster[cluster]))
+    let patch = |cluster: &String, workers: u32| {
+        let patch = TargetPatch::default().set(PARALLELISM, workers);
+        retries.iter().fold(patch, |patch, (pointer, by_cluster)| patch.set(pointer, by_cluster[cluster]))
     };
     let working = workers.iter().filter(|(_, workers)| **workers > 0 || total == 0);
-    let parts = working.map(|(cluster, workers)| (cluster.clone(), part(cluster, *workers))).collect();
+    let patches = working.map(|(cluster, workers)| (cluster.clone(), patch(cluster, *workers))).collect();
     let pending = total - workers.values().sum::<u32>();
-    Plan { parts, total: Some(total), shares: workers, pending }
+    DivisionPlan { patches, total: Some(total), shares: workers, pending }
 }
 
 fn member(cluster: &str, share: u32) -> WeightedCluster<'_> {
@@ -151,7 +151,7 @@ fn retries(
     backoff.into_iter().chain(failed).collect()
 }
 
-/// The rest of the share of a lost target: succeeded completions are not repeated.
+/// The remaining completions of a lost target: succeeded completions are not repeated.
 pub fn unfinished(share: u32, succeeded: u32) -> u32 {
     share.saturating_sub(succeeded)
 }

@@ -14,7 +14,7 @@ use api::fleet::Target;
 use api::meta::hash::hash;
 use serde_json::Value;
 
-use super::{Dividend, Part, Plan, REPLICAS, number};
+use super::{Dividend, DivisionPlan, REPLICAS, TargetPatch, number};
 use crate::placement::shares::{WeightedCluster, divide};
 use crate::placement::targets::Pick;
 
@@ -23,18 +23,18 @@ const PARTITION: &str = "/spec/updateStrategy/rollingUpdate/partition";
 
 /// Ordinals from `start` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct OrdinalRange {
     pub start: u32,
     pub len: u32,
 }
 
-impl Range {
+impl OrdinalRange {
     pub fn end(self) -> u32 {
         self.start.saturating_add(self.len)
     }
 }
 
-pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Plan {
+pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> DivisionPlan {
     let object = dividend.object;
     let total = dividend.scaled.unwrap_or_else(|| number(object, REPLICAS, 1));
     let share = |target: &Target| target.share.map_or(0, |share| u32::try_from(share).unwrap_or_default());
@@ -45,36 +45,36 @@ pub(super) fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> 
     let first = number(object, START, 0);
     let ranges = ranges(first, &laid);
     let alone = ranges.iter().filter(|(_, range)| range.len > 0).count() <= 1 && picks.len() <= 1;
-    let part = |range: &Range| match alone {
-        true => Part::default().set(REPLICAS, range.len),
+    let patch = |range: &OrdinalRange| match alone {
+        true => TargetPatch::default().set(REPLICAS, range.len),
         false => divided(object, first, *range),
     };
-    let given: u32 = laid.iter().map(|(_, len)| len).sum();
-    Plan {
-        parts: ranges.iter().map(|(cluster, range)| ((*cluster).to_owned(), part(range))).collect(),
+    let assigned: u32 = laid.iter().map(|(_, len)| len).sum();
+    DivisionPlan {
+        patches: ranges.iter().map(|(cluster, range)| ((*cluster).to_owned(), patch(range))).collect(),
         total: Some(total),
         shares: laid.iter().map(|(cluster, len)| ((*cluster).to_owned(), *len)).collect(),
-        pending: total - given,
+        pending: total - assigned,
     }
 }
 
-fn divided(object: &Value, first: u32, range: Range) -> Part {
-    let part = Part::default().set(REPLICAS, range.len).set(START, range.start);
+fn divided(object: &Value, first: u32, range: OrdinalRange) -> TargetPatch {
+    let patch = TargetPatch::default().set(REPLICAS, range.len).set(START, range.start);
     match object.pointer(PARTITION) {
-        // The partition is relative to the first ordinal of each copy.
+        // The partition is relative to the first ordinal of each target.
         Some(_) => {
             let partition = number(object, PARTITION, 0).saturating_sub(range.start - first).min(range.len);
-            part.set(PARTITION, partition)
+            patch.set(PARTITION, partition)
         }
-        None => part,
+        None => patch,
     }
 }
 
 /// Turns shares into consecutive ranges.
-pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, Range)> {
+pub fn ranges<'a>(first: u32, laid: &[(&'a str, u32)]) -> Vec<(&'a str, OrdinalRange)> {
     let mut start = first;
     let range = |(cluster, len): &(&'a str, u32)| {
-        let range = Range { start, len: *len };
+        let range = OrdinalRange { start, len: *len };
         start = range.end();
         (*cluster, range)
     };
@@ -143,38 +143,42 @@ fn grow<'a>(laid: &mut [(&'a str, u32)], total: u32, key: &str, members: &[Weigh
         None => WeightedCluster::held(cluster, *len),
     };
     let weighted: Vec<WeightedCluster> = laid.iter().map(least).collect();
-    let wanted = divide(total, key, &weighted).of;
+    let desired = divide(total, key, &weighted).of;
     let mut left = total - laid.iter().map(|(_, len)| len).sum::<u32>();
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
-    for (place, wanted) in laid.iter_mut().zip(&wanted).skip(last) {
-        let more = wanted.saturating_sub(place.1).min(left);
-        place.1 += more;
+    for (slot, desired) in laid.iter_mut().zip(&desired).skip(last) {
+        let more = desired.saturating_sub(slot.1).min(left);
+        slot.1 += more;
         left -= more;
     }
     // Ordinals cannot be inserted between ranges, so the rest goes to the end.
     let last = laid.iter().rposition(|(_, len)| *len > 0).unwrap_or_default();
-    for place in laid.iter_mut().skip(last) {
-        let more = of(place.0).map_or(0, WeightedCluster::most).saturating_sub(place.1).min(left);
-        place.1 += more;
+    for slot in laid.iter_mut().skip(last) {
+        let more = of(slot.0).map_or(0, WeightedCluster::most).saturating_sub(slot.1).min(left);
+        slot.1 += more;
         left -= more;
     }
 }
 
 /// Which target updates now: as in one StatefulSet from the highest ordinal down, so the last that has not finished.
-pub fn next_to_update<'a>(targets: &[(&'a str, Range, bool)]) -> Option<&'a str> {
+pub fn next_to_update<'a>(targets: &[(&'a str, OrdinalRange, bool)]) -> Option<&'a str> {
     let unfinished = targets.iter().filter(|(_, range, done)| !done && range.len > 0);
     unfinished.max_by_key(|(_, range, _)| range.start).map(|(cluster, _, _)| *cluster)
 }
 
-/// One step of handing a range over, from its highest ordinal down: what each side has next. An ordinal begins on the new
-/// side only when it is known to be gone on the old one.
-pub fn hand_over(from: Range, to: Range, highest_is_gone: bool) -> (Range, Range) {
-    // The old side has let go of an ordinal that the new side does not have yet.
+/// One step of handing a range over, from its highest ordinal down: the next range of each target. An ordinal starts on
+/// the new target only when its pod is confirmed to be deleted on the old one.
+pub fn hand_over(
+    from: OrdinalRange,
+    to: OrdinalRange,
+    highest_is_gone: bool,
+) -> (OrdinalRange, OrdinalRange) {
+    // The old target has released an ordinal that the new target does not have yet.
     let between = to.start.saturating_sub(from.end());
     match between {
-        0 if from.len > 0 => (Range { len: from.len - 1, ..from }, to),
+        0 if from.len > 0 => (OrdinalRange { len: from.len - 1, ..from }, to),
         0 => (from, to),
-        _ if highest_is_gone => (from, Range { start: to.start - between, len: to.len + between }),
+        _ if highest_is_gone => (from, OrdinalRange { start: to.start - between, len: to.len + between }),
         _ => (from, to),
     }
 }
@@ -182,7 +186,7 @@ pub fn hand_over(from: Range, to: Range, highest_is_gone: bool) -> (Range, Range
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::division::tests::{copies, picks, recorded};
+    use crate::division::tests::{picks, recorded, target_specs};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -202,13 +206,13 @@ mod tests {
         };
         check(5, &two, &[], &[("a", 3), ("b", 2)]);
         check(0, &two, &[("a", 3), ("b", 2)], &[("a", 0), ("b", 0)]);
-        // The highest go first, wherever they are.
+        // The highest ordinals are removed first, on whichever target they are.
         check(4, &two, &[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)]);
         check(2, &two, &[("a", 3), ("b", 2)], &[("a", 2), ("b", 0)]);
-        // The next come at the end, though a's share would be greater.
+        // New ordinals are added at the end, though a's share would be greater.
         check(7, &two, &[("a", 3), ("b", 2)], &[("a", 3), ("b", 4)]);
         check(5, &two, &[("a", 1), ("b", 0)], &[("a", 3), ("b", 2)]);
-        // Bounds hold; what fits nowhere waits.
+        // Bounds are kept; ordinals that fit nowhere are pending.
         let bounded = [
             WeightedCluster { max: Some(3), ..WeightedCluster::new("a") },
             WeightedCluster { max: Some(3), ..WeightedCluster::new("b") },
@@ -235,42 +239,42 @@ mod tests {
     fn a_stateful_set_is_divided_by_its_ordinals() {
         let set = |spec: Value| json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": spec });
         let check = |spec: Value, over: &[(&str, u64)], from: &[(&str, i64)], expected: &[(&str, Value)]| {
-            let found = copies(&set(spec.clone()), &picks(over), &recorded(from));
+            let found = target_specs(&set(spec.clone()), &picks(over), &recorded(from));
             let expected: Vec<_> =
                 expected.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect();
             assert_eq!(found, expected, "{spec}");
         };
-        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        let patch = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
         check(
             json!({ "replicas": 5 }),
             &[("a", 3), ("b", 2)],
             &[("a", 3), ("b", 2)],
-            &[("a", part(3, 0)), ("b", part(2, 3))],
+            &[("a", patch(3, 0)), ("b", patch(2, 3))],
         );
         check(
             json!({ "replicas": 5, "ordinals": { "start": 10 } }),
             &[("a", 3), ("b", 2)],
             &[("a", 3), ("b", 2)],
-            &[("a", part(3, 10)), ("b", part(2, 13))],
+            &[("a", patch(3, 10)), ("b", patch(2, 13))],
         );
         check(json!({ "replicas": 5 }), &[("a", 1)], &[], &[("a", json!({ "replicas": 5 }))]);
-        // A partition is counted on the whole: ordinals below 4 keep the old template.
+        // A partition refers to all ordinals: those below 4 keep the old template.
         let partitioned = |partition: u32| json!({ "rollingUpdate": { "partition": partition } });
-        let with = |mut part: Value, partition: u32| {
-            part["updateStrategy"] = partitioned(partition);
-            part
+        let with = |mut patch: Value, partition: u32| {
+            patch["updateStrategy"] = partitioned(partition);
+            patch
         };
         check(
             json!({ "replicas": 5, "updateStrategy": partitioned(4) }),
             &[("a", 3), ("b", 2)],
             &[("a", 3), ("b", 2)],
-            &[("a", with(part(3, 0), 3)), ("b", with(part(2, 3), 1))],
+            &[("a", with(patch(3, 0), 3)), ("b", with(patch(2, 3), 1))],
         );
     }
 
     #[test]
     fn updates_go_from_the_highest_ordinal_down() {
-        let range = |start, len| Range { start, len };
+        let range = |start, len| OrdinalRange { start, len };
         let next = |a: bool, b: bool| {
             next_to_update(&[("a", range(0, 3), a), ("b", range(3, 2), b), ("c", range(5, 0), false)])
         };
@@ -279,12 +283,16 @@ mod tests {
 
     #[test]
     fn a_range_is_handed_over_one_ordinal_at_a_time() {
-        let range = |start, len| Range { start, len };
+        let range = |start, len| OrdinalRange { start, len };
         let (mut from, mut to) = (range(0, 3), range(3, 0));
         let mut story = Vec::new();
         while from.len > 0 || to.len < 3 {
             (from, to) = hand_over(from, to, false);
-            assert_eq!(hand_over(from, to, false), (from, to), "it waits until the ordinal is gone");
+            assert_eq!(
+                hand_over(from, to, false),
+                (from, to),
+                "the new target waits until the ordinal is deleted"
+            );
             (from, to) = hand_over(from, to, true);
             story.push(((from.start, from.len), (to.start, to.len)));
         }
@@ -294,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_ordinal_is_in_one_place_and_stays_there(
+        fn every_ordinal_has_one_target_and_keeps_it(
             totals in prop::collection::vec(0..30_u32, 1..8),
             weights in prop::collection::vec((1..9_u64, prop::option::of(0..12_u32)), 1..5),
         ) {
@@ -304,8 +312,8 @@ mod tests {
             let mut recorded: Vec<(&str, u32)> = Vec::new();
             for total in totals {
                 let laid = layout(total, "shop/db", &members, &recorded);
-                let given: u32 = laid.iter().map(|(_, len)| len).sum();
-                prop_assert!(given <= total);
+                let assigned: u32 = laid.iter().map(|(_, len)| len).sum();
+                prop_assert!(assigned <= total);
                 for (cluster, len) in &laid {
                     let member = members.iter().find(|member| member.cluster == *cluster).unwrap();
                     prop_assert!(*len <= member.most());

@@ -2,7 +2,7 @@
 //!
 //! A Deployment limits how many pods may be unavailable (`maxUnavailable`) and surplus (`maxSurge`) during an update.
 //! The Deployment of each target keeps to its own bounds, so the bounds of all targets together must not exceed those
-//! of the user: they are resolved to numbers for the whole, and divided. A target without a part waits for its turn: it
+//! of the user: they are resolved to numbers for the whole, and divided. A target without a grant waits for its turn: it
 //! keeps the old template until another target has finished. So ten targets with one pod each and `maxUnavailable: 1`
 //! never have two pods down.
 
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Part;
+use super::TargetPatch;
 use crate::placement::shares::{WeightedCluster, divide};
 
 /// The bounds of a rolling update, in replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
+pub struct RolloutBounds {
     pub surge: u32,
     pub unavailable: u32,
 }
@@ -24,7 +24,7 @@ const SURGE: &str = "/spec/strategy/rollingUpdate/maxSurge";
 const UNAVAILABLE: &str = "/spec/strategy/rollingUpdate/maxUnavailable";
 
 /// The bounds of a Deployment with this many replicas. None if its strategy is Recreate.
-pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
+pub fn bounds(deployment: &Value, total: u32) -> Option<RolloutBounds> {
     let is_deployment = deployment["kind"] == "Deployment";
     if !is_deployment || deployment.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate") {
         return None;
@@ -34,7 +34,7 @@ pub fn bounds(deployment: &Value, total: u32) -> Option<Bounds> {
     let unavailable = resolved(&portion(UNAVAILABLE), total, Round::Down).unwrap_or_default();
     // As in Kubernetes: with both 0, no pod could ever be replaced.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Some(Bounds { surge, unavailable })
+    Some(RolloutBounds { surge, unavailable })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,10 +49,10 @@ pub fn resolved(portion: &Value, total: u32, round: Round) -> Option<u32> {
         return Some(u32::try_from(number.max(0)).unwrap_or(u32::MAX));
     }
     let percent: u64 = portion.as_str()?.strip_suffix('%')?.parse().ok()?;
-    let parts = percent.checked_mul(u64::from(total))?;
+    let hundredths = percent.checked_mul(u64::from(total))?;
     let number = match round {
-        Round::Up => parts.div_ceil(100),
-        Round::Down => parts / 100,
+        Round::Up => hundredths.div_ceil(100),
+        Round::Down => hundredths / 100,
     };
     Some(u32::try_from(number).unwrap_or(u32::MAX))
 }
@@ -68,14 +68,14 @@ pub struct RolloutGrant {
 
 impl RolloutGrant {
     /// The bounds of a Deployment must not both be 0. A waiting target changes nothing, so its bounds do not matter.
-    pub(super) fn written(self, part: Part) -> Part {
+    pub(super) fn write_into(self, patch: TargetPatch) -> TargetPatch {
         let unavailable = if self.surge == 0 { self.unavailable.max(1) } else { self.unavailable };
-        part.set(SURGE, self.surge).set(UNAVAILABLE, unavailable)
+        patch.set(SURGE, self.surge).set(UNAVAILABLE, unavailable)
     }
 
     /// The fields with these bounds.
-    pub fn part(self) -> Part {
-        self.written(Part::default())
+    pub fn patch(self) -> TargetPatch {
+        self.write_into(TargetPatch::default())
     }
 }
 
@@ -85,7 +85,7 @@ pub enum RolloutStage {
     /// It has the old template.
     Waiting,
     /// It has the new template and these bounds, and is not finished.
-    Rolling(Bounds),
+    Rolling(RolloutBounds),
     /// All replicas are updated and available.
     Done,
 }
@@ -132,7 +132,7 @@ impl<'a> RolloutTarget<'a> {
 
 /// The bounds of every target without a rollout, in proportion to its share.
 pub(super) fn apportion(
-    bounds: Bounds,
+    bounds: RolloutBounds,
     key: &str,
     shares: &BTreeMap<String, u32>,
 ) -> BTreeMap<String, RolloutGrant> {
@@ -152,7 +152,7 @@ pub(super) fn apportion(
 /// Which targets may update now, and with which bounds. Targets that are rolling keep their bounds until they have
 /// finished; unavailable replicas elsewhere count too, because users do not care which template a missing pod would have
 /// had.
-pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<RolloutGrant> {
+pub fn turns(bounds: RolloutBounds, key: &str, targets: &[RolloutTarget]) -> Vec<RolloutGrant> {
     let surging = |turn: &RolloutTarget| match turn.stage {
         RolloutStage::Rolling(granted) => granted.surge,
         RolloutStage::Waiting | RolloutStage::Done => 0,
@@ -188,7 +188,7 @@ pub fn turns(bounds: Bounds, key: &str, targets: &[RolloutTarget]) -> Vec<Rollou
 /// when they are available again, so they have to fit with what is unavailable elsewhere. A degraded target may be fixed
 /// by the new template and must not wait for other degraded ones: its bounds have to fit with what was granted to
 /// others, and if more is unavailable than that, one target updates at a time.
-fn grant_partially_down(bounds: Bounds, targets: &[RolloutTarget], unavailable: &mut [u32]) {
+fn grant_partially_down(bounds: RolloutBounds, targets: &[RolloutTarget], unavailable: &mut [u32]) {
     let all: u32 = targets.iter().map(RolloutTarget::spent).sum();
     let is_rolling = |turn: &&RolloutTarget| matches!(turn.stage, RolloutStage::Rolling(_));
     let mut granted: u32 = targets.iter().filter(is_rolling).map(RolloutTarget::spent).sum();
@@ -215,10 +215,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bounds_are_resolved_on_the_whole() {
+    fn percentages_are_resolved_for_all_replicas_together() {
         let check = |spec: Value, total: u32, surge: u32, unavailable: u32| {
             let object = json!({ "kind": "Deployment", "spec": { "strategy": { "rollingUpdate": spec } } });
-            assert_eq!(bounds(&object, total), Some(Bounds { surge, unavailable }), "{object} {total}");
+            assert_eq!(
+                bounds(&object, total),
+                Some(RolloutBounds { surge, unavailable }),
+                "{object} {total}"
+            );
         };
         check(json!({}), 10, 3, 2);
         check(json!({}), 1, 1, 0);
@@ -232,7 +236,7 @@ mod tests {
 
     /// A simulation of the worst case: every rolling target has as many pods down, and as many surplus pods, as it was
     /// granted. Returns the largest numbers.
-    fn roll_out(bounds: Bounds, shares: &[u32], mut choose: impl FnMut(usize) -> usize) -> (u32, u32) {
+    fn roll_out(bounds: RolloutBounds, shares: &[u32], mut choose: impl FnMut(usize) -> usize) -> (u32, u32) {
         let mut turns_left: Vec<RolloutTarget> = NAMES
             .iter()
             .zip(shares)
@@ -250,12 +254,12 @@ mod tests {
                 turns(bounds, "shop/web", &turns_left.clone()).into_iter().zip(&mut turns_left)
             {
                 if turn.may_update && grant.stage == RolloutStage::Waiting {
-                    let granted = Bounds { surge: turn.surge, unavailable: turn.unavailable };
+                    let granted = RolloutBounds { surge: turn.surge, unavailable: turn.unavailable };
                     grant.stage = RolloutStage::Rolling(granted);
                     grant.down = granted.unavailable.min(grant.share);
                 }
             }
-            let sum = |of: fn(&Bounds) -> u32| -> u32 {
+            let sum = |of: fn(&RolloutBounds) -> u32| -> u32 {
                 let granted = turns_left.iter().filter_map(|turn| match &turn.stage {
                     RolloutStage::Rolling(granted) => Some(of(granted)),
                     _ => None,
@@ -276,7 +280,7 @@ mod tests {
 
     #[test]
     fn ten_targets_with_one_pod_each_never_have_two_down() {
-        assert_eq!(roll_out(Bounds { surge: 0, unavailable: 1 }, &[1; 10], |_| 0), (1, 0));
+        assert_eq!(roll_out(RolloutBounds { surge: 0, unavailable: 1 }, &[1; 10], |_| 0), (1, 0));
     }
 
     #[test]
@@ -289,12 +293,12 @@ mod tests {
             stage,
         };
         let go = |turns: &[RolloutTarget]| -> Vec<bool> {
-            self::turns(Bounds { surge: 0, unavailable: 1 }, "shop/web", turns)
+            self::turns(RolloutBounds { surge: 0, unavailable: 1 }, "shop/web", turns)
                 .iter()
                 .map(|grant| grant.may_update)
                 .collect()
         };
-        let granted = RolloutStage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        let granted = RolloutStage::Rolling(RolloutBounds { surge: 0, unavailable: 1 });
         assert_eq!(go(&[turn("a", 1, 1, granted), turn("b", 1, 0, RolloutStage::Waiting)]), [true, false]);
         assert_eq!(
             go(&[turn("a", 1, 0, RolloutStage::Done), turn("b", 1, 0, RolloutStage::Waiting)]),
@@ -321,7 +325,7 @@ mod tests {
     }
 
     fn check(surge: u32, unavailable: u32, turns: &[RolloutTarget], expected: &[(u32, u32)]) {
-        assert_eq!(turns_of(Bounds { surge, unavailable }, turns), expected, "{turns:?}");
+        assert_eq!(turns_of(RolloutBounds { surge, unavailable }, turns), expected, "{turns:?}");
     }
 
     /// Three targets grew from two pods to four and got a new template in one edit. A target that has grown takes one
@@ -331,29 +335,29 @@ mod tests {
         let growing = |down| grant_partially_down(4, down, false);
         check(0, 1, &[growing(2), growing(2), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
         check(0, 1, &[growing(0), growing(0), growing(2)], &[(0, 0), (0, 0), (0, 0)]);
-        // It can be replaced before it is up, within what may be missing.
+        // A missing pod can be replaced before it is available, within the bound.
         check(0, 1, &[growing(0), growing(0), growing(1)], &[(0, 0), (0, 0), (0, 1)]);
         check(0, 3, &[growing(1), growing(1), growing(1)], &[(0, 1), (0, 1), (0, 1)]);
         check(1, 0, &[growing(2), growing(2)], &[(1, 0), (0, 0)]);
     }
 
-    /// Each had one pod that was broken, so each was allowed one; and when all were up, each took one down.
+    /// Each target had one broken pod and a bound of one; once repaired, each took one down.
     #[test]
     fn degraded_targets_share_one_bound() {
         let degraded = |share, down| grant_partially_down(share, down, true);
         check(0, 1, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 0), (0, 0)]);
         check(0, 2, &[degraded(2, 1), degraded(2, 1), degraded(2, 1)], &[(0, 1), (0, 1), (0, 0)]);
-        // Nothing may be taken down there: what is new comes first.
+        // No pod may become unavailable: surplus pods are created first.
         check(1, 0, &[degraded(5, 1), degraded(5, 1)], &[(1, 0), (0, 0)]);
-        // Where nothing is up, nothing is taken down.
+        // A target without available pods loses none by updating.
         check(0, 1, &[degraded(3, 3), degraded(1, 1), degraded(2, 1)], &[(0, 3), (0, 1), (0, 1)]);
-        // One goes already.
-        let rolling = RolloutStage::Rolling(Bounds { surge: 0, unavailable: 1 });
+        // One target is already rolling.
+        let rolling = RolloutStage::Rolling(RolloutBounds { surge: 0, unavailable: 1 });
         let under_way = RolloutTarget { cluster: "a", share: 2, down: 0, is_degraded: false, stage: rolling };
         check(0, 1, &[under_way, degraded(2, 1)], &[(0, 1), (0, 0)]);
     }
 
-    fn turns_of(bounds: Bounds, turns: &[RolloutTarget]) -> Vec<(u32, u32)> {
+    fn turns_of(bounds: RolloutBounds, turns: &[RolloutTarget]) -> Vec<(u32, u32)> {
         let named: Vec<RolloutTarget> = turns
             .iter()
             .zip(NAMES)
@@ -365,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_update_keeps_its_bounds_and_comes_to_an_end(
+        fn a_rollout_keeps_its_bounds_and_finishes(
             shares in prop::collection::vec(0..6_u32, 1..10),
             surge in 0..5_u32,
             unavailable in 0..5_u32,
@@ -373,7 +377,7 @@ mod tests {
         ) {
             let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable };
             let mut order = order.into_iter().cycle();
-            let most = roll_out(Bounds { surge, unavailable }, &shares, |of| order.next().unwrap() % of);
+            let most = roll_out(RolloutBounds { surge, unavailable }, &shares, |of| order.next().unwrap() % of);
             prop_assert!(most.0 <= unavailable && most.1 <= surge, "{most:?} of {unavailable}, {surge}");
         }
     }

@@ -1,13 +1,13 @@
 //! The order in which the shares of targets are written.
 //!
 //! Every target has its share in its own mailbox, and each is written by itself. Between two writes the pods follow
-//! what has been written so far. kcp wrote every target's full number first and divided later; until then there were
-//! three times as many pods. Here, in whichever order the allowed writes are made, and whichever of them fail:
+//! the writes made so far. kcp wrote every target's full number first and divided later; until then three times as many
+//! pods existed. Here, in whichever order the allowed writes are made, and whichever of them fail:
 //!
-//! - targets together are never asked for more than the total and the allowed surge;
-//! - while they are asked for less than the total, because it grew, none is asked for less than before;
-//! - otherwise they are never asked for less than the total without the allowed missing ones, and a write never makes
-//!   fewer replicas available than that.
+//! - the replicas requested of all targets never exceed the total and the allowed surge;
+//! - while fewer than the total are requested, because it grew, no target is scaled down;
+//! - otherwise never fewer are requested than the total without the allowed missing ones, and a write never makes fewer
+//!   replicas available than that.
 //!
 //! So some changes take several rounds: [`next`] returns the writes that are allowed now, and is called again after
 //! they have been made or a report has changed.
@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ObservedTarget {
     /// The replicas that its mailbox requests.
-    pub asked: u32,
+    pub requested: u32,
     /// The available replicas of its last report.
     pub available: u32,
     /// The existing replicas of its last report.
     pub running: u32,
-    /// Whether its copy is being deleted.
+    /// Whether its mailbox object is being deleted.
     pub leaving: bool,
 }
 
@@ -48,19 +48,22 @@ impl Slack {
     }
 }
 
-/// The writes that are allowed now, by cluster. Empty when nothing has to change, or a report has to come first.
+/// The writes that are allowed now, by cluster. Empty if no change is needed, or a report has to arrive first.
 pub fn next(
-    seen: &BTreeMap<String, ObservedTarget>,
-    wanted: &BTreeMap<String, u32>,
+    observed: &BTreeMap<String, ObservedTarget>,
+    desired: &BTreeMap<String, u32>,
     slack: Slack,
 ) -> BTreeMap<String, u32> {
-    let total = sum(wanted.values().copied());
-    let want = |cluster: &str| wanted.get(cluster).copied().unwrap_or_default();
-    let mut writes = increases(seen, wanted, slack, total);
-    let lowered = seen.iter().filter(|(cluster, seen)| seen.asked > want(cluster) && !seen.leaving);
-    let excess: Vec<(&String, ObservedTarget, u32)> =
-        lowered.map(|(cluster, seen)| (cluster, *seen, seen.asked - want(cluster))).collect();
-    writes.extend(lowers(seen, &excess, slack, total));
+    let total = sum(desired.values().copied());
+    let desired_replicas = |cluster: &str| desired.get(cluster).copied().unwrap_or_default();
+    let mut writes = increases(observed, desired, slack, total);
+    let exceeding = observed
+        .iter()
+        .filter(|(cluster, observed)| observed.requested > desired_replicas(cluster) && !observed.leaving);
+    let excess: Vec<(&String, ObservedTarget, u32)> = exceeding
+        .map(|(cluster, observed)| (cluster, *observed, observed.requested - desired_replicas(cluster)))
+        .collect();
+    writes.extend(decreases(observed, &excess, slack, total));
     writes
 }
 
@@ -70,22 +73,23 @@ fn sum(numbers: impl Iterator<Item = u32>) -> u64 {
 
 /// Scale-ups, as long as the requested replicas without any scale-down stay within total and surge.
 fn increases(
-    seen: &BTreeMap<String, ObservedTarget>,
-    wanted: &BTreeMap<String, u32>,
+    observed: &BTreeMap<String, ObservedTarget>,
+    desired: &BTreeMap<String, u32>,
     slack: Slack,
     total: u64,
 ) -> BTreeMap<String, u32> {
-    let occupied =
-        |seen: &ObservedTarget| if slack.exclusive { seen.asked.max(seen.running) } else { seen.asked };
-    let taken = sum(seen.values().map(occupied));
-    let mut room = (total + u64::from(slack.surge)).saturating_sub(taken);
+    let occupied = |observed: &ObservedTarget| {
+        if slack.exclusive { observed.requested.max(observed.running) } else { observed.requested }
+    };
+    let taken = sum(observed.values().map(occupied));
+    let mut headroom = (total + u64::from(slack.surge)).saturating_sub(taken);
     let mut writes = BTreeMap::new();
-    for (cluster, wanted) in wanted {
-        let asked = seen.get(cluster).map_or(0, |seen| seen.asked);
-        let more = u64::from(wanted.saturating_sub(asked)).min(room);
+    for (cluster, desired) in desired {
+        let requested = observed.get(cluster).map_or(0, |observed| observed.requested);
+        let more = u64::from(desired.saturating_sub(requested)).min(headroom);
         if more > 0 {
-            room -= more;
-            writes.insert(cluster.clone(), asked + u32::try_from(more).expect("no more than a share"));
+            headroom -= more;
+            writes.insert(cluster.clone(), requested + u32::try_from(more).expect("no more than a share"));
         }
     }
     writes
@@ -93,28 +97,30 @@ fn increases(
 
 /// Scale-downs, as long as enough replicas stay requested and available without any scale-up. If there are too few
 /// already, a target only gives up unavailable ones.
-fn lowers(
-    seen: &BTreeMap<String, ObservedTarget>,
+fn decreases(
+    observed: &BTreeMap<String, ObservedTarget>,
     excess: &[(&String, ObservedTarget, u32)],
     slack: Slack,
     total: u64,
 ) -> BTreeMap<String, u32> {
     let least = total.saturating_sub(u64::from(slack.missing));
-    // A copy that is being deleted still has pods, but does not count, even if the target is wanted again.
-    let staying = || seen.values().filter(|seen| !seen.leaving);
-    let asked = sum(staying().map(|seen| seen.asked));
-    let available = sum(staying().map(|seen| seen.available.min(seen.asked)));
-    let mut asks_to_give = if asked < total { 0 } else { asked - least };
-    let mut available_to_give = available - available.min(least);
+    // A mailbox object that is being deleted still has pods, but they do not count, even if the target is desired again.
+    let staying = || observed.values().filter(|observed| !observed.leaving);
+    let requested = sum(staying().map(|observed| observed.requested));
+    let available = sum(staying().map(|observed| observed.available.min(observed.requested)));
+    let mut requested_to_release = if requested < total { 0 } else { requested - least };
+    let mut available_to_release = available - available.min(least);
     let mut writes = BTreeMap::new();
-    for (cluster, seen, excess) in excess {
-        let idle = u64::from(seen.asked - seen.available.min(seen.asked));
-        let fewer = u64::from(*excess).min(asks_to_give).min(idle + available_to_give);
+    for (cluster, observed, excess) in excess {
+        let idle = u64::from(observed.requested - observed.available.min(observed.requested));
+        let fewer = u64::from(*excess).min(requested_to_release).min(idle + available_to_release);
         if fewer > 0 {
-            asks_to_give -= fewer;
-            available_to_give -= fewer.saturating_sub(idle);
-            writes
-                .insert((*cluster).clone(), seen.asked - u32::try_from(fewer).expect("no more than a share"));
+            requested_to_release -= fewer;
+            available_to_release -= fewer.saturating_sub(idle);
+            writes.insert(
+                (*cluster).clone(),
+                observed.requested - u32::try_from(fewer).expect("no more than a share"),
+            );
         }
     }
     writes
@@ -125,11 +131,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn seen(rows: &[(&str, u32, u32)]) -> BTreeMap<String, ObservedTarget> {
-        let row = |(cluster, asked, available): &(&str, u32, u32)| {
+    fn observed(rows: &[(&str, u32, u32)]) -> BTreeMap<String, ObservedTarget> {
+        let row = |(cluster, requested, available): &(&str, u32, u32)| {
             (
                 (*cluster).to_owned(),
-                ObservedTarget { asked: *asked, available: *available, running: *available, leaving: false },
+                ObservedTarget {
+                    requested: *requested,
+                    available: *available,
+                    running: *available,
+                    leaving: false,
+                },
             )
         };
         rows.iter().map(row).collect()
@@ -140,33 +151,35 @@ mod tests {
     }
 
     #[test]
-    fn the_writes_allowed_now() {
-        let check = |now: &[(&str, u32, u32)],
-                     wanted: &[(&str, u32)],
-                     slack: Slack,
-                     expected: &[(&str, u32)]| {
-            assert_eq!(next(&seen(now), &numbers(wanted), slack), numbers(expected), "{now:?} -> {wanted:?}");
-        };
+    fn only_writes_that_keep_the_bounds_are_allowed() {
+        let check =
+            |now: &[(&str, u32, u32)], desired: &[(&str, u32)], slack: Slack, expected: &[(&str, u32)]| {
+                assert_eq!(
+                    next(&observed(now), &numbers(desired), slack),
+                    numbers(expected),
+                    "{now:?} -> {desired:?}"
+                );
+            };
         let careful = Slack::new(0, 1);
-        // Growing: all at once, each its part. kcp asked every target for the whole number first.
+        // Growing: all targets at once, each by its share. kcp requested the whole number of every target first.
         check(&[], &[("a", 2), ("b", 1)], careful, &[("a", 2), ("b", 1)]);
         check(&[("a", 2, 2), ("b", 1, 1)], &[("a", 4), ("b", 3)], careful, &[("a", 4), ("b", 3)]);
         // Shrinking: at once, whether anything is available or not.
         check(&[("a", 4, 4), ("b", 3, 3)], &[("a", 2), ("b", 1)], careful, &[("a", 2), ("b", 1)]);
         check(&[("a", 4, 0), ("b", 3, 0)], &[("a", 2), ("b", 1)], careful, &[("a", 2), ("b", 1)]);
-        // Moving: never both.
+        // Moving: never an increase and a decrease at once.
         check(&[("a", 4, 4)], &[("b", 4)], careful, &[("a", 3)]);
         check(&[("a", 3, 3)], &[("b", 4)], careful, &[("b", 1)]);
         check(&[("a", 3, 3), ("b", 1, 0)], &[("b", 4)], careful, &[]);
         check(&[("a", 3, 3), ("b", 1, 1)], &[("b", 4)], careful, &[("a", 2)]);
         check(&[("a", 4, 4)], &[("b", 4)], Slack::new(4, 0), &[("b", 4)]);
         check(&[("a", 4, 4), ("b", 4, 2)], &[("b", 4)], Slack::new(4, 0), &[("a", 2)]);
-        // What does not work is given up first.
+        // Unavailable replicas are removed first.
         check(&[("a", 4, 1), ("b", 4, 3)], &[("b", 4)], Slack::new(4, 0), &[("a", 1)]);
-        // Steady: nothing.
+        // Steady: no writes.
         check(&[("a", 4, 0)], &[("a", 4)], careful, &[]);
-        // Exclusively: the old one must be gone.
-        let mut one = seen(&[("a", 0, 0), ("b", 0, 0)]);
+        // Exclusive: the old replica must have terminated.
+        let mut one = observed(&[("a", 0, 0), ("b", 0, 0)]);
         one.get_mut("a").unwrap().running = 1;
         assert_eq!(next(&one, &numbers(&[("b", 1)]), Slack::exclusive()), numbers(&[]));
         one.get_mut("a").unwrap().running = 0;
@@ -178,7 +191,7 @@ mod tests {
     /// other targets scaled down too early.
     #[test]
     fn targets_do_not_scale_down_for_pods_that_are_being_deleted() {
-        let mut now = seen(&[("a", 2, 2), ("b", 3, 3), ("c", 3, 3)]);
+        let mut now = observed(&[("a", 2, 2), ("b", 3, 3), ("c", 3, 3)]);
         now.get_mut("a").unwrap().leaving = true;
         assert_eq!(
             next(&now, &numbers(&[("a", 6)]), Slack::new(0, 0)).get("b"),
@@ -191,98 +204,98 @@ mod tests {
 
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-    /// What an adversary does next.
+    /// A random event of the simulation.
     #[derive(Clone, Debug)]
-    enum Act {
-        /// The user wants other shares.
-        Want(Vec<u32>),
+    enum SimulatedEvent {
+        /// The desired shares change.
+        SetDesired(Vec<u32>),
         /// One of the allowed writes is carried out; the others of that round may be lost.
         Write(usize),
         /// A target reports, catching up by so many pods, or having lost them.
         Report { at: usize, available: u32 },
     }
 
-    fn act() -> impl Strategy<Value = Act> {
+    fn event() -> impl Strategy<Value = SimulatedEvent> {
         prop_oneof![
-            1 => prop::collection::vec(0..8_u32, 4).prop_map(Act::Want),
-            6 => any::<usize>().prop_map(Act::Write),
-            4 => (0..4_usize, 0..9_u32).prop_map(|(at, available)| Act::Report { at, available }),
+            1 => prop::collection::vec(0..8_u32, 4).prop_map(SimulatedEvent::SetDesired),
+            6 => any::<usize>().prop_map(SimulatedEvent::Write),
+            4 => (0..4_usize, 0..9_u32).prop_map(|(at, available)| SimulatedEvent::Report { at, available }),
         ]
     }
 
     fn totals(now: &BTreeMap<String, ObservedTarget>) -> (u64, u64) {
         (
-            sum(now.values().map(|seen| seen.asked)),
-            sum(now.values().map(|seen| seen.available.min(seen.asked))),
+            sum(now.values().map(|observed| observed.requested)),
+            sum(now.values().map(|observed| observed.available.min(observed.requested))),
         )
     }
 
     proptest! {
         /// Replays a history with the writes of each round in any order, some of them lost, and reports that lag.
         #[test]
-        fn no_moment_is_wrong(acts in prop::collection::vec(act(), 1..60), surge in 0..4_u32, missing in 0..4_u32) {
+        fn every_write_keeps_the_replica_bounds(events in prop::collection::vec(event(), 1..60), surge in 0..4_u32, missing in 0..4_u32) {
             let slack = Slack::new(surge, missing);
-            let (mut now, mut wanted) = (seen(&[]), numbers(&[]));
+            let (mut now, mut desired) = (observed(&[]), numbers(&[]));
             let mut round: Vec<(String, u32)> = Vec::new();
             let mut grows = false;
-            for act in acts {
-                let total = sum(wanted.values().copied());
-                match act {
-                    Act::Want(shares) => {
-                        wanted = NAMES.iter().map(|name| (*name).to_owned()).zip(shares).collect();
-                        // Writes of the old decision are dropped, as a controller that reads again does.
+            for event in events {
+                let total = sum(desired.values().copied());
+                match event {
+                    SimulatedEvent::SetDesired(shares) => {
+                        desired = NAMES.iter().map(|name| (*name).to_owned()).zip(shares).collect();
+                        // Writes of the old decision are dropped, as in a controller that reconciles from the new state.
                         round.clear();
                     }
-                    Act::Report { at, available } => {
-                        if let Some(seen) = now.get_mut(NAMES[at]) {
-                            seen.available = available.min(seen.asked);
-                            seen.running = seen.asked;
+                    SimulatedEvent::Report { at, available } => {
+                        if let Some(observed) = now.get_mut(NAMES[at]) {
+                            observed.available = available.min(observed.requested);
+                            observed.running = observed.requested;
                         }
                         round.clear();
                     }
-                    Act::Write(which) => {
+                    SimulatedEvent::Write(which) => {
                         if round.is_empty() {
-                            round = next(&now, &wanted, slack).into_iter().collect();
+                            round = next(&now, &desired, slack).into_iter().collect();
                             grows = totals(&now).0 < total;
                         }
                         if round.is_empty() { continue }
-                        let (cluster, asked) = round.remove(which % round.len());
-                        let (asked_before, available_before) = totals(&now);
-                        let seen = now.entry(cluster).or_default();
-                        seen.asked = asked;
-                        // At once, in the worst case.
-                        seen.available = seen.available.min(asked);
-                        let (asked_after, available_after) = totals(&now);
+                        let (cluster, requested) = round.remove(which % round.len());
+                        let (requested_before, available_before) = totals(&now);
+                        let observed = now.entry(cluster).or_default();
+                        observed.requested = requested;
+                        // The worst case: removed replicas were available and terminate at once.
+                        observed.available = observed.available.min(requested);
+                        let (requested_after, available_after) = totals(&now);
                         let least = total.saturating_sub(u64::from(slack.missing));
-                        prop_assert!(asked_after <= asked_before.max(total + u64::from(surge)), "too many: {now:?} {wanted:?}");
-                        prop_assert!(asked_after >= asked_before.min(least), "too few: {now:?} {wanted:?}");
-                        prop_assert!(!grows || asked_after >= asked_before, "fewer while growing: {now:?} {wanted:?}");
-                        prop_assert!(available_after >= available_before.min(least), "taken down: {now:?} {wanted:?}");
+                        prop_assert!(requested_after <= requested_before.max(total + u64::from(surge)), "too many: {now:?} {desired:?}");
+                        prop_assert!(requested_after >= requested_before.min(least), "too few: {now:?} {desired:?}");
+                        prop_assert!(!grows || requested_after >= requested_before, "fewer while growing: {now:?} {desired:?}");
+                        prop_assert!(available_after >= available_before.min(least), "taken down: {now:?} {desired:?}");
                     }
                 }
             }
         }
 
-        /// And it always gets there, if targets do as they are asked.
+        /// Every change converges if the targets apply the requested replicas.
         #[test]
-        fn every_change_comes_to_an_end(
+        fn every_change_converges(
             from in prop::collection::vec(0..8_u32, 4),
             to in prop::collection::vec(0..8_u32, 4),
             slack in prop_oneof![(0..3_u32, 0..3_u32).prop_map(|(a, b)| Slack::new(a, b)), Just(Slack::exclusive())],
         ) {
-            let wanted: BTreeMap<String, u32> = NAMES.iter().map(|name| (*name).to_owned()).zip(to).collect();
+            let desired: BTreeMap<String, u32> = NAMES.iter().map(|name| (*name).to_owned()).zip(to).collect();
             let mut now: BTreeMap<String, ObservedTarget> = NAMES.iter().map(|name| (*name).to_owned())
-                .zip(from.into_iter().map(|n| ObservedTarget { asked: n, available: n, running: n, leaving: false })).collect();
+                .zip(from.into_iter().map(|n| ObservedTarget { requested: n, available: n, running: n, leaving: false })).collect();
             for _ in 0..100 {
-                for (cluster, asked) in next(&now, &wanted, slack) {
-                    now.entry(cluster).or_default().asked = asked;
+                for (cluster, requested) in next(&now, &desired, slack) {
+                    now.entry(cluster).or_default().requested = requested;
                 }
-                for seen in now.values_mut() {
-                    (seen.available, seen.running) = (seen.asked, seen.asked);
+                for observed in now.values_mut() {
+                    (observed.available, observed.running) = (observed.requested, observed.requested);
                 }
             }
-            let asked: BTreeMap<String, u32> = now.into_iter().map(|(cluster, seen)| (cluster, seen.asked)).collect();
-            prop_assert_eq!(asked, wanted);
+            let requested: BTreeMap<String, u32> = now.into_iter().map(|(cluster, observed)| (cluster, observed.requested)).collect();
+            prop_assert_eq!(requested, desired);
         }
     }
 }

@@ -30,8 +30,8 @@ pub(crate) fn recorded(shares: &[(&str, i64)]) -> Vec<Target> {
     shares.iter().map(target).collect()
 }
 
-/// What each target's copy of an object looks like, below `spec`.
-pub(crate) fn copies(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec<(String, Value)> {
+/// The spec of the mailbox object of every target.
+pub(crate) fn target_specs(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec<(String, Value)> {
     let (group, _) = object["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or_default();
     let rule = rule(group, object["kind"].as_str().unwrap(), false);
     let dividend = Dividend {
@@ -42,16 +42,16 @@ pub(crate) fn copies(object: &Value, picks: &[Pick], recorded: &[Target]) -> Vec
         key: "shop/web",
         scaled: None,
     };
-    let copy = |(cluster, part): &(String, Part)| {
-        let mut copy = object.clone();
-        part.apply(&mut copy);
-        (cluster.clone(), copy["spec"].take())
+    let spec = |(cluster, patch): &(String, TargetPatch)| {
+        let mut object = object.clone();
+        patch.apply(&mut object);
+        (cluster.clone(), object["spec"].take())
     };
-    plan(&dividend, picks, recorded).parts.iter().map(copy).collect()
+    plan(&dividend, picks, recorded).patches.iter().map(spec).collect()
 }
 
 fn check(object: Value, over: &[(&str, u64)], expected: &[(&str, Value)]) {
-    let found = copies(&object, &picks(over), &[]);
+    let found = target_specs(&object, &picks(over), &[]);
     let expected: Vec<(String, Value)> =
         expected.iter().map(|(cluster, spec)| ((*cluster).to_owned(), spec.clone())).collect();
     assert_eq!(found, expected, "{object}");
@@ -70,7 +70,7 @@ fn a_deployment_is_divided_with_its_rolling_update() {
             ("west", json!({ "replicas": 4, "strategy": rolling(1, 1) })),
         ],
     );
-    // On one target it stays as it was written.
+    // On one target the object is unchanged.
     check(deployment(json!({ "replicas": 10 })), &[("east", 1)], &[("east", json!({ "replicas": 10 }))]);
     check(deployment(json!({})), &[("east", 1)], &[("east", json!({ "replicas": 1 }))]);
     let recreate = json!({ "type": "Recreate" });
@@ -82,8 +82,8 @@ fn a_deployment_is_divided_with_its_rolling_update() {
             ("west", json!({ "replicas": 1, "strategy": recreate })),
         ],
     );
-    // Scaled to nothing it stays on its targets.
-    let none = copies(&deployment(json!({ "replicas": 0 })), &picks(&[("east", 1), ("west", 1)]), &[]);
+    // An object that is scaled to zero keeps its targets.
+    let none = target_specs(&deployment(json!({ "replicas": 0 })), &picks(&[("east", 1), ("west", 1)]), &[]);
     assert_eq!(none.iter().map(|(_, spec)| &spec["replicas"]).collect::<Vec<_>>(), [&json!(0), &json!(0)]);
 }
 
@@ -93,7 +93,7 @@ fn each_target_of_an_autoscaled_workload_gets_a_replica_if_possible() {
     let shares = |scaled: Option<u32>| -> Vec<u32> {
         let dividend = Dividend {
             object: &object,
-            rule: Rule::Replicas,
+            rule: DivisionRule::Replicas,
             replicas_at: REPLICAS,
             division: Division::Divide,
             key: "shop/web",
@@ -109,19 +109,21 @@ fn each_target_of_an_autoscaled_workload_gets_a_replica_if_possible() {
 }
 
 #[test]
-fn bounds_of_an_autoscaler_are_not_lowered_while_something_comes_or_goes() {
-    let bounds =
-        |min: u32, max: u32| Part::default().set("/spec/minReplicas", min).set("/spec/maxReplicas", max);
-    let planned = Plan { parts: vec![("west".to_owned(), bounds(2, 5))], ..Plan::default() };
-    let copy = |min: u32, max: u32| json!({ "spec": { "minReplicas": min, "maxReplicas": max } });
-    let (west, east) = (copy(1, 8), copy(1, 10));
-    let kept = limits::kept(planned, &[("west", &west), ("east", &east)]);
+fn autoscaler_bounds_are_not_lowered_during_a_migration() {
+    let bounds = |min: u32, max: u32| {
+        TargetPatch::default().set("/spec/minReplicas", min).set("/spec/maxReplicas", max)
+    };
+    let planned =
+        DivisionPlan { patches: vec![("west".to_owned(), bounds(2, 5))], ..DivisionPlan::default() };
+    let autoscaler = |min: u32, max: u32| json!({ "spec": { "minReplicas": min, "maxReplicas": max } });
+    let (west, east) = (autoscaler(1, 8), autoscaler(1, 10));
+    let kept = limits::keep_limits(planned, &[("west", &west), ("east", &east)]);
     let expected = [("west".to_owned(), bounds(2, 8)), ("east".to_owned(), bounds(1, 10))];
-    assert_eq!(kept.parts, expected);
+    assert_eq!(kept.patches, expected);
 }
 
 #[test]
-fn indivisible_objects_are_copied_or_run_in_one_place() {
+fn indivisible_objects_are_copied_or_run_on_one_target() {
     for (version, kind) in
         [("v1", "ConfigMap"), ("v1", "Service"), ("apps/v1", "DaemonSet"), ("example.com/v1", "Widget")]
     {
@@ -132,22 +134,23 @@ fn indivisible_objects_are_copied_or_run_in_one_place() {
     for (version, kind) in [("batch/v1", "CronJob"), ("v1", "Pod"), ("v1", "PersistentVolumeClaim")] {
         let object = json!({ "apiVersion": version, "kind": kind, "spec": {} });
         check(object.clone(), &[("east", 1), ("west", 9)], &[("west", json!({}))]);
-        // Where it runs it stays, as long as that is wanted.
-        let clusters = |recorded: &[Target]| copies(&object, &picks(&[("east", 1), ("west", 9)]), recorded);
+        // The current target is kept as long as it is chosen.
+        let clusters =
+            |recorded: &[Target]| target_specs(&object, &picks(&[("east", 1), ("west", 9)]), recorded);
         assert_eq!(clusters(&recorded(&[("east", 0)]))[0].0, "east");
         assert_eq!(clusters(&recorded(&[("north", 0)]))[0].0, "west");
     }
 }
 
 #[test]
-fn a_kind_with_a_scale_is_divided_if_its_owner_wants_it() {
-    assert_eq!(rule("example.com", "Widget", false), Rule::Copy);
-    assert_eq!(rule("example.com", "Widget", true), Rule::Replicas);
+fn a_custom_kind_with_a_scale_subresource_is_divided_on_request() {
+    assert_eq!(rule("example.com", "Widget", false), DivisionRule::Copy);
+    assert_eq!(rule("example.com", "Widget", true), DivisionRule::Replicas);
     let object =
         json!({ "apiVersion": "example.com/v1", "kind": "Widget", "spec": { "pool": { "size": 5 } } });
     let dividend = Dividend {
         object: &object,
-        rule: Rule::Replicas,
+        rule: DivisionRule::Replicas,
         replicas_at: "/spec/pool/size",
         division: Division::Divide,
         key: "shop/web",
@@ -155,7 +158,7 @@ fn a_kind_with_a_scale_is_divided_if_its_owner_wants_it() {
     };
     let plan = plan(&dividend, &picks(&[("east", 4), ("west", 1)]), &[]);
     let mut east = object.clone();
-    plan.part("east").unwrap().apply(&mut east);
+    plan.patch("east").unwrap().apply(&mut east);
     assert_eq!(east["spec"], json!({ "pool": { "size": 4 } }));
     assert_eq!((plan.total, plan.pending), (Some(5), 0));
     assert_eq!(pointer_of(".spec.pool.size").as_deref(), Some("/spec/pool/size"));
@@ -170,14 +173,17 @@ fn duplicates_have_the_full_number() {
     let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "replicas": 10 } });
     let dividend = Dividend {
         object: &object,
-        rule: Rule::Replicas,
+        rule: DivisionRule::Replicas,
         replicas_at: REPLICAS,
         division: Division::Duplicate,
         key: "shop/web",
         scaled: None,
     };
     let plan = plan(&dividend, &picks(&[("east", 1), ("west", 1)]), &[]);
-    assert_eq!(plan.parts, [("east".to_owned(), Part::default()), ("west".to_owned(), Part::default())]);
+    assert_eq!(
+        plan.patches,
+        [("east".to_owned(), TargetPatch::default()), ("west".to_owned(), TargetPatch::default())]
+    );
     assert_eq!((plan.total, plan.shares.len()), (None, 0));
 }
 
@@ -193,8 +199,8 @@ fn every_completion_of_a_job_runs_once() {
             ("c", json!({ "completions": 20, "parallelism": 2, "backoffLimit": 1 })),
         ],
     );
-    // With one worker there is work for one target only.
-    assert_eq!(copies(&job(json!({ "completions": 7 })), &picks(&[("a", 1), ("b", 1)]), &[]).len(), 1);
+    // One worker runs on one target only.
+    assert_eq!(target_specs(&job(json!({ "completions": 7 })), &picks(&[("a", 1), ("b", 1)]), &[]).len(), 1);
     // A queue of work has no completions to divide.
     check(
         job(json!({ "parallelism": 4, "backoffLimit": 2 })),
@@ -205,21 +211,21 @@ fn every_completion_of_a_job_runs_once() {
         ],
     );
     // A running Job is not divided again: its targets have all the workers, whichever clusters are chosen now.
-    for wanted in [&[("a", 1), ("b", 1), ("c", 1)][..], &[("c", 1)]] {
-        let running = copies(
+    for chosen in [&[("a", 1), ("b", 1), ("c", 1)][..], &[("c", 1)]] {
+        let running = target_specs(
             &job(json!({ "completions": 10, "parallelism": 10 })),
-            &picks(wanted),
+            &picks(chosen),
             &recorded(&[("a", 9), ("b", 1)]),
         );
         let row = |(cluster, spec): &(String, Value)| {
             (cluster.clone(), spec["completions"].as_i64().unwrap(), spec["parallelism"].as_i64().unwrap())
         };
         let rows: Vec<_> = running.iter().map(row).collect();
-        assert_eq!(rows, [("a".to_owned(), 9, 9), ("b".to_owned(), 1, 1)], "{wanted:?}");
+        assert_eq!(rows, [("a".to_owned(), 9, 9), ("b".to_owned(), 1, 1)], "{chosen:?}");
     }
     // Paused, it is divided for later.
     let paused =
-        copies(&job(json!({ "completions": 4, "parallelism": 0 })), &picks(&[("a", 1), ("b", 1)]), &[]);
+        target_specs(&job(json!({ "completions": 4, "parallelism": 0 })), &picks(&[("a", 1), ("b", 1)]), &[]);
     assert_eq!(
         paused.iter().map(|(_, spec)| (&spec["completions"], &spec["parallelism"])).collect::<Vec<_>>(),
         [(&json!(2), &json!(0)); 2]
@@ -228,18 +234,21 @@ fn every_completion_of_a_job_runs_once() {
 }
 
 #[test]
-fn indexes_are_disjoint_or_in_one_place() {
+fn indexes_are_disjoint_or_on_one_target() {
     let job = |env: Value| {
         let template = json!({ "spec": { "containers": [{ "name": "c", "env": env }] } });
         json!({ "apiVersion": "batch/v1", "kind": "Job", "spec": {
             "completions": 10, "parallelism": 10, "completionMode": "Indexed", "template": template } })
     };
     let over = picks(&[("a", 3), ("b", 2)]);
-    let whole = copies(&job(json!([])), &over, &[]);
-    assert_eq!(whole.len(), 1, "its pods cannot tell their indexes apart: {whole:?}");
-    let asking =
-        copies(&job(json!([{ "name": "X" }, { "name": "HOLON_INDEX_START", "value": "0" }])), &over, &[]);
-    let starts: Vec<_> = asking
+    let whole = target_specs(&job(json!([])), &over, &[]);
+    assert_eq!(whole.len(), 1, "its pods cannot compute distinct indexes: {whole:?}");
+    let declaring = target_specs(
+        &job(json!([{ "name": "X" }, { "name": "HOLON_INDEX_START", "value": "0" }])),
+        &over,
+        &[],
+    );
+    let starts: Vec<_> = declaring
         .iter()
         .map(|(_, spec)| {
             (spec["completions"].clone(), spec.pointer("/template/spec/containers/0/env/1/value").cloned())
@@ -249,29 +258,29 @@ fn indexes_are_disjoint_or_in_one_place() {
 }
 
 #[test]
-fn an_autoscaler_keeps_its_bounds_on_the_whole() {
+fn autoscaler_bounds_are_divided_over_the_targets() {
     let hpa = |min: u32, max: u32| json!({ "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": { "minReplicas": min, "maxReplicas": max } });
     let bounds = |min: u32, max: u32| json!({ "minReplicas": min, "maxReplicas": max });
     check(hpa(2, 10), &[("a", 3), ("b", 2)], &[("a", bounds(1, 6)), ("b", bounds(1, 4))]);
     check(hpa(5, 10), &[("a", 3), ("b", 2)], &[("a", bounds(3, 6)), ("b", bounds(2, 4))]);
-    // Each is at least 1, even if that is more than was asked for.
+    // Every minimum is at least 1, even if the sum exceeds the requested minimum.
     check(hpa(1, 10), &[("a", 1), ("b", 1)], &[("a", bounds(1, 5)), ("b", bounds(1, 5))]);
-    assert_eq!(copies(&hpa(1, 2), &picks(&[("a", 1), ("b", 1), ("c", 1)]), &[]).len(), 2);
+    assert_eq!(target_specs(&hpa(1, 2), &picks(&[("a", 1), ("b", 1), ("c", 1)]), &[]).len(), 2);
 }
 
 #[test]
-fn a_budget_follows_its_pods() {
+fn a_budget_is_divided_by_its_pods() {
     let pods: BTreeMap<String, u32> =
         [("a", 6), ("b", 3), ("c", 1)].map(|(cluster, pods)| (cluster.to_owned(), pods)).into();
     let check = |spec: Value, field: &str, expected: [u32; 3]| {
         let plan = limits::budget(&json!({ "spec": spec }), "shop/web", &pods);
         let found: Vec<Value> = plan
-            .parts
+            .patches
             .iter()
-            .map(|(_, part)| {
-                let mut copy = json!({ "spec": spec });
-                part.apply(&mut copy);
-                copy["spec"][field].clone()
+            .map(|(_, patch)| {
+                let mut object = json!({ "spec": spec });
+                patch.apply(&mut object);
+                object["spec"][field].clone()
             })
             .collect();
         assert_eq!(found, expected.map(Value::from), "{spec}");

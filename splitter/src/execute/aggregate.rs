@@ -20,7 +20,7 @@ use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 use crate::status::completed;
 use crate::status::status_rule::CompiledStatusRule;
-use crate::status::{self, Report, Summary, UserObject, health};
+use crate::status::{self, AggregatedStatus, Report, UserObject, health};
 use crate::transform::classes;
 
 /// Aggregates the reports of the targets of a workload.
@@ -31,12 +31,14 @@ pub(crate) async fn aggregate_status(
     problems: &Problems,
 ) -> Result<(), CallError> {
     let now = time::now();
-    let targets = mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets);
-    let reports: Vec<Report> =
-        indexed(targets.iter().map(|(target, copy)| context.report(target, copy)).collect(), decided);
+    let targets = mailbox_objects::at_targets(&context.mailbox_objects, &decided.record.spec.targets);
+    let reports: Vec<Report> = indexed(
+        targets.iter().map(|(target, mailbox_object)| context.report(target, mailbox_object)).collect(),
+        decided,
+    );
     let unsent = problems.first().map(|(cluster, problem)| format!("{cluster}: {problem}"));
     let missing = missing_classes(&targets);
-    let whole = UserObject {
+    let user_object = UserObject {
         object: context.object,
         desired: match context.is_autoscaled() {
             true => Some(reports.iter().filter_map(|report| report.share).sum()),
@@ -46,42 +48,45 @@ pub(crate) async fn aggregate_status(
             && decided.plan.total.is_none()
             && !context.is_autoscaled(),
         pending: decided.plan.pending,
-        unplaced: decided.unplaced.as_deref().or(decided.short.as_deref()),
+        unplaced: decided.unplaced.as_deref().or(decided.pending_reason.as_deref()),
         unsent: unsent.as_deref(),
         missing: missing.as_deref(),
         now: &now,
     };
     let rule = rule(splitter, context.watched, context.subject);
     // A completed Job keeps its status, also when targets that reported it are gone.
-    let is_heard = targets.iter().filter(|(_, copy)| copy.object.is_some()).count();
-    let is_over = completed::is_completed(context.object) && is_heard < decided.record.spec.targets.len();
+    let reporting = targets.iter().filter(|(_, mailbox_object)| mailbox_object.object.is_some()).count();
+    let is_over = completed::is_completed(context.object) && reporting < decided.record.spec.targets.len();
     let summary = match &rule {
-        _ if is_over => Summary::default(),
-        // A rule with errors changes nothing: the status stays as it is. With one target, its exact status is copied
-        // without the rule.
-        Some(Err(errors)) if reports.len() > 1 => Summary { errors: errors.clone(), ..Summary::default() },
-        Some(Ok(rule)) => status::aggregate(&whole, &reports, Some(rule)),
-        Some(Err(_)) | None => status::aggregate(&whole, &reports, None),
+        _ if is_over => AggregatedStatus::default(),
+        // A rule with errors leaves the status unchanged. With one target, its exact status is copied without the
+        // rule.
+        Some(Err(errors)) if reports.len() > 1 => {
+            AggregatedStatus { errors: errors.clone(), ..AggregatedStatus::default() }
+        }
+        Some(Ok(rule)) => status::aggregate(&user_object, &reports, Some(rule)),
+        Some(Err(_)) | None => status::aggregate(&user_object, &reports, None),
     };
     write(splitter, context.watched, context.subject, context.object, &summary.status).await?;
     scale(splitter, context, &targets).await?;
     let status = status(context, decided, &reports, &targets, &summary, problems, &now);
-    events::record_problems(splitter, context, decided.record.status.as_ref(), &status).await?;
+    events::record_problems(splitter, context, &decided.record, &status).await?;
     record::report(splitter, context.subject, &decided.record, &status).await
 }
 
-/// The classes that copies name and their physical clusters lack, as a message.
+/// The message about classes that mailbox objects name and their physical clusters lack.
 fn missing_classes(targets: &[(&Target, &MailboxObject)]) -> Option<String> {
-    let told =
-        targets.iter().filter(|(target, _)| mailbox_objects::is_staying(target)).filter_map(|(_, copy)| {
-            let missing = classes::missing(copy.object.as_ref()?, &copy.member.object);
-            (!missing.is_empty()).then(|| classes::told(&missing, copy.name()))
-        });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let messages = targets.iter().filter(|(target, _)| mailbox_objects::is_staying(target)).filter_map(
+        |(_, mailbox_object)| {
+            let missing = classes::missing(mailbox_object.object.as_ref()?, &mailbox_object.member.object);
+            (!missing.is_empty()).then(|| classes::missing_message(&missing, mailbox_object.name()))
+        },
+    );
+    let messages: Vec<String> = messages.collect();
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
-/// Sets where the indexes of every target's part of a Job start.
+/// Sets the first index of every target of a Job.
 fn indexed<'a>(mut reports: Vec<Report<'a>>, decided: &PlacementDecision) -> Vec<Report<'a>> {
     let mut start = 0;
     for (cluster, share) in &decided.plan.shares {
@@ -140,11 +145,11 @@ async fn scale(
     context: &PlacementContext<'_>,
     targets: &[(&Target, &MailboxObject)],
 ) -> Result<(), CallError> {
-    let Some(made) = autoscaled::made(context, targets) else { return Ok(()) };
+    let Some(total) = autoscaled::downstream_total(context, targets) else { return Ok(()) };
     let PlacementContext { watched, subject, .. } = context;
     let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("scale");
     let change =
-        json!({ "metadata": { "uid": context.object["metadata"]["uid"] }, "spec": { "replicas": made } });
+        json!({ "metadata": { "uid": context.object["metadata"]["uid"] }, "spec": { "replicas": total } });
     let written =
         splitter.caches.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await?;
     splitter.expectations.expect_write(subject, &watched.view, subject.cluster(), &written);
@@ -157,7 +162,7 @@ fn status(
     decided: &PlacementDecision,
     reports: &[Report],
     targets: &[(&Target, &MailboxObject)],
-    summary: &Summary,
+    summary: &AggregatedStatus,
     problems: &Problems,
     now: &str,
 ) -> DistributionStatus {
@@ -165,12 +170,12 @@ fn status(
     let rows: Vec<(Role, api::fleet::TargetReport)> = reports
         .iter()
         .zip(targets)
-        .map(|(report, (target, copy))| {
-            (target.role, health::target(report, context.object, copy.is_applied()))
+        .map(|(report, (target, mailbox_object))| {
+            (target.role, health::target(report, context.object, mailbox_object.is_applied()))
         })
         .collect();
-    let condition = |said: (&str, &str, &str, String)| {
-        Condition::since(&before.conditions, (said.0, said.1, said.2, &said.3), now)
+    let condition = |fields: (&str, &str, &str, String)| {
+        Condition::since(&before.conditions, (fields.0, fields.1, fields.2, &fields.3), now)
     };
     let runs = sentence(&decided.record.spec.targets);
     let placed = match (&decided.unplaced, decided.record.spec.targets.is_empty()) {
@@ -197,8 +202,8 @@ fn status(
         ))),
         MigrationStep::Settled | MigrationStep::Finished => {}
     }
-    if let Some(short) = &decided.short {
-        conditions.push(condition(("Complete", "False", "Pending", short.clone())));
+    if let Some(pending_reason) = &decided.pending_reason {
+        conditions.push(condition(("Complete", "False", "Pending", pending_reason.clone())));
     }
     if let Some((cluster, problem)) = problems.first() {
         conditions.push(condition(("Sent", "False", "CannotSend", format!("{cluster}: {problem}"))));
@@ -207,8 +212,9 @@ fn status(
         conditions.push(condition((status::CLASSES_FOUND, "False", "ClassNotFound", missing)));
     }
     if let Some(error) = summary.errors.first() {
-        let said = ("StatusAggregated", "False", "InvalidExpression", crate::status::policies::told(error));
-        conditions.push(condition(said));
+        let fields =
+            ("StatusAggregated", "False", "InvalidExpression", crate::status::policies::error_message(error));
+        conditions.push(condition(fields));
     }
     DistributionStatus {
         observed_generation: Some(context.generation()),
@@ -226,18 +232,24 @@ pub(crate) async fn aggregate_dependency(
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
-    copies: &[MailboxObject],
+    mailbox_objects: &[MailboxObject],
     places: &TargetsByCluster,
 ) -> Result<(), CallError> {
     if !watched.has_status {
         return Ok(());
     }
     let now = time::now();
-    let there =
-        |copy: &&MailboxObject| copy.is_nearest && copy.object.is_some() && places.contains_key(copy.name());
-    let reports: Vec<Report> =
-        copies.iter().filter(there).map(|copy| copy.report(&places[copy.name()])).collect();
-    let whole = UserObject {
+    let is_target = |mailbox_object: &&MailboxObject| {
+        mailbox_object.is_nearest
+            && mailbox_object.object.is_some()
+            && places.contains_key(mailbox_object.name())
+    };
+    let reports: Vec<Report> = mailbox_objects
+        .iter()
+        .filter(is_target)
+        .map(|mailbox_object| mailbox_object.report(&places[mailbox_object.name()]))
+        .collect();
+    let user_object = UserObject {
         object,
         desired: None,
         is_duplicated: false,
@@ -250,7 +262,7 @@ pub(crate) async fn aggregate_dependency(
     let status = if reports.is_empty() && object["kind"] != "PersistentVolumeClaim" {
         Value::Null
     } else {
-        status::aggregate(&whole, &reports, None).status
+        status::aggregate(&user_object, &reports, None).status
     };
     write(splitter, watched, subject, object, &status).await
 }

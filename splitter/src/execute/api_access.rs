@@ -59,7 +59,7 @@ pub struct ServiceAccountRef {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PodApiAccess {
     account: String,
-    /// Whether the pods mount a token even if the account does not want it mounted.
+    /// Whether the pods mount a token even if the account disables automounting.
     always: bool,
 }
 
@@ -90,18 +90,18 @@ pub(crate) async fn of(
     splitter: &Splitter,
     subject: &ObjectRef,
     object: &Value,
-    copies: &[MailboxObject],
+    mailbox_objects: &[MailboxObject],
 ) -> Result<Option<ApiAccess>, CallError> {
     let spec = pod_spec_at(object).and_then(|at| object.pointer(at));
     let (Some(api_endpoint), Some(spec)) = (&splitter.api_endpoint, spec) else { return Ok(None) };
     let account = ServiceAccountRef::of(subject, account_of(spec));
     let mounts = match spec["automountServiceAccountToken"].as_bool() {
         Some(mounts) => mounts,
-        None => match account.seen(splitter) {
-            Some(seen) => automounts(&seen),
-            // An earlier copy mounts a token, so the account allowed it. If that had changed, the account would be in
-            // the cache.
-            None if copies.iter().any(mounts_already) => true,
+        None => match account.cached(splitter) {
+            Some(cached) => automounts(&cached),
+            // An existing mailbox object mounts a token, so the account allowed it. If that had changed, the account
+            // would be in the cache.
+            None if mailbox_objects.iter().any(mounts_already) => true,
             None => account.read(splitter).await?.is_none_or(|account| automounts(&account)),
         },
     };
@@ -109,24 +109,29 @@ pub(crate) async fn of(
     Ok(Some(ApiAccess { host, port, secret: secret::name(&account.name), mounts }))
 }
 
-/// The same for one copy. A copy with an immutable pod spec keeps what it has.
+/// The same for one mailbox object. One with an immutable pod spec keeps its API access.
 pub(crate) fn at<'a>(
     api_access: Option<&'a ApiAccess>,
     object: &Value,
-    copy: &MailboxObject,
+    mailbox_object: &MailboxObject,
 ) -> Option<Cow<'a, ApiAccess>> {
-    match &copy.object {
+    match &mailbox_object.object {
         Some(present) if FIXED.contains(&group_kind(object)) => {
-            let said = present["metadata"]["annotations"][API_HOME].as_str()?;
-            serde_json::from_str(said).ok().map(Cow::Owned)
+            let annotation = present["metadata"]["annotations"][API_HOME].as_str()?;
+            serde_json::from_str(annotation).ok().map(Cow::Owned)
         }
         _ => api_access.map(Cow::Borrowed),
     }
 }
 
-fn mounts_already(copy: &MailboxObject) -> bool {
-    let said = copy.object.as_ref().and_then(|object| object["metadata"]["annotations"][API_HOME].as_str());
-    said.and_then(|said| serde_json::from_str::<ApiAccess>(said).ok()).is_some_and(|access| access.mounts)
+fn mounts_already(mailbox_object: &MailboxObject) -> bool {
+    let annotation = mailbox_object
+        .object
+        .as_ref()
+        .and_then(|object| object["metadata"]["annotations"][API_HOME].as_str());
+    annotation
+        .and_then(|annotation| serde_json::from_str::<ApiAccess>(annotation).ok())
+        .is_some_and(|access| access.mounts)
 }
 
 fn automounts(account: &Value) -> bool {
@@ -179,7 +184,7 @@ impl ServiceAccountRef {
     }
 
     /// The account in the cache. The default account is not cached.
-    fn seen(&self, splitter: &Splitter) -> Option<Value> {
+    fn cached(&self, splitter: &Splitter) -> Option<Value> {
         let accounts = splitter.caches.by_group_kind("", "ServiceAccount")?;
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
         accounts.get(&controller::informer::Key { cluster: Some(self.cluster), namespace, name })
@@ -202,7 +207,7 @@ impl ServiceAccountRef {
     }
 
     /// The physical clusters with pods that call the API with this account.
-    fn places(&self, splitter: &Splitter, automounts: bool) -> BTreeSet<String> {
+    fn target_clusters(&self, splitter: &Splitter, automounts: bool) -> BTreeSet<String> {
         let placement_index = lock(&splitter.placement_index);
         let entries = placement_index.within(self.cluster, &self.namespace).map(|(_, entry)| entry);
         let calls = |entry: &&PlacementEntry| {
@@ -228,24 +233,24 @@ pub(crate) async fn reconcile(
         return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     let found = account.read(splitter).await?;
-    let places = account.places(splitter, found.as_ref().is_none_or(automounts));
+    let target_clusters = account.target_clusters(splitter, found.as_ref().is_none_or(automounts));
     let mut used = splitter.visible_from(account.cluster);
-    used.retain(|member| places.contains(member.name()));
+    used.retain(|member| target_clusters.contains(member.name()));
     if !delete_unused_secrets(splitter, &secrets, account, &used).await? {
         return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
     }
-    let mut again = Outcome::Done;
+    let mut outcome = Outcome::Done;
     for member in used.iter().filter(|member| !member.object.metadata.is_being_deleted()) {
         // As in Kubernetes, pods do not start before their service account exists.
         let Some(found) = &found else { return Ok(Outcome::RequeueAfter(MISSING_ACCOUNT_REQUEUE)) };
         if let Some(left) = ensure_secret(splitter, &secrets, api_endpoint, account, found, member).await? {
-            again = requeue_sooner(again, left);
+            outcome = requeue_sooner(outcome, left);
         }
     }
-    Ok(again)
+    Ok(outcome)
 }
 
-/// Deletes the Secrets of an account where it is not used. False if the placement index does not know yet whether it is.
+/// Deletes the Secrets of an account where it is not used. False if the placement index is not complete yet.
 async fn delete_unused_secrets(
     splitter: &Splitter,
     secrets: &WatchedKind,
@@ -267,7 +272,7 @@ async fn delete_unused_secrets(
         if !splitter.is_indexed(account.cluster, &account.namespace) {
             return Ok(false);
         }
-        // If the account no longer wants its token mounted, pods that mount the Secret have to be rewritten.
+        // If the account disabled automounting, pods that mount the Secret have to be rewritten.
         account.enqueue_users(splitter);
         let namespace = namespace_on(member, account.cluster, &account.namespace);
         let place = Place::new(&secrets.kind, &namespace, &secret.name);
@@ -299,7 +304,7 @@ fn present(
     Some((mailbox, found.filter(|secret| secret.account == *account)))
 }
 
-/// Creates or renews the Secret in one mailbox. Returns how long it stays valid.
+/// Creates or renews the Secret in one mailbox. Returns how long it is valid.
 async fn ensure_secret(
     splitter: &Splitter,
     secrets: &Arc<WatchedKind>,
@@ -313,17 +318,19 @@ async fn ensure_secret(
     if present.as_ref().is_some_and(|present| present.is_being_deleted) {
         return Ok(Some(PREREQUISITE_REQUEUE));
     }
-    let left = present.as_ref().and_then(|present| present.good_for(uid, api_endpoint));
+    let left = present.as_ref().and_then(|present| present.valid_for(uid, api_endpoint));
     if let Some(left) = left {
         return Ok(Some(left));
     }
     let token = request_token(splitter, account).await?;
     let namespace = namespace_on(member, account.cluster, &account.namespace);
-    let (wanted, left) = secret::written(account, uid, &namespace, api_endpoint, &token, present.as_ref());
-    let there = splitter.caches.server.within(mailbox);
+    let (desired, left) = secret::written(account, uid, &namespace, api_endpoint, &token, present.as_ref());
+    let client = splitter.caches.server.within(mailbox);
     let written = match &present {
-        None => there.create(&secrets.kind, &namespace, &wanted).await?,
-        Some(present) => there.replace(Place::new(&secrets.kind, &namespace, &present.name), &wanted).await?,
+        None => client.create(&secrets.kind, &namespace, &desired).await?,
+        Some(present) => {
+            client.replace(Place::new(&secrets.kind, &namespace, &present.name), &desired).await?
+        }
     };
     splitter.expectations.expect_write(&account.subject(secrets), &secrets.view, mailbox, &written);
     Ok(Some(left))

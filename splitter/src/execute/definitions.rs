@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::controller::Splitter;
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
-/// Defines the custom kind of an object in a mailbox, or adds versions to its definition.
-pub(crate) async fn bring(
+/// Creates the definition of an object's custom kind in a mailbox, or adds versions to it.
+pub(crate) async fn ensure_definition(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
@@ -37,16 +37,16 @@ pub(crate) async fn bring(
     };
     // The definition is being deleted, and its objects with it.
     let Some(own) = read(subject.cluster()) else { return Ok(()) };
-    let there = splitter.caches.server.within(mailbox);
+    let client = splitter.caches.server.within(mailbox);
     match read(mailbox) {
-        None => match there.create(&view.kind, "", &permissive(&own)).await {
+        None => match client.create(&view.kind, "", &permissive(&own)).await {
             // Another reconcile created it; the next one reads it.
             Err(error) if error.is_conflict() => Ok(()),
             done => done.map(drop),
         },
         Some(present) => match widened(&present, &own) {
             Some(wider) => {
-                there.replace(Place::new(&view.kind, "", &name), &wider).await?;
+                client.replace(Place::new(&view.kind, "", &name), &wider).await?;
                 // Existing objects are now served in a further version, which no event reports.
                 splitter.restart_watch(&name);
                 Ok(())
@@ -95,8 +95,8 @@ fn widened(present: &Value, own: &Value) -> Option<Value> {
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
         versions.into_iter().flatten().any(|version| version["name"] == *name)
     };
-    let wanted = permissive(own);
-    let missing: Vec<Value> = wanted["spec"]["versions"]
+    let desired = permissive(own);
+    let missing: Vec<Value> = desired["spec"]["versions"]
         .as_array()?
         .iter()
         .filter(|version| !named(present, &version["name"]))

@@ -19,7 +19,7 @@ use controller::remote::CallError;
 use serde_json::Value;
 
 use crate::controller::{Splitter, WorkItem, lock};
-use crate::division::{self, Dividend, Part, Plan, Rule, limits};
+use crate::division::{self, Dividend, DivisionPlan, DivisionRule, TargetPatch, limits};
 use crate::execute::aggregate;
 use crate::execute::events;
 use crate::execute::propagate::{self, SendResult};
@@ -37,8 +37,7 @@ use crate::transform::{self, Destination, Transformed};
 /// Steady wins over Arriving and Arriving over Leaving.
 pub(crate) type TargetsByCluster = BTreeMap<String, Target>;
 
-/// Requeue delay while workloads still run beside a copy on a physical cluster that is no longer the nearest of its
-/// name.
+/// Requeue delay while workloads still use a dependency on a physical cluster that is no longer the nearest of its name.
 const STILL_USED_REQUEUE: Duration = Duration::from_secs(1);
 
 /// Reconciles a dependency.
@@ -55,35 +54,42 @@ pub(crate) async fn reconcile(
     if watched.kind.name == "HorizontalPodAutoscaler" {
         enqueue_scale_target(splitter, subject, object);
     }
-    let copies = mailbox_objects::list_current(&splitter.caches, watched, subject, object);
+    let mailbox_objects = mailbox_objects::list_current(&splitter.caches, watched, subject, object);
     // Without physical clusters, a logical cluster only stores objects.
-    if splitter.visible_from(subject.cluster()).is_empty() && copies.iter().all(|copy| copy.object.is_none())
+    if splitter.visible_from(subject.cluster()).is_empty()
+        && mailbox_objects.iter().all(|mailbox_object| mailbox_object.object.is_none())
     {
         return Ok(Outcome::Done);
     }
     let mut places = places(splitter, watched, subject, object, 0);
-    let plan = planned(watched, subject, object, &places, &copies);
-    // A claim that no workload needs keeps its copy, and its status is aggregated too.
-    for (cluster, _) in &plan.parts {
+    let plan = plan_for_targets(watched, subject, object, &places, &mailbox_objects);
+    // A claim that no workload needs keeps its mailbox object, and its status is aggregated too.
+    for (cluster, _) in &plan.patches {
         places.entry(cluster.clone()).or_insert_with(|| steady(cluster));
     }
-    let mut sent = send_parts(splitter, watched, subject, object, &plan, &copies).await?;
-    let is_needed = |copy: &MailboxObject| plan.parts.iter().any(|(cluster, _)| copy.is_at(cluster));
-    let unneeded: Vec<&MailboxObject> =
-        copies.iter().filter(|copy| copy.object.is_some() && !is_needed(copy)).collect();
+    let mut sent = send_to_targets(splitter, watched, subject, object, &plan, &mailbox_objects).await?;
+    let is_needed = |mailbox_object: &MailboxObject| {
+        plan.patches.iter().any(|(cluster, _)| mailbox_object.is_at(cluster))
+    };
+    let unneeded: Vec<&MailboxObject> = mailbox_objects
+        .iter()
+        .filter(|mailbox_object| mailbox_object.object.is_some() && !is_needed(mailbox_object))
+        .collect();
     if !unneeded.is_empty() && !splitter.is_indexed(subject.cluster(), &subject.key.namespace) {
         return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
     }
-    let (used, unused): (Vec<&MailboxObject>, Vec<&MailboxObject>) =
-        unneeded.into_iter().partition(|copy| !copy.is_nearest && runs_work(splitter, copy));
-    for copy in unused {
+    let (used, unused): (Vec<&MailboxObject>, Vec<&MailboxObject>) = unneeded
+        .into_iter()
+        .partition(|mailbox_object| !mailbox_object.is_nearest && runs_workloads(splitter, mailbox_object));
+    for mailbox_object in unused {
         sent.wrote |=
-            propagate::delete(splitter, watched, subject, copy, "no workload there needs it").await?;
+            propagate::delete(splitter, watched, subject, mailbox_object, "no workload there needs it")
+                .await?;
     }
     if sent.wrote {
         enqueue_dependencies(splitter, subject, object);
     }
-    aggregate::aggregate_dependency(splitter, watched, subject, object, &copies, &places).await?;
+    aggregate::aggregate_dependency(splitter, watched, subject, object, &mailbox_objects, &places).await?;
     Ok(match used.is_empty() {
         _ if sent.unfinished => Outcome::Failed,
         true => Outcome::Done,
@@ -91,44 +97,47 @@ pub(crate) async fn reconcile(
     })
 }
 
-/// Whether sending the parts of a dependency wrote anything, and whether some of them have to be retried.
+/// Whether sending a dependency to its targets wrote anything, and whether some of them have to be retried.
 #[derive(Default)]
-struct SentParts {
+struct SendSummary {
     wrote: bool,
     unfinished: bool,
 }
 
-/// Sends every part of the plan to the mailbox of its cluster, and reports to the user which parts cannot be sent.
-async fn send_parts(
+/// Sends a dependency to the mailbox of every target of the plan, and reports to the user where it cannot be sent.
+async fn send_to_targets(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
-    plan: &Plan,
-    copies: &[MailboxObject],
-) -> Result<SentParts, CallError> {
+    plan: &DivisionPlan,
+    mailbox_objects: &[MailboxObject],
+) -> Result<SendSummary, CallError> {
     let overrides = splitter.caches.list_own(&splitter.caches.config.overrides, subject.cluster());
     let namespace = splitter.caches.namespace(subject.cluster(), &subject.key.namespace);
-    let mut sent = SentParts::default();
-    for (cluster, part) in &plan.parts {
-        let copy = copies.iter().find(|copy| copy.is_at(cluster));
-        let Some(copy) = copy.filter(|copy| !copy.is_being_deleted()) else { continue };
+    let mut sent = SendSummary::default();
+    for (cluster, patch) in &plan.patches {
+        let mailbox_object = mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(cluster));
+        let Some(mailbox_object) = mailbox_object.filter(|mailbox_object| !mailbox_object.is_being_deleted())
+        else {
+            continue;
+        };
         let destination = Destination {
             logical_cluster: &subject.cluster().to_string(),
-            cluster: &copy.member.object,
+            cluster: &mailbox_object.member.object,
             overrides: &overrides,
             namespace_labels: &namespace.labels,
             api_access: None,
         };
-        let problem = match transform::transform(object, Some(part), &destination) {
+        let problem = match transform::transform(object, Some(patch), &destination) {
             Ok(Transformed::Object(_))
-                if copy.object.is_none() && splitter.is_namespace_terminating(copy) =>
+                if mailbox_object.object.is_none() && splitter.is_namespace_terminating(mailbox_object) =>
             {
                 sent.unfinished = true;
                 None
             }
-            Ok(Transformed::Object(wanted)) => {
-                send_part(splitter, watched, subject, object, copy, wanted, &mut sent).await?
+            Ok(Transformed::Object(desired)) => {
+                send_to_target(splitter, watched, subject, object, mailbox_object, desired, &mut sent).await?
             }
             Ok(Transformed::NotPropagated(_)) => None,
             Err(error) => Some(error.to_string()),
@@ -140,24 +149,24 @@ async fn send_parts(
     Ok(sent)
 }
 
-/// Sends one part. Returns what a user can do something about, if the mailbox or the physical cluster does not take it.
-async fn send_part(
+/// Sends a dependency to one target. Returns the problem if the mailbox or the physical cluster refuses it.
+async fn send_to_target(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
-    copy: &MailboxObject,
-    mut wanted: Value,
-    sent: &mut SentParts,
+    mailbox_object: &MailboxObject,
+    mut desired: Value,
+    sent: &mut SendSummary,
 ) -> Result<Option<String>, CallError> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
-    wanted["metadata"]["annotations"][api::names::SOURCE_GENERATION] = generation.to_string().into();
-    let missing = classes::missing(&wanted, &copy.member.object);
-    if copy.object.is_none() && !missing.is_empty() {
-        let missing = classes::told(&missing, copy.name());
+    desired["metadata"]["annotations"][api::names::SOURCE_GENERATION] = generation.to_string().into();
+    let missing = classes::missing(&desired, &mailbox_object.member.object);
+    if mailbox_object.object.is_none() && !missing.is_empty() {
+        let missing = classes::missing_message(&missing, mailbox_object.name());
         events::record_missing_class(splitter, subject, object, &missing).await?;
     }
-    match propagate::write_object(splitter, watched, subject, copy, wanted).await {
+    match propagate::write_object(splitter, watched, subject, mailbox_object, desired).await {
         Err(error) if propagate::is_refused(&error) => {
             sent.unfinished = true;
             Ok(Some(error.to_string()))
@@ -168,35 +177,40 @@ async fn send_part(
                 sent.wrote = true;
                 Ok(None)
             }
-            SendResult::Denied(why) => Ok(Some(why.told(copy.name()))),
+            SendResult::Denied(why) => Ok(Some(why.message_with_remedy(mailbox_object.name()))),
         },
     }
 }
 
-/// Whether workloads that may need a copy are in the same namespace of the mailbox.
-fn runs_work(splitter: &Splitter, copy: &MailboxObject) -> bool {
-    let works = |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
+/// Whether workloads that may need the object are in the same namespace of the mailbox.
+fn runs_workloads(splitter: &Splitter, mailbox_object: &MailboxObject) -> bool {
+    let is_workload =
+        |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
     splitter.caches.watched_kinds().iter().any(|watched| {
-        works(watched) && !watched.view.keys_within(copy.mailbox, Some(&copy.namespace)).is_empty()
+        is_workload(watched)
+            && !watched.view.keys_within(mailbox_object.mailbox, Some(&mailbox_object.namespace)).is_empty()
     })
 }
 
-/// Queues the scale target of an autoscaler if its copies do not have the autoscaling annotation yet.
+/// Queues the scale target of an autoscaler if its mailbox objects do not have the autoscaling annotation yet.
 fn enqueue_scale_target(splitter: &Splitter, subject: &ObjectRef, autoscaler: &Value) {
     let of = &autoscaler["spec"]["scaleTargetRef"];
     let text = |field: &str| of[field].as_str().unwrap_or_default();
     let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
     let Some(scaled) = splitter.caches.by_group_kind(group, text("kind")) else { return };
-    let its = ObjectRef {
+    let object_ref = ObjectRef {
         kind: scaled.name.clone(),
         key: Key { name: text("name").to_owned(), ..subject.key.clone() },
     };
-    let copies = mailbox_objects::list(&splitter.caches, &scaled, &its);
-    let is_told = |copy: &MailboxObject| {
-        copy.object.as_ref().is_none_or(|copy| !copy["metadata"]["annotations"][SCALED_DOWNSTREAM].is_null())
+    let mailbox_objects = mailbox_objects::list(&splitter.caches, &scaled, &object_ref);
+    let is_annotated = |mailbox_object: &MailboxObject| {
+        mailbox_object
+            .object
+            .as_ref()
+            .is_none_or(|object| !object["metadata"]["annotations"][SCALED_DOWNSTREAM].is_null())
     };
-    if !copies.iter().all(is_told) {
-        splitter.queue.add(WorkItem::Object(its));
+    if !mailbox_objects.iter().all(is_annotated) {
+        splitter.queue.add(WorkItem::Object(object_ref));
     }
 }
 
@@ -253,8 +267,8 @@ fn places(
             let Some(users) = splitter.caches.by_group_kind(group, kind) else { return };
             for key in users.view.keys_within(subject.cluster(), Some(namespace)) {
                 let Some(user) = users.get(&key).filter(is_user) else { continue };
-                let its = ObjectRef { kind: users.name.clone(), key };
-                let found = self::places(splitter, &users, &its, &user, depth + 1);
+                let object_ref = ObjectRef { kind: users.name.clone(), key };
+                let found = self::places(splitter, &users, &object_ref, &user, depth + 1);
                 found.values().for_each(|target| join(places, target));
             }
         };
@@ -304,8 +318,8 @@ fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bo
         return true;
     }
     let selects = |selector: &Value| {
-        let parts = LabelSelector::from_value(selector).zip(entry.pod_labels.as_ref());
-        parts.is_some_and(|(selector, labels)| selector.matches(|key| labels.get(key).map(String::as_str)))
+        let matched = LabelSelector::from_value(selector).zip(entry.pod_labels.as_ref());
+        matched.is_some_and(|(selector, labels)| selector.matches(|key| labels.get(key).map(String::as_str)))
     };
     match watched.kind.name.as_str() {
         "Service" => {
@@ -337,14 +351,16 @@ pub(crate) fn claims(
     object: &Value,
 ) -> BTreeMap<String, BTreeSet<String>> {
     let Some(claims) = splitter.caches.by_group_kind("", references::CLAIM) else { return BTreeMap::new() };
-    let there = |name: &String| {
+    let locations = |name: &String| {
         let key = Key { name: name.clone(), ..subject.key.clone() };
-        let copies =
+        let mailbox_objects =
             mailbox_objects::list(&splitter.caches, &claims, &ObjectRef { kind: claims.name.clone(), key });
-        let present = copies.iter().filter(|copy| copy.is_nearest && copy.object.is_some());
-        present.map(|copy| copy.name().to_owned()).collect()
+        let present = mailbox_objects
+            .iter()
+            .filter(|mailbox_object| mailbox_object.is_nearest && mailbox_object.object.is_some());
+        present.map(|mailbox_object| mailbox_object.name().to_owned()).collect()
     };
-    references::claims(object).into_iter().map(|name| (name.clone(), there(&name))).collect()
+    references::claims(object).into_iter().map(|name| (name.clone(), locations(&name))).collect()
 }
 
 /// `maxReplicas` of the autoscaler of an object. None if it has none.
@@ -362,17 +378,17 @@ fn steady(cluster: &str) -> Target {
     Target { cluster: cluster.to_owned(), role: Role::Steady, share: None }
 }
 
-/// Plans the part of a dependency for every target.
-fn planned(
+/// Plans the patch of a dependency for every target.
+fn plan_for_targets(
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
     places: &TargetsByCluster,
-    copies: &[MailboxObject],
-) -> Plan {
+    mailbox_objects: &[MailboxObject],
+) -> DivisionPlan {
     let key = format!("{}/{}", subject.key.namespace, subject.key.name);
     let pods = |target: &Target| target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or(1);
-    // What selects pods of an undivided workload is not divided either.
+    // A dependency that selects pods of an undivided workload is not divided either.
     let division = match places.values().all(|target| target.share.is_some()) {
         true => Division::Divide,
         false => Division::Duplicate,
@@ -389,33 +405,35 @@ fn planned(
     };
     let picks: Vec<Pick> = places.values().map(pick).collect();
     let rule = division::rule(&watched.kind.group, &watched.kind.name, false);
-    let recorded: Vec<Target> = copies
+    let recorded: Vec<Target> = mailbox_objects
         .iter()
-        .filter(|copy| copy.is_nearest && copy.object.is_some())
-        .map(|copy| steady(copy.name()))
+        .filter(|mailbox_object| mailbox_object.is_nearest && mailbox_object.object.is_some())
+        .map(|mailbox_object| steady(mailbox_object.name()))
         .collect();
     let replicas_at = division::REPLICAS;
     let dividend = Dividend { object, rule, replicas_at, division, key: &key, scaled: None };
     match rule {
-        Rule::Autoscaler if places.values().any(|target| target.role != Role::Steady) => {
-            let stays = |pick: &Pick| places[&pick.cluster].role != Role::Leaving;
-            let staying: Vec<Pick> = picks.into_iter().filter(stays).collect();
-            let is_place = |copy: &&MailboxObject| copy.is_nearest && places.contains_key(copy.name());
-            let present: Vec<(&str, &Value)> = copies
+        DivisionRule::Autoscaler if places.values().any(|target| target.role != Role::Steady) => {
+            let is_staying = |pick: &Pick| places[&pick.cluster].role != Role::Leaving;
+            let staying: Vec<Pick> = picks.into_iter().filter(is_staying).collect();
+            let is_place = |mailbox_object: &&MailboxObject| {
+                mailbox_object.is_nearest && places.contains_key(mailbox_object.name())
+            };
+            let present: Vec<(&str, &Value)> = mailbox_objects
                 .iter()
                 .filter(is_place)
-                .filter_map(|copy| Some((copy.name(), copy.object.as_ref()?)))
+                .filter_map(|mailbox_object| Some((mailbox_object.name(), mailbox_object.object.as_ref()?)))
                 .collect();
-            limits::kept(division::plan(&dividend, &staying, &recorded), &present)
+            limits::keep_limits(division::plan(&dividend, &staying, &recorded), &present)
         }
-        Rule::Budget if places.len() > 1 && division == Division::Divide => {
+        DivisionRule::Budget if places.len() > 1 && division == Division::Divide => {
             let pods = places.iter().map(|(cluster, target)| (cluster.clone(), pods(target))).collect();
             limits::budget(object, &key, &pods)
         }
         // A claim keeps its target even if no workload needs it: data is deleted only when the user deletes the claim.
-        Rule::One if !recorded.is_empty() => {
-            let kept = |target: Target| (target.cluster, Part::default());
-            Plan { parts: recorded.into_iter().map(kept).collect(), ..Plan::default() }
+        DivisionRule::One if !recorded.is_empty() => {
+            let kept = |target: Target| (target.cluster, TargetPatch::default());
+            DivisionPlan { patches: recorded.into_iter().map(kept).collect(), ..DivisionPlan::default() }
         }
         _ => division::plan(&dividend, &picks, &recorded),
     }
@@ -424,8 +442,9 @@ fn planned(
 impl Splitter {
     /// Whether all workloads of a namespace that could need a dependency are in the placement index.
     pub(crate) fn is_indexed(&self, cluster: api::cluster::Id, namespace: &str) -> bool {
-        let works = |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
-        self.caches.watched_kinds().iter().filter(|watched| works(watched)).all(|watched| {
+        let is_workload =
+            |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
+        self.caches.watched_kinds().iter().filter(|watched| is_workload(watched)).all(|watched| {
             watched.view.synced()
                 && watched.view.keys_within(cluster, Some(namespace)).into_iter().all(|key| {
                     let subject = ObjectRef { kind: watched.name.clone(), key };

@@ -1,8 +1,8 @@
-//! Records Events about objects that do not run, or not where their policy wants them. Each is recorded once.
+//! Records Events about objects that do not run, or not on the clusters of their policy. Each is recorded once.
 
 use std::time::Instant;
 
-use api::fleet::{Condition, DistributionStatus, ObjectReference};
+use api::fleet::{Condition, Distribution, DistributionStatus, ObjectReference};
 use api::meta::hash::word;
 use api::meta::time;
 use controller::kind::Kind;
@@ -16,6 +16,7 @@ use crate::snapshot::ObjectRef;
 use crate::status::CLASSES_FOUND;
 
 const PLACED: &str = "Placed";
+const HELD: &str = "Held";
 const COMPLETE: &str = "Complete";
 const SENT: &str = "Sent";
 /// How much of a message is logged. It may quote a tenant's expression.
@@ -25,27 +26,39 @@ const LOGGED_CHARS_MAX: usize = 500;
 pub(crate) async fn record_problems(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
-    before: Option<&DistributionStatus>,
+    record: &Distribution,
     now: &DistributionStatus,
 ) -> Result<(), CallError> {
-    let Some(said) = new_problem(before, now) else { return Ok(()) };
+    let Some(condition) = new_problem(record.status.as_ref(), now) else { return Ok(()) };
     let object_version = context.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    // The status of the record may not be in the cache yet when the next reconcile compares with it. And a message may quote
-    // what a tenant wrote, so the same problem with another message is no reason for another line.
-    let about = [&context.subject.to_string(), &said.r#type, &said.reason];
+    // The status of the record may not be in the cache yet when the next reconcile compares with it. A message may quote
+    // text of a tenant, so the same problem with another message is not logged again.
+    let about = [&context.subject.to_string(), &condition.r#type, &condition.reason];
     if splitter.repeated.is_due(&about.map(String::as_str), Instant::now()) {
-        let message: String = said.message.chars().take(LOGGED_CHARS_MAX).collect();
+        let outcome = outcome(condition);
+        let message: String = condition.message.chars().take(LOGGED_CHARS_MAX).collect();
         tracing::info!(
             revision = object_version,
             from = sentence(context.recorded()),
-            condition = said.r#type,
-            reason = said.reason,
+            to = sentence(&record.spec.targets),
+            condition = condition.r#type,
+            reason = condition.reason,
             detail = message,
-            "placement problem"
+            "{outcome}"
         );
     }
-    let at = &said.last_transition_time;
-    write(splitter, context.subject, context.object, (&said.reason, &said.message), at, at).await
+    let at = &condition.last_transition_time;
+    write(splitter, context.subject, context.object, (&condition.reason, &condition.message), at, at).await
+}
+
+/// The log message for a condition that is a problem.
+fn outcome(condition: &Condition) -> &'static str {
+    match (condition.r#type.as_str(), condition.reason.as_str()) {
+        (PLACED, HELD) => "held",
+        (SENT, _) => "not sent",
+        (CLASSES_FOUND, _) => "class not found",
+        _ => "pending",
+    }
 }
 
 /// Records why an object cannot be sent, once per version of the object.
@@ -82,7 +95,7 @@ pub(crate) async fn record_not_orphaned(
     match write(splitter, subject, &object, ("NotOrphaned", message), &time::now(), &of.uid).await {
         // Its namespace was deleted too, so there is no object to describe.
         Err(error) if error.is_not_found() => Ok(()),
-        told => told,
+        written => written,
     }
 }
 
@@ -115,21 +128,23 @@ async fn write(
     }
 }
 
-/// A condition that says that the object, or a part of it, is pending, held or cannot be sent, for a reason the status
+/// The first condition by which the object, or some of its replicas, is held, pending or not sent, and which the status
 /// did not have before.
 fn new_problem<'a>(
     before: Option<&DistributionStatus>,
     now: &'a DistributionStatus,
 ) -> Option<&'a Condition> {
-    let is_bad = |said: &Condition| {
-        [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&said.r#type.as_str()) && said.reason != PLACED
+    let is_bad = |condition: &Condition| {
+        [PLACED, COMPLETE, SENT, CLASSES_FOUND].contains(&condition.r#type.as_str())
+            && condition.reason != PLACED
     };
     let known = before.map_or(&[][..], |before| &before.conditions);
-    let is_known = |said: &Condition| {
-        let is_it = |known: &Condition| known.reason == said.reason && known.message == said.message;
-        known.iter().any(|known| known.r#type == said.r#type && is_it(known))
+    let is_known = |condition: &Condition| {
+        let is_it =
+            |known: &Condition| known.reason == condition.reason && known.message == condition.message;
+        known.iter().any(|known| known.r#type == condition.r#type && is_it(known))
     };
-    now.conditions.iter().find(|said| is_bad(said) && !is_known(said))
+    now.conditions.iter().find(|condition| is_bad(condition) && !is_known(condition))
 }
 
 #[cfg(test)]
@@ -137,28 +152,28 @@ mod tests {
     use super::*;
 
     fn status(reason: &str, message: &str) -> DistributionStatus {
-        let said = (PLACED, "False", reason, message);
+        let condition = (PLACED, "False", reason, message);
         DistributionStatus {
-            conditions: vec![Condition::since(&[], said, "now")],
+            conditions: vec![Condition::since(&[], condition, "now")],
             ..DistributionStatus::default()
         }
     }
 
     #[test]
-    fn known_problems_are_not_reported_again() {
-        let check = |before: Option<DistributionStatus>, now: DistributionStatus, tells: bool| {
-            assert_eq!(new_problem(before.as_ref(), &now).is_some(), tells, "{before:?} {now:?}");
+    fn known_problems_are_recorded_once() {
+        let check = |before: Option<DistributionStatus>, now: DistributionStatus, is_new: bool| {
+            assert_eq!(new_problem(before.as_ref(), &now).is_some(), is_new, "{before:?} {now:?}");
         };
         check(None, status(PLACED, "east"), false);
-        check(None, status("Pending", "no room"), true);
-        check(Some(status("Pending", "no room")), status("Pending", "no room"), false);
-        check(Some(status("Pending", "no room")), status("Pending", "cordoned"), true);
-        check(Some(status("Pending", "no room")), status(PLACED, "east"), false);
-        check(Some(status(PLACED, "east")), status("Held", "no room"), true);
+        check(None, status("Pending", "no capacity"), true);
+        check(Some(status("Pending", "no capacity")), status("Pending", "no capacity"), false);
+        check(Some(status("Pending", "no capacity")), status("Pending", "cordoned"), true);
+        check(Some(status("Pending", "no capacity")), status(PLACED, "east"), false);
+        check(Some(status(PLACED, "east")), status("Held", "no capacity"), true);
         // A known problem does not hide a new one.
-        let mut both = status("Held", "no room");
+        let mut both = status("Held", "no capacity");
         both.conditions.push(Condition::since(&[], (SENT, "False", "CannotSend", "east: no"), "now"));
-        check(Some(status("Held", "no room")), both.clone(), true);
+        check(Some(status("Held", "no capacity")), both.clone(), true);
         check(Some(both.clone()), both, false);
     }
 }

@@ -19,15 +19,15 @@ use crate::snapshot::PlacementMarks;
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::transform::references::CLAIM;
 
-/// Writes what the splitter reports about a physical cluster: the finalizer while it is used, and the condition
+/// Writes the splitter's part of a physical cluster: the finalizer while it is used, and the condition
 /// Circular.
 pub(crate) async fn reconcile(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome, CallError> {
-    report_circle(splitter, owner, name).await?;
+    report_cycle(splitter, owner, name).await?;
     mark_used(splitter, owner, name).await
 }
 
 /// Writes the condition [`CIRCULAR`] if it changed.
-async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(), CallError> {
+async fn report_cycle(splitter: &Splitter, owner: Id, name: &str) -> Result<(), CallError> {
     let caches = &splitter.caches;
     if caches.is_mailbox(owner) {
         return Ok(());
@@ -36,14 +36,14 @@ async fn report_circle(splitter: &Splitter, owner: Id, name: &str) -> Result<(),
     let member = caches.members().get(owner, name);
     let Some(member) = member else { return Ok(()) };
     let before = member.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let is = caches.cycle_through(&member).map(|path| Rejection::Circular { is: Some(path) }.evidence());
-    let said = before.iter().find(|said| said.r#type == CIRCULAR);
-    if said.map(|said| &said.message) == is.as_ref() {
+    let message = caches.cycle_through(&member).map(|path| Rejection::Circular { is: Some(path) }.evidence());
+    let condition = before.iter().find(|condition| condition.r#type == CIRCULAR);
+    if condition.map(|condition| &condition.message) == message.as_ref() {
         return Ok(());
     }
     let mut conditions: Vec<Condition> =
-        before.iter().filter(|said| said.r#type != CIRCULAR).cloned().collect();
-    if let Some(message) = &is {
+        before.iter().filter(|condition| condition.r#type != CIRCULAR).cloned().collect();
+    if let Some(message) = &message {
         conditions.push(Condition::since(
             before,
             (CIRCULAR, "True", CIRCULAR, message),
@@ -80,7 +80,8 @@ async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome
         .filter_map(|finalizer| finalizer.as_str().map(str::to_owned))
         .collect();
     let is_marked = finalizers.iter().any(|finalizer| finalizer == SPLITTER);
-    // Objects cannot be moved away from a cluster that never answers again, so a forgotten one does not wait for that.
+    // Objects cannot be moved away from a cluster that stopped answering for good, so a forgotten one does not wait
+    // for that.
     let is_forgotten = is_being_deleted(&object) && metadata["annotations"][FORGET] == TRUE;
     let is_used = !is_forgotten && splitter.is_used(owner, name);
     match (is_marked, is_used) {

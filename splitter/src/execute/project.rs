@@ -60,22 +60,22 @@ pub(crate) async fn reconcile(splitter: &Splitter, subject: &ObjectRef) -> Resul
 /// Whether it is a projection in a user's logical cluster.
 fn is_stray(splitter: &Splitter, subject: &ObjectRef) -> bool {
     let found = splitter.caches.by_resource(&subject.kind).and_then(|watched| watched.view.get(&subject.key));
-    found.is_some_and(|found| ProjectionMetadata::of(&found).is_shown())
+    found.is_some_and(|found| ProjectionMetadata::of(&found).is_projection())
         && !splitter.caches.is_mailbox(subject.cluster())
 }
 
-/// The metadata that says what an object is a projection of, and what owns it.
+/// The metadata of a projection: its source and its owners.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ProjectionMetadata {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    owner_references: Vec<Owner>,
+    owner_references: Vec<OwnerReference>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Owner {
+struct OwnerReference {
     kind: String,
     name: String,
     #[serde(default)]
@@ -85,18 +85,18 @@ struct Owner {
 impl ProjectionMetadata {
     fn of(object: &Object) -> ProjectionMetadata {
         #[derive(Deserialize)]
-        struct Whole {
+        struct ProjectionObject {
             metadata: ProjectionMetadata,
         }
-        object.parse::<Whole>().map(|whole| whole.metadata).unwrap_or_default()
+        object.parse::<ProjectionObject>().map(|object| object.metadata).unwrap_or_default()
     }
 
     /// Whether it is a projection, in a mailbox or in a user's logical cluster.
-    fn is_shown(&self) -> bool {
+    fn is_projection(&self) -> bool {
         self.labels.get(PROJECTED).is_some_and(|value| value == TRUE)
     }
 
-    /// The object in a mailbox that a projection shows.
+    /// The object in a mailbox that was projected.
     fn source(&self, kind: &Arc<str>) -> Option<ObjectRef> {
         let mailbox: Id = self.annotations.get(MAILBOX)?.parse().ok()?;
         let (namespace, name) = self.annotations.get(DOWNSTREAM_NAME)?.split_once('/')?;
@@ -119,24 +119,24 @@ pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object
     if &**kind == NAMESPACES {
         return enqueue_namespace_projections(splitter, &subject.key, gone);
     }
-    let head = ProjectionMetadata::of(object);
-    if !head.is_shown() {
+    let metadata = ProjectionMetadata::of(object);
+    if !metadata.is_projection() {
         return;
     }
-    match head.deployment(&object.key).filter(|_| &**kind == SETS) {
+    match metadata.deployment(&object.key).filter(|_| &**kind == SETS) {
         None => splitter.queue.add(WorkItem::Projected(subject)),
-        Some(below) => {
-            splitter.projections.set(&below, &object.key.name, gone);
+        Some(downstream) => {
+            splitter.projections.set(&downstream, &object.key.name, gone);
             let here = origin::user_namespace(&splitter.caches, subject.cluster(), &subject.key.namespace);
             if let Some((cluster, namespace)) = here {
-                let key = Key { cluster: Some(cluster), namespace, name: below.key.name.clone() };
-                splitter.queue.add(WorkItem::Projected(ObjectRef { kind: below.kind.clone(), key }));
+                let key = Key { cluster: Some(cluster), namespace, name: downstream.key.name.clone() };
+                splitter.queue.add(WorkItem::Projected(ObjectRef { kind: downstream.kind.clone(), key }));
             }
         }
     }
 }
 
-/// An event of a namespace in a mailbox: its owner is known now, or it was deleted with its objects.
+/// An event of a namespace in a mailbox: its user's namespace can be resolved now, or it was deleted with its objects.
 fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: bool) {
     let Some(cluster) = namespace.cluster else { return };
     let sources = splitter.projections.sources(cluster, Some(&namespace.name));
@@ -152,17 +152,17 @@ fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: boo
 
 /// An event of a projection in a user's logical cluster.
 pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
-    let head = ProjectionMetadata::of(object);
+    let metadata = ProjectionMetadata::of(object);
     let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
     if &**kind == "nodes" {
         return splitter.queue.add(WorkItem::Nodes(subject.cluster()));
     }
-    if let Some(source) = head.source(kind) {
-        splitter.projections.show(&source, &object.key, gone);
+    if let Some(source) = metadata.source(kind) {
+        splitter.projections.set_projection(&source, &object.key, gone);
         splitter.projections.wake_waiting(&splitter.queue, &source);
         return splitter.queue.add(WorkItem::Projected(source));
     }
-    match head.deployment(&object.key).filter(|_| &**kind == SETS) {
+    match metadata.deployment(&object.key).filter(|_| &**kind == SETS) {
         Some(deployment) => {
             splitter.projections.set(&deployment, &object.key.name, gone);
             splitter.projections.wake_waiting(&splitter.queue, &deployment);

@@ -145,7 +145,7 @@ pub(crate) async fn delete(
     splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
 }
 
-/// Removes the splitter's finalizer from a record: its mailbox objects are deleted, or stay on purpose.
+/// Removes the splitter's finalizer from a record: its mailbox objects are deleted, or kept on purpose.
 pub(crate) async fn release(
     splitter: &Splitter,
     subject: &ObjectRef,

@@ -5,7 +5,7 @@
 //! Then it takes two heartbeats until the cluster counts as alive, so that a flapping cluster is not used.
 //!
 //! ```text
-//!   never heard ──first heartbeat──► alive ──40 s without one──► silent ──two heartbeats──► alive
+//!   never reported ─first heartbeat──► alive ──40 s without one──► expired ─two heartbeats──► alive
 //! ```
 
 use std::time::Duration;
@@ -15,20 +15,20 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 /// Four heartbeats.
-const SILENCE: Duration = Duration::from_secs(40);
-/// Heartbeats in a row after which a silent cluster counts as alive.
-const BEATS_BACK: u32 = 2;
+const LEASE_EXPIRY: Duration = Duration::from_secs(40);
+/// Heartbeats in a row after which an expired cluster counts as alive.
+const RECOVERY_HEARTBEATS: u32 = 2;
 
 /// How often the time of the last heartbeat is written to the status.
-const DISPLAY_SECONDS: i64 = 60;
+const DISPLAY_INTERVAL_SECONDS: i64 = 60;
 
 /// The heartbeat of one physical cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct HeartbeatState {
     /// The version of the lease.
     beat: String,
-    heard: Instant,
-    /// Heartbeats since the last silence.
+    observed_at: Instant,
+    /// Heartbeats since the lease last expired.
     beats: u32,
 }
 
@@ -52,15 +52,15 @@ pub(crate) enum HeartbeatHealth {
 impl HeartbeatState {
     /// The first observation of a lease. Its age is unknown.
     fn new(beat: &str, now: Instant) -> HeartbeatState {
-        HeartbeatState { beat: beat.to_owned(), heard: now, beats: 0 }
+        HeartbeatState { beat: beat.to_owned(), observed_at: now, beats: 0 }
     }
 
     fn record_beat(&mut self, beat: &str, now: Instant) {
         if self.beat == beat {
             return;
         }
-        self.beats = if now.duration_since(self.heard) > SILENCE { 1 } else { self.beats + 1 };
-        (self.beat, self.heard) = (beat.to_owned(), now);
+        self.beats = if now.duration_since(self.observed_at) > LEASE_EXPIRY { 1 } else { self.beats + 1 };
+        (self.beat, self.observed_at) = (beat.to_owned(), now);
     }
 }
 
@@ -84,22 +84,27 @@ pub(crate) fn evaluate_heartbeat(
             HeartbeatHealth::Expired
         };
     };
-    let left = SILENCE.saturating_sub(now.duration_since(heartbeat.heard));
+    let left = LEASE_EXPIRY.saturating_sub(now.duration_since(heartbeat.observed_at));
     match before {
         _ if left.is_zero() => HeartbeatHealth::Expired,
-        PreviousHealth::Expired if heartbeat.beats < BEATS_BACK => HeartbeatHealth::Expired,
+        PreviousHealth::Expired if heartbeat.beats < RECOVERY_HEARTBEATS => HeartbeatHealth::Expired,
         _ => HeartbeatHealth::Alive(left),
     }
 }
 
 /// The time of the last heartbeat for the status: updated with other changes, or once a minute, because each is a write.
-pub(crate) fn displayed_heartbeat(said: Option<&str>, beat: Option<&str>, is_news: bool) -> Option<String> {
+pub(crate) fn displayed_heartbeat(
+    displayed: Option<&str>,
+    beat: Option<&str>,
+    has_other_changes: bool,
+) -> Option<String> {
     let time = |text: &str| text.parse::<Timestamp>().ok();
-    let since = |said: &str, beat: &str| Some(time(beat)?.duration_since(time(said)?).as_secs());
-    let (Some(beat), Some(said)) = (beat, said) else { return beat.or(said).map(second) };
+    let since = |displayed: &str, beat: &str| Some(time(beat)?.duration_since(time(displayed)?).as_secs());
+    let (Some(beat), Some(displayed)) = (beat, displayed) else { return beat.or(displayed).map(second) };
     // A clock that was set back is a change, too.
-    let is_late = since(said, beat).is_none_or(|seconds| !(0..DISPLAY_SECONDS).contains(&seconds));
-    Some(if is_news || is_late { second(beat) } else { said.to_owned() })
+    let is_late =
+        since(displayed, beat).is_none_or(|seconds| !(0..DISPLAY_INTERVAL_SECONDS).contains(&seconds));
+    Some(if has_other_changes || is_late { second(beat) } else { displayed.to_owned() })
 }
 
 /// Times in a status have no fractions.
@@ -113,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heartbeat_is_told_once_a_minute_and_with_other_news() {
-        let check = |said, beat, is_news, expected: Option<&str>| {
+    fn the_displayed_heartbeat_changes_once_a_minute_or_with_other_changes() {
+        let check = |displayed, beat, has_other_changes, expected: Option<&str>| {
             assert_eq!(
-                displayed_heartbeat(said, beat, is_news).as_deref(),
+                displayed_heartbeat(displayed, beat, has_other_changes).as_deref(),
                 expected,
-                "{said:?} {beat:?} {is_news}"
+                "{displayed:?} {beat:?} {has_other_changes}"
             );
         };
         let (first, soon, late) =
@@ -132,7 +137,7 @@ mod tests {
         check(Some("2027-01-01T00:00:00Z"), Some(late), false, Some("2026-01-01T00:01:00Z"));
     }
 
-    /// Each step: seconds since the beginning, the lease, and what is made of it.
+    /// Each step: seconds since the start, the lease, and the expected health.
     #[track_caller]
     fn story(mut before: PreviousHealth, steps: &[(u64, Option<&str>, PreviousHealth)]) {
         let (mut heartbeat, begun) = (None, Instant::now());
@@ -155,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_that_is_missing_says_nothing() {
+    fn one_missing_heartbeat_is_ignored() {
         let beats =
             [(0, Some("1"), Alive), (10, Some("2"), Alive), (39, Some("2"), Alive), (49, Some("3"), Alive)];
         story(Nothing, &beats);
     }
 
     #[test]
-    fn forty_seconds_of_silence_are_silence_and_two_beats_end_it() {
+    fn a_lease_expires_after_forty_seconds_and_recovers_after_two_heartbeats() {
         story(
             Alive,
             &[
@@ -175,9 +180,9 @@ mod tests {
         );
     }
 
-    /// A flapping cluster stays silent: one heartbeat a minute is never two in a row.
+    /// A flapping cluster stays expired: one heartbeat a minute is never two in a row.
     #[test]
-    fn a_flapping_cluster_stays_silent() {
+    fn a_flapping_cluster_stays_expired() {
         let beats = [
             (0, Some("1"), Expired),
             (60, Some("2"), Expired),
@@ -187,7 +192,7 @@ mod tests {
         story(Expired, &beats);
     }
 
-    /// A restarted server has observed no heartbeat yet, and must not conclude that clusters are silent.
+    /// A restarted server has observed no heartbeat yet, and must not conclude that leases have expired.
     #[test]
     fn a_restarted_server_starts_with_the_known_health() {
         story(Alive, &[(0, Some("7"), Alive), (39, Some("7"), Alive), (40, Some("7"), Expired)]);

@@ -38,7 +38,7 @@ pub(super) fn bootstrap_objects() -> [(Kind, &'static str, Value); 3] {
 /// lease and its next token.
 fn role() -> Value {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
-    let made = ["create", "delete"];
+    let verbs = ["create", "delete"];
     let mut token = rule(&[""], &["serviceaccounts/token"], &["create"]);
     token["resourceNames"] = json!([SYNCER_ACCOUNT]);
     let mut bootstrap = rule(&[""], &["secrets"], &["delete"]);
@@ -47,12 +47,12 @@ fn role() -> Value {
         "metadata": { "name": ROLE },
         "rules": [
             rule(&["*"], &["*"], &["get", "list", "watch", "update", "patch"]),
-            rule(&["", "events.k8s.io"], &["events"], &made),
-            rule(&[""], &["pods", "persistentvolumeclaims", "endpoints"], &made),
+            rule(&["", "events.k8s.io"], &["events"], &verbs),
+            rule(&[""], &["pods", "persistentvolumeclaims", "endpoints"], &verbs),
             rule(&[""], &["pods/binding"], &["create"]),
-            rule(&["apps"], &["replicasets", "controllerrevisions"], &made),
-            rule(&["batch"], &["jobs"], &made),
-            rule(&["discovery.k8s.io"], &["endpointslices"], &made),
+            rule(&["apps"], &["replicasets", "controllerrevisions"], &verbs),
+            rule(&["batch"], &["jobs"], &verbs),
+            rule(&["discovery.k8s.io"], &["endpointslices"], &verbs),
             rule(&["coordination.k8s.io"], &["leases"], &["create"]),
             rule(&[GROUP], &["physicalclusters"], &["create"]),
             token,

@@ -19,28 +19,31 @@ use controller::remote::{CallError, Patch, Place, Remote};
 use http::Method;
 use serde_json::json;
 
+use crate::snapshot::mailbox_objects::locator;
+
 /// Definitions and namespaces are deleted after the objects in them.
 const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinitions"), ("", "namespaces")];
 
-/// Deletes all placed objects of a mailbox, as far as they may go now. Returns how many are left.
-pub(super) async fn delete_placed(mailbox: &Remote) -> Result<usize, CallError> {
+/// Deletes all placed objects of the mailbox of a physical cluster, as far as they may be deleted now. Returns how
+/// many are left.
+pub(super) async fn delete_placed(mailbox: &Remote, physical_cluster: &str) -> Result<usize, CallError> {
     let is_last = |kind: &Kind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
     let (last, first): (Vec<Kind>, Vec<Kind>) = kinds(mailbox).await?.into_iter().partition(is_last);
     let mut left = 0;
     for kind in &first {
-        left += delete_placed_of(mailbox, kind).await?;
+        left += delete_placed_of(mailbox, kind, physical_cluster).await?;
     }
     for (group, plural) in LAST {
         let kind = last.iter().find(|kind| (&*kind.group, &*kind.plural) == (group, plural));
         if let Some(kind) = kind.filter(|_| left == 0) {
-            left += delete_placed_of(mailbox, kind).await?;
+            left += delete_placed_of(mailbox, kind, physical_cluster).await?;
         }
     }
     Ok(left)
 }
 
 /// Deletes the placed objects of a kind. Returns how many are left.
-async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallError> {
+async fn delete_placed_of(mailbox: &Remote, kind: &Kind, physical_cluster: &str) -> Result<usize, CallError> {
     let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
     let placed = mailbox.read(&path).await?;
     let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -51,7 +54,9 @@ async fn delete_placed_of(mailbox: &Remote, kind: &Kind) -> Result<usize, CallEr
         tracing::info!(
             kind = %kind,
             object = %format_args!("{}/{}", text("namespace"), text("name")),
+            logical_cluster = locator(object).map(|locator| locator.logical_cluster),
             revision = text("resourceVersion"),
+            from = physical_cluster,
             reason = "the physical cluster is being removed",
             "deleted from the mailbox"
         );
@@ -68,9 +73,9 @@ async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
     Ok(found.map(|served| served.kind).collect())
 }
 
-/// The state of a dismissal.
+/// The state of the request that a syncer uninstalls itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Dismissal {
+pub(super) enum UninstallState {
     Requested,
     /// The syncer has read it.
     Acknowledged,
@@ -78,21 +83,21 @@ pub(super) enum Dismissal {
     NoSyncer,
 }
 
-/// Dismisses the syncer of a mailbox, with an annotation on its report.
-pub(super) async fn dismiss(
+/// Requests the syncer of a mailbox to uninstall itself, with an annotation on its report.
+pub(super) async fn request_uninstall(
     mailbox: &Remote,
     kind: &Kind,
     report: Option<&PhysicalCluster>,
-) -> Result<Dismissal, CallError> {
-    let Some(report) = report else { return Ok(Dismissal::NoSyncer) };
+) -> Result<UninstallState, CallError> {
+    let Some(report) = report else { return Ok(UninstallState::NoSyncer) };
     match report.metadata.annotations.get(UNINSTALL).map(String::as_str) {
-        Some(ACKNOWLEDGED) => return Ok(Dismissal::Acknowledged),
-        Some(TRUE) => return Ok(Dismissal::Requested),
+        Some(ACKNOWLEDGED) => return Ok(UninstallState::Acknowledged),
+        Some(TRUE) => return Ok(UninstallState::Requested),
         _ => {}
     }
     let change = json!({ "metadata": { "annotations": { UNINSTALL: TRUE } } });
     mailbox.patch(Place::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
-    Ok(Dismissal::Requested)
+    Ok(UninstallState::Requested)
 }
 
 /// Deletes the mailbox itself.

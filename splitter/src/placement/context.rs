@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::controller::Splitter;
 use crate::division::autoscaled;
-use crate::division::{self, Plan, REPLICAS, Rule};
+use crate::division::{self, DivisionPlan, DivisionRule, REPLICAS};
 use crate::execute::api_access;
 use crate::placement::migration::{self, ExclusiveReason};
-use crate::placement::policy::{self, EffectivePlacement, Labels, Level};
+use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement, Labels};
 use crate::placement::reservations::ClusterName;
 use crate::placement::targets::Extent;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
@@ -32,7 +32,7 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) subject: &'a ObjectRef,
     pub(crate) object: &'a Value,
     pub(crate) record: Option<Distribution>,
-    pub(crate) copies: Vec<MailboxObject>,
+    pub(crate) mailbox_objects: Vec<MailboxObject>,
     pub(crate) members: Vec<Arc<MemberCluster>>,
     pub(crate) namespace: LabelsAndAnnotations,
     pub(crate) placements: Vec<Placement>,
@@ -50,8 +50,8 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) degraded: DegradedTargets,
     /// How its pods reach its logical cluster, if they do.
     pub(crate) api_access: Option<ApiAccess>,
-    /// The hash of the template that each copy should have, by mailbox. None if it cannot be made for that physical
-    /// cluster.
+    /// The desired template hash of each mailbox object, by mailbox. None if the object cannot be transformed for that
+    /// physical cluster.
     pub(crate) templates: BTreeMap<Id, Option<String>>,
 }
 
@@ -72,12 +72,12 @@ impl PlacementContext<'_> {
         self.record.as_ref().map_or(&[], |record| &record.spec.targets)
     }
 
-    pub(crate) fn rule(&self) -> Rule {
+    pub(crate) fn rule(&self) -> DivisionRule {
         self.watched.rule(self.object)
     }
 
     /// The number of pods of each target with this plan, where it is known.
-    pub(crate) fn pods(&self, targets: &[Target], plan: &Plan) -> BTreeMap<String, u32> {
+    pub(crate) fn pods(&self, targets: &[Target], plan: &DivisionPlan) -> BTreeMap<String, u32> {
         let counter = PodCounter {
             object: self.object,
             rule: self.rule(),
@@ -85,8 +85,9 @@ impl PlacementContext<'_> {
             is_autoscaled: self.is_autoscaled(),
         };
         let count = |target: &Target| {
-            let copy = self.copies.iter().find(|copy| copy.is_at(&target.cluster));
-            Some((target.cluster.clone(), counter.at(target, copy, plan.part(&target.cluster))?))
+            let mailbox_object =
+                self.mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(&target.cluster));
+            Some((target.cluster.clone(), counter.at(target, mailbox_object, plan.patch(&target.cluster))?))
         };
         targets.iter().filter_map(count).collect()
     }
@@ -99,11 +100,11 @@ impl PlacementContext<'_> {
         self.scaled_to.is_some()
     }
 
-    /// The replicas that a copy should have: what was requested, or what its autoscaler has set.
-    pub(crate) fn wanted_of(&self, copy: &MailboxObject) -> Option<u32> {
+    /// The desired replicas of a mailbox object: those requested, or those its autoscaler has set.
+    pub(crate) fn desired_replicas(&self, mailbox_object: &MailboxObject) -> Option<u32> {
         match self.is_autoscaled() {
-            true => autoscaled::there(copy, self.replicas_at()),
-            false => copy.number(self.replicas_at()),
+            true => autoscaled::current_replicas(mailbox_object, self.replicas_at()),
+            false => mailbox_object.number(self.replicas_at()),
         }
     }
 
@@ -115,28 +116,33 @@ impl PlacementContext<'_> {
     pub(crate) fn with_terminating_pods(self, splitter: &Splitter) -> Self {
         let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
         let is_awaited = is_recreated && autoscaled::is_moving(self.recorded());
-        let awaited = self.copies.iter().filter(|copy| is_awaited && copy.object.is_some());
-        let count = |copy: &MailboxObject| {
-            let pods = mailbox_objects::pods_of(&splitter.caches, copy).len();
-            (copy.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
+        let awaited = self
+            .mailbox_objects
+            .iter()
+            .filter(|mailbox_object| is_awaited && mailbox_object.object.is_some());
+        let count = |mailbox_object: &MailboxObject| {
+            let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object).len();
+            (mailbox_object.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
         };
         let terminating_pods = awaited.map(count).collect();
         Self { terminating_pods, ..self }
     }
 
-    /// Adds the template that every copy should have. An Override or another server address changes it without a change
-    /// of the object.
+    /// Adds the desired template of every mailbox object. An Override or another server address changes it without a
+    /// change of the object.
     pub(crate) fn with_templates(self) -> Self {
         let cluster = self.subject.cluster().to_string();
-        let word = |copy: &MailboxObject| {
-            let api_access = api_access::at(self.api_access.as_ref(), self.object, copy);
-            let destination = self.destination(&cluster, copy, api_access.as_deref());
+        let template_hash = |mailbox_object: &MailboxObject| {
+            let api_access = api_access::at(self.api_access.as_ref(), self.object, mailbox_object);
+            let destination = self.destination(&cluster, mailbox_object, api_access.as_deref());
             transform::template_hash_on(self.object, &destination).ok().flatten()
         };
         let has_template = self.object.pointer("/spec/template").is_some();
-        let present =
-            self.copies.iter().filter(|copy| has_template && copy.is_nearest && copy.object.is_some());
-        let templates = present.map(|copy| (copy.mailbox, word(copy))).collect();
+        let present = self.mailbox_objects.iter().filter(|mailbox_object| {
+            has_template && mailbox_object.is_nearest && mailbox_object.object.is_some()
+        });
+        let templates =
+            present.map(|mailbox_object| (mailbox_object.mailbox, template_hash(mailbox_object))).collect();
         Self { templates, ..self }
     }
 
@@ -146,39 +152,42 @@ impl PlacementContext<'_> {
         Self { degraded, ..self }
     }
 
-    /// The destination of a copy.
+    /// The destination of a mailbox object.
     pub(crate) fn destination<'b>(
         &'b self,
         cluster: &'b str,
-        copy: &'b MailboxObject,
+        mailbox_object: &'b MailboxObject,
         api_access: Option<&'b ApiAccess>,
     ) -> Destination<'b> {
         Destination {
             logical_cluster: cluster,
-            cluster: &copy.member.object,
+            cluster: &mailbox_object.member.object,
             overrides: &self.overrides,
             namespace_labels: &self.namespace.labels,
             api_access,
         }
     }
 
-    /// The hash of the template that an existing copy should have, if one can be made for its physical cluster.
-    pub(crate) fn template_for(&self, copy: &MailboxObject) -> Option<&str> {
-        self.templates.get(&copy.mailbox)?.as_deref()
+    /// The desired template hash of an existing mailbox object, if the object can be transformed for its physical cluster.
+    pub(crate) fn template_for(&self, mailbox_object: &MailboxObject) -> Option<&str> {
+        self.templates.get(&mailbox_object.mailbox)?.as_deref()
     }
 
-    /// Whether a copy has the template it should have. A template that cannot be made is never current; an object
+    /// Whether a mailbox object has the desired template. An object that cannot be transformed is never current; one
     /// without template always is.
-    pub(crate) fn is_current(&self, copy: &MailboxObject) -> bool {
-        let has_none = !self.templates.contains_key(&copy.mailbox);
-        has_none || self.template_for(copy).is_some_and(|word| copy.template() == Some(word))
+    pub(crate) fn is_current(&self, mailbox_object: &MailboxObject) -> bool {
+        let has_none = !self.templates.contains_key(&mailbox_object.mailbox);
+        has_none
+            || self
+                .template_for(mailbox_object)
+                .is_some_and(|template_hash| mailbox_object.template() == Some(template_hash))
     }
 
-    /// The status report of a copy.
-    pub(crate) fn report<'a>(&self, target: &Target, copy: &'a MailboxObject) -> Report<'a> {
-        let report = Report { current: self.is_current(copy), ..copy.report(target) };
+    /// The status report of a mailbox object.
+    pub(crate) fn report<'a>(&self, target: &Target, mailbox_object: &'a MailboxObject) -> Report<'a> {
+        let report = Report { current: self.is_current(mailbox_object), ..mailbox_object.report(target) };
         let share = match self.is_autoscaled() {
-            true => autoscaled::there(copy, self.replicas_at()),
+            true => autoscaled::current_replicas(mailbox_object, self.replicas_at()),
             false => report.share,
         };
         Report { share, ..report }
@@ -187,16 +196,16 @@ impl PlacementContext<'_> {
     pub(crate) fn effective_placement(
         &self,
         splitter: &Splitter,
-    ) -> (Option<Level>, Result<EffectivePlacement, policy::InvalidAnnotation>) {
+    ) -> (Option<AnnotationLevel>, Result<EffectivePlacement, policy::InvalidAnnotation>) {
         let (labels, annotations) = (self.labels(), self.annotations());
-        let above: Labels = splitter
+        let logical_cluster: Labels = splitter
             .caches
             .clusters()
             .placement(self.subject.cluster())
             .map(|text| (api::names::PLACEMENT.to_owned(), text.to_owned()))
             .into_iter()
             .collect();
-        let nearest = policy::nearest(&annotations, &self.namespace.annotations, &above);
+        let nearest = policy::nearest(&annotations, &self.namespace.annotations, &logical_cluster);
         let subject = policy::ObjectAttributes {
             group: &self.watched.kind.group,
             kind: &self.watched.kind.name,
@@ -217,20 +226,20 @@ impl PlacementContext<'_> {
     /// StatefulSet is on one, because the ordinals of the next target would depend on the autoscaler.
     pub(crate) fn extent(&self, division: Division) -> Extent {
         match self.rule() {
-            Rule::One | Rule::Schedule => Extent::Single,
-            Rule::Copy => Extent::Copied,
-            Rule::Ordinals if self.is_autoscaled() => Extent::Single,
+            DivisionRule::One | DivisionRule::Schedule => Extent::Single,
+            DivisionRule::Copy => Extent::Copied,
+            DivisionRule::Ordinals if self.is_autoscaled() => Extent::Single,
             _ if !self.claims.is_empty() => Extent::Single,
             _ if division == Division::Divide => Extent::Divided,
             _ => Extent::Copied,
         }
     }
 
-    pub(crate) fn replicas(&self, rule: Rule) -> u32 {
+    pub(crate) fn replicas(&self, rule: DivisionRule) -> u32 {
         match rule {
-            Rule::Replicas => division::number(self.object, self.replicas_at(), 1),
-            Rule::Ordinals => division::number(self.object, REPLICAS, 1),
-            Rule::Completions => division::number(self.object, "/spec/parallelism", 1),
+            DivisionRule::Replicas => division::number(self.object, self.replicas_at(), 1),
+            DivisionRule::Ordinals => division::number(self.object, REPLICAS, 1),
+            DivisionRule::Completions => division::number(self.object, "/spec/parallelism", 1),
             _ => 1,
         }
     }

@@ -17,13 +17,13 @@ use jiff::Timestamp;
 use crate::controller::{Splitter, lock};
 use crate::division;
 use crate::division::autoscaled;
-use crate::division::{Dividend, Plan, Rule};
+use crate::division::{Dividend, DivisionPlan, DivisionRule};
 use crate::execute::record;
 use crate::placement::context::PlacementContext;
 use crate::placement::estimate::CapacityEstimates;
 use crate::placement::migration::{self, ExclusiveReason, MigrationPlan, MigrationStep, Readiness};
 use crate::placement::pod_security;
-use crate::placement::policy::{self, EffectivePlacement, Level};
+use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement};
 use crate::placement::reservations::{self, CapacityReservations};
 use crate::placement::targets::{
     self, Candidate, ChoiceOutcome, ClaimLocation, CurrentPlacement, Pick, PlacementRequest, TargetChoice,
@@ -36,23 +36,23 @@ use crate::status;
 #[derive(Debug)]
 pub(crate) struct PlacementDecision {
     pub(crate) record: Distribution,
-    pub(crate) plan: Plan,
-    pub(crate) rule: Rule,
+    pub(crate) plan: DivisionPlan,
+    pub(crate) rule: DivisionRule,
     pub(crate) decision: TargetChoice,
     pub(crate) step: MigrationStep,
     /// Why it has no target, or not those of its policy.
     pub(crate) unplaced: Option<String>,
     /// Why some replicas have no target.
-    pub(crate) short: Option<String>,
+    pub(crate) pending_reason: Option<String>,
     /// Whether it must not run on two targets at the same time.
     pub(crate) exclusive: bool,
     /// When to reconcile again without an event.
-    pub(crate) again: Option<Duration>,
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 impl PlacementDecision {
     /// Whether more free capacity could change the decision: replicas are pending, or run on a fallback.
-    pub(crate) fn wants_room(&self) -> bool {
+    pub(crate) fn waits_for_capacity(&self) -> bool {
         let is_last_resort = self.decision.picks.iter().any(|pick| pick.tier > 0);
         self.unplaced.is_some() || self.plan.pending > 0 || is_last_resort
     }
@@ -64,33 +64,44 @@ pub(crate) async fn decide(
     context: &PlacementContext<'_>,
 ) -> Result<PlacementDecision, CallError> {
     let estimates = CapacityEstimates::of(splitter, context);
-    let Settled { spec, effective, plan, decision, step, unplaced, exclusive } =
-        settle(splitter, context, &estimates);
-    let notes = Notes {
+    let PlannedRecord { spec, effective, plan, decision, step, unplaced, exclusive } =
+        plan_and_reserve(splitter, context, &estimates);
+    let input = RecordAnnotations {
         effective: effective.as_ref(),
         step: &step,
         is_placed: unplaced.is_none(),
         estimates: &estimates,
     };
-    let record = recorded(splitter, context, spec, &notes).await?;
-    let (rule, again, short) = (context.rule(), estimates.again, short(&plan, &decision.picks));
-    Ok(PlacementDecision { record, plan, rule, decision, step, unplaced, short, exclusive, again })
+    let record = recorded(splitter, context, spec, &input).await?;
+    let (rule, requeue_after, pending_reason) =
+        (context.rule(), estimates.requeue_after, pending_reason(&plan, &decision.picks));
+    Ok(PlacementDecision {
+        record,
+        plan,
+        rule,
+        decision,
+        step,
+        unplaced,
+        pending_reason,
+        exclusive,
+        requeue_after,
+    })
 }
 
 /// Why replicas are pending: the limit of every chosen cluster.
-fn short(plan: &Plan, picks: &[Pick]) -> Option<String> {
+fn pending_reason(plan: &DivisionPlan, picks: &[Pick]) -> Option<String> {
     if plan.pending == 0 {
         return None;
     }
-    let said = without_place(plan);
+    let summary = pending_message(plan);
     // Sorted by name: the order of the picks may change with every report, and the message should not.
     let mut picks: Vec<&Pick> = picks.iter().collect();
     picks.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-    let why: Vec<String> = picks.into_iter().filter_map(Pick::most).collect();
-    Some(if why.is_empty() { said } else { format!("{said}; {}", why.join("; ")) })
+    let why: Vec<String> = picks.into_iter().filter_map(Pick::limit_message).collect();
+    Some(if why.is_empty() { summary } else { format!("{summary}; {}", why.join("; ")) })
 }
 
-fn without_place(plan: &Plan) -> String {
+fn pending_message(plan: &DivisionPlan) -> String {
     format!(
         "{} of {} are pending: no target has capacity for them",
         plan.pending,
@@ -99,11 +110,11 @@ fn without_place(plan: &Plan) -> String {
 }
 
 /// The record to write, and how it was decided.
-struct Settled {
+struct PlannedRecord {
     spec: DistributionSpec,
     /// None if the annotation is invalid.
     effective: Option<EffectivePlacement>,
-    plan: Plan,
+    plan: DivisionPlan,
     decision: TargetChoice,
     step: MigrationStep,
     unplaced: Option<String>,
@@ -111,24 +122,29 @@ struct Settled {
 }
 
 /// The recorded targets that may still hold the object.
-struct Before {
+struct PreviousTargets {
     /// Those that may be chosen again.
     current: Vec<Target>,
-    /// Those that may hold the object, and so stay in the record until others have taken over.
+    /// Those that may hold the object, and are kept in the record until others have taken over.
     held: Vec<Target>,
 }
 
 /// Decides and reserves the capacity under one lock, so that two decisions cannot use the same capacity.
-fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityEstimates) -> Settled {
+fn plan_and_reserve(
+    splitter: &Splitter,
+    context: &PlacementContext,
+    estimates: &CapacityEstimates,
+) -> PlannedRecord {
     let (level, effective) = context.effective_placement(splitter);
     let exclusive = context.exclusive(splitter);
     let current = current(splitter, context);
-    let before = Before { held: held(context, exclusive, &current), current };
+    let before = PreviousTargets { held: held(context, exclusive, &current), current };
     let mut reservations = lock(&splitter.reservations);
     let (mut decision, mut plan) =
-        planned(splitter, &mut reservations, context, &effective, estimates, &before);
-    if let Some(waiting) = estimates.with_no_other_place(plan.pending).filter(|_| plan.pending > 0) {
-        (decision, plan) = planned(splitter, &mut reservations, context, &effective, &waiting, &before);
+        choose_and_divide(splitter, &mut reservations, context, &effective, estimates, &before);
+    if let Some(waiting) = estimates.with_pending(plan.pending).filter(|_| plan.pending > 0) {
+        (decision, plan) =
+            choose_and_divide(splitter, &mut reservations, context, &effective, &waiting, &before);
     }
     let effective = effective.ok();
     let held = &before.held;
@@ -136,20 +152,20 @@ fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityE
         ChoiceOutcome::Placed => None,
         ChoiceOutcome::Held { why } | ChoiceOutcome::Pending { why } => Some(why.clone()),
     };
-    if let Some(why) = exclusive.and_then(|exclusive| rooted(exclusive, held, &decision.picks)) {
+    if let Some(why) = exclusive.and_then(|exclusive| reason_to_stay(exclusive, held, &decision.picks)) {
         let division = effective.as_ref().map(|effective| effective.spec.division).unwrap_or_default();
-        plan = divided(context, division, &as_recorded(held), held);
+        plan = divide(context, division, &as_recorded(held), held);
         unplaced = Some(why);
     }
-    let wanted: Vec<(String, Option<i64>)> = plan
-        .parts
+    let desired: Vec<(String, Option<i64>)> = plan
+        .patches
         .iter()
         .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
         .collect();
     let readiness = readiness(context);
-    let next = migration::plan_migration(held, &wanted, &readiness, moving_for(context));
-    let next = with_its_namespace(splitter, context, level, held, next);
-    let next = with_room_for_all(held, &plan, next);
+    let next = migration::plan_migration(held, &desired, &readiness, moving_for(context));
+    let next = with_namespace(splitter, context, level, held, next);
+    let next = with_capacity_for_all(held, &plan, next);
     let spec = DistributionSpec {
         chosen_by: match &effective {
             Some(effective) => effective.by.clone(),
@@ -163,44 +179,49 @@ fn settle(splitter: &Splitter, context: &PlacementContext, estimates: &CapacityE
         ..DistributionSpec::default()
     };
     let pods = context.pods(&spec.targets, &plan);
-    if reservations
-        .set(context.subject, reservations::asks(&context.each(), &spec.targets, &context.members, &pods))
-    {
+    if reservations.set(
+        context.subject,
+        reservations::target_requests(&context.each(), &spec.targets, &context.members, &pods),
+    ) {
         splitter.enqueue_waiting_for_capacity();
     }
     reservations.mount(context.subject, &context.claims.keys().cloned().collect::<Vec<_>>(), &spec.targets);
     let (step, exclusive) = (next.step, exclusive.is_some());
-    Settled { spec, effective, plan, decision, step, unplaced, exclusive }
+    PlannedRecord { spec, effective, plan, decision, step, unplaced, exclusive }
 }
 
 /// Chooses targets and divides the object over them.
-fn planned(
+fn choose_and_divide(
     splitter: &Splitter,
     reservations: &mut CapacityReservations,
     context: &PlacementContext,
     effective: &Result<EffectivePlacement, policy::InvalidAnnotation>,
     estimates: &CapacityEstimates,
-    before: &Before,
-) -> (TargetChoice, Plan) {
+    before: &PreviousTargets,
+) -> (TargetChoice, DivisionPlan) {
     let (decision, division) = match effective {
         Ok(effective) => (
             choose(splitter, reservations, context, effective, estimates, &before.current),
             effective.spec.division,
         ),
-        Err(unreadable) => {
-            let (why, division) = (unreadable.to_string(), Division::default());
-            let decision =
-                weighed(splitter, reservations, context, division, estimates, |work, candidates| {
-                    targets::stay(&why, &work, candidates, &existing(context))
-                });
+        Err(invalid) => {
+            let (why, division) = (invalid.to_string(), Division::default());
+            let decision = evaluate_candidates(
+                splitter,
+                reservations,
+                context,
+                division,
+                estimates,
+                |request, candidates| targets::hold_current(&why, &request, candidates, &existing(context)),
+            );
             (decision, division)
         }
     };
-    let plan = divided(context, division, &decision.picks, &before.held);
+    let plan = divide(context, division, &decision.picks, &before.held);
     (decision, plan)
 }
 
-fn divided(context: &PlacementContext, division: Division, picks: &[Pick], held: &[Target]) -> Plan {
+fn divide(context: &PlacementContext, division: Division, picks: &[Pick], held: &[Target]) -> DivisionPlan {
     let recorded = recorded_for_division(context.recorded(), held);
     let (rule, key, replicas_at) = (context.rule(), context.key(), context.replicas_at());
     let scaled = autoscaled::total(context, picks);
@@ -209,7 +230,7 @@ fn divided(context: &PlacementContext, division: Division, picks: &[Pick], held:
 }
 
 /// The record that a division continues: the whole record, targets that hold nothing any more included. The ordinals of a
-/// removed target go to another target, and those of the other targets stay as they are. A record of which no target holds
+/// removed target go to another target, and those of the other targets are unchanged. A record of which no target holds
 /// anything is not continued.
 fn recorded_for_division<'a>(recorded: &'a [Target], held: &[Target]) -> &'a [Target] {
     if held.is_empty() { &[] } else { recorded }
@@ -229,22 +250,29 @@ fn choose(
     let own = context.key();
     // Without a policy, the whole namespace is placed on the same cluster.
     let key = if by_default { namespace } else { &own };
-    let under = context.record.as_ref().and_then(|record| record.metadata.annotations.get(PLACEMENT_HASH));
-    let current = CurrentPlacement { targets: current, under: under.map(String::as_str) };
-    let decision =
-        weighed(splitter, reservations, context, effective.spec.division, estimates, |work, candidates| {
-            let work = PlacementRequest { key, beside: beside.as_deref(), ..work };
-            targets::choose(effective, &work, candidates, &current)
-        });
+    let fingerprint =
+        context.record.as_ref().and_then(|record| record.metadata.annotations.get(PLACEMENT_HASH));
+    let current = CurrentPlacement { targets: current, fingerprint: fingerprint.map(String::as_str) };
+    let decision = evaluate_candidates(
+        splitter,
+        reservations,
+        context,
+        effective.spec.division,
+        estimates,
+        |request, candidates| {
+            let request = PlacementRequest { key, beside: beside.as_deref(), ..request };
+            targets::choose(effective, &request, candidates, &current)
+        },
+    );
     if by_default && let Some(pick) = decision.picks.first() {
         reservations.set_default(context.subject.cluster(), namespace, &pick.cluster);
     }
     decision
 }
 
-/// The recorded targets that stay unless something moves them. A target to which nothing was sent holds nothing: if its
-/// physical cluster was removed, may not be used, is dedicated to another logical cluster or does not answer, the target is
-/// not chosen again.
+/// The recorded targets that are kept unless a placement, drain or failure moves them. A target to which nothing was sent
+/// holds nothing: if its physical cluster was removed, may not be used, is dedicated to another logical cluster or does not
+/// answer, the target is not chosen again.
 fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
     let path = splitter.caches.clusters().path(context.subject.cluster());
     let is_dedicated_elsewhere = |member: &MemberCluster| {
@@ -252,7 +280,10 @@ fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
         to.is_some_and(|to| path.as_ref().is_none_or(|path| path.as_str() != to))
     };
     let is_sent = |target: &Target| {
-        context.copies.iter().any(|copy| copy.is_at(&target.cluster) && copy.object.is_some())
+        context
+            .mailbox_objects
+            .iter()
+            .any(|mailbox_object| mailbox_object.is_at(&target.cluster) && mailbox_object.object.is_some())
     };
     let is_open = |target: &Target| {
         let member = context.members.iter().find(|member| member.name() == target.cluster);
@@ -265,16 +296,19 @@ fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
 }
 
 /// The recorded targets that may hold the object. Dropped from the record are those that hold nothing for certain: a removed
-/// physical cluster, or one that does not stand. A target is kept while the mailbox of its physical cluster is not known, and
+/// physical cluster, or one that cannot be used. A target is kept while the mailbox of its physical cluster is not known, and
 /// while the object still runs on a former physical cluster of the same name.
 ///
-/// Some records stay whole. Without its record a Job that has ended would begin again elsewhere, a pod would run twice, and a
-/// workload would begin with an empty volume. A Job of which some targets are left keeps the others, because the indexes of a
-/// running part cannot be changed.
+/// Some records keep all targets. Without its record a completed Job would start again elsewhere, a pod would run twice,
+/// and a workload would start with an empty volume. A Job of which some targets are left keeps the others, because the
+/// indexes of a running Job cannot be changed.
 fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, current: &[Target]) -> Vec<Target> {
     let is_on_former = |target: &Target| {
-        let mut former = context.copies.iter().filter(|copy| !copy.is_nearest && copy.object.is_some());
-        former.any(|copy| copy.member.name() == target.cluster)
+        let mut former = context
+            .mailbox_objects
+            .iter()
+            .filter(|mailbox_object| !mailbox_object.is_nearest && mailbox_object.object.is_some());
+        former.any(|mailbox_object| mailbox_object.member.name() == target.cluster)
     };
     let is_unknown = |target: &Target| {
         let mut members = context.members.iter();
@@ -298,7 +332,7 @@ fn existing(context: &PlacementContext) -> Vec<Target> {
 }
 
 /// Evaluates all physical clusters with everything known about them, and lets `decides` choose.
-fn weighed(
+fn evaluate_candidates(
     splitter: &Splitter,
     reservations: &CapacityReservations,
     context: &PlacementContext,
@@ -310,7 +344,7 @@ fn weighed(
     let path = path.map(|path| path.to_string()).unwrap_or_default();
     let kind = &context.watched.kind;
     let kinds = [GroupKind { group: kind.group.clone(), kind: kind.name.clone() }];
-    let work = PlacementRequest {
+    let request = PlacementRequest {
         key: &context.key(),
         logical_cluster: &path,
         kinds: &kinds,
@@ -330,7 +364,7 @@ fn weighed(
             ..candidate(reservations, context, member)
         })
         .collect();
-    decides(work, &candidates)
+    decides(request, &candidates)
 }
 
 fn candidate<'a>(
@@ -347,29 +381,29 @@ fn candidate<'a>(
             context.subject.cluster(),
             &context.subject.key.namespace,
         ),
-        apart_from: apart_from(reservations, context, member.name()),
+        claim_elsewhere: claim_elsewhere(reservations, context, member.name()),
         ..Candidate::new(&member.object)
     }
 }
 
 /// A claim whose data is not on a cluster. The data is where the claim was sent or, before it is sent, where another
 /// workload that mounts it is placed.
-fn apart_from(
+fn claim_elsewhere(
     reservations: &CapacityReservations,
     context: &PlacementContext,
     cluster: &str,
 ) -> Option<ClaimLocation> {
-    context.claims.iter().find_map(|(name, there)| {
-        let promised = || reservations.mounted(context.subject, name);
-        let places = if there.is_empty() { promised() } else { there.clone() };
-        let at = places.first().filter(|_| !places.contains(cluster))?;
+    context.claims.iter().find_map(|(name, locations)| {
+        let reserved = || reservations.mounted(context.subject, name);
+        let clusters = if locations.is_empty() { reserved() } else { locations.clone() };
+        let at = clusters.first().filter(|_| !clusters.contains(cluster))?;
         Some(ClaimLocation { name: name.clone(), at: at.clone() })
     })
 }
 
 /// Why an object stays on its target: it must not run twice, and cannot be stopped.
-fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Option<String> {
-    let leaves = recorded
+fn reason_to_stay(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Option<String> {
+    let leaving = recorded
         .iter()
         .find(|target| {
             mailbox_objects::is_staying(target) && !picks.iter().any(|pick| pick.cluster == target.cluster)
@@ -384,7 +418,7 @@ fn rooted(exclusive: ExclusiveReason, recorded: &[Target], picks: &[Pick]) -> Op
             "its volume can be mounted on one physical cluster only, and the data is there"
         }
     };
-    Some(format!("the object stays on {}: {why}", leaves.cluster))
+    Some(format!("the object stays on {}: {why}", leaving.cluster))
 }
 
 /// The present targets as picks.
@@ -392,43 +426,44 @@ fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
     let staying = recorded.iter().filter(|target| mailbox_objects::is_staying(target));
     let pick = |target: &Target| {
         let weight = target.share.and_then(|share| u64::try_from(share).ok()).unwrap_or_default().max(1);
-        Pick { weight, held: None, ..targets::kept(target) }
+        Pick { weight, held: None, ..targets::held_pick(target) }
     };
     staying.map(pick).collect()
 }
 
 /// The readiness of each target, as observed after the record was written.
 pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readiness> {
-    let one = |(target, copy): (&Target, &MailboxObject)| {
-        let readiness = match (&copy.object, copy.is_applied() && copy.member.is_ready()) {
-            (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
-            // It is created again when it is gone. Its status is that of pods that are being deleted.
-            (Some(_), _) if copy.is_being_deleted() => {
-                Readiness::Unready { why: "the previous mailbox object is still being deleted".to_owned() }
-            }
-            (Some(_), false) => Readiness::Unknown,
-            (Some(object), true) => {
-                let report = context.report(target, copy);
-                let number = context.wanted_of(copy);
-                let share = target.share.and_then(|share| u32::try_from(share).ok());
-                match status::health::of(&report, object) {
-                    _ if context.rule().has_replicas() && share.is_some() && number < share => {
-                        Readiness::Unready {
-                            why: format!(
-                                "{} of {} replicas requested",
-                                number.unwrap_or(0),
-                                share.unwrap_or(0)
-                            ),
+    let one = |(target, mailbox_object): (&Target, &MailboxObject)| {
+        let readiness =
+            match (&mailbox_object.object, mailbox_object.is_applied() && mailbox_object.member.is_ready()) {
+                (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
+                // It is created again after its deletion. Its status is that of pods that are being deleted.
+                (Some(_), _) if mailbox_object.is_being_deleted() => Readiness::Unready {
+                    why: "the previous mailbox object is still being deleted".to_owned(),
+                },
+                (Some(_), false) => Readiness::Unknown,
+                (Some(object), true) => {
+                    let report = context.report(target, mailbox_object);
+                    let number = context.desired_replicas(mailbox_object);
+                    let share = target.share.and_then(|share| u32::try_from(share).ok());
+                    match status::health::of(&report, object) {
+                        _ if context.rule().has_replicas() && share.is_some() && number < share => {
+                            Readiness::Unready {
+                                why: format!(
+                                    "{} of {} replicas requested",
+                                    number.unwrap_or(0),
+                                    share.unwrap_or(0)
+                                ),
+                            }
                         }
+                        (api::fleet::Health::Available, _) => Readiness::Ready,
+                        (_, why) => Readiness::Unready { why },
                     }
-                    (api::fleet::Health::Available, _) => Readiness::Ready,
-                    (_, why) => Readiness::Unready { why },
                 }
-            }
-        };
+            };
         (target.cluster.clone(), readiness)
     };
-    mailbox_objects::at_targets(&context.copies, context.recorded()).into_iter().map(one).collect()
+    mailbox_objects::at_targets(&context.mailbox_objects, context.recorded()).into_iter().map(one).collect()
 }
 
 fn moving_for(context: &PlacementContext) -> u64 {
@@ -440,14 +475,14 @@ fn moving_for(context: &PlacementContext) -> u64 {
 }
 
 /// A namespace that moves as a whole finishes together: a ConfigMap must not leave before the pods that mount it.
-fn with_its_namespace(
+fn with_namespace(
     splitter: &Splitter,
     context: &PlacementContext,
-    level: Option<Level>,
+    level: Option<AnnotationLevel>,
     recorded: &[Target],
     next: MigrationPlan,
 ) -> MigrationPlan {
-    if next.step != MigrationStep::Finished || level == Some(Level::Object) {
+    if next.step != MigrationStep::Finished || level == Some(AnnotationLevel::Object) {
         return next;
     }
     let arriving: Vec<&str> = recorded
@@ -457,32 +492,32 @@ fn with_its_namespace(
         .collect();
     let placement_index = lock(&splitter.placement_index);
     let mut others = placement_index.within(context.subject.cluster(), &context.subject.key.namespace);
-    let late = others.find_map(|(other, entry)| {
+    let unready = others.find_map(|(other, entry)| {
         let at = arriving.iter().find(|cluster| other != context.subject && entry.is_unready_at(cluster))?;
         Some(format!("{at}: {} {} is not ready there", entry.kind, other.key.name))
     });
-    match late {
-        Some(late) => {
-            MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![late] } }
+    match unready {
+        Some(unready) => {
+            MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![unready] } }
         }
         None => next,
     }
 }
 
 /// A target is not left while the new ones lack capacity.
-fn with_room_for_all(recorded: &[Target], plan: &Plan, next: MigrationPlan) -> MigrationPlan {
-    let leaves = recorded.iter().find(|target| target.role == Role::Leaving);
-    match leaves.filter(|_| next.step == MigrationStep::Finished && plan.pending > 0) {
+fn with_capacity_for_all(recorded: &[Target], plan: &DivisionPlan, next: MigrationPlan) -> MigrationPlan {
+    let leaving = recorded.iter().find(|target| target.role == Role::Leaving);
+    match leaving.filter(|_| next.step == MigrationStep::Finished && plan.pending > 0) {
         Some(_) => MigrationPlan {
             targets: recorded.to_vec(),
-            step: MigrationStep::Waiting { on: vec![without_place(plan)] },
+            step: MigrationStep::Waiting { on: vec![pending_message(plan)] },
         },
         None => next,
     }
 }
 
 /// The annotations of a record.
-struct Notes<'a> {
+struct RecordAnnotations<'a> {
     effective: Option<&'a EffectivePlacement>,
     step: &'a MigrationStep,
     is_placed: bool,
@@ -494,9 +529,9 @@ async fn recorded(
     splitter: &Splitter,
     context: &PlacementContext<'_>,
     spec: DistributionSpec,
-    notes: &Notes<'_>,
+    input: &RecordAnnotations<'_>,
 ) -> Result<Distribution, CallError> {
-    let Notes { effective, step, is_placed, estimates } = notes;
+    let RecordAnnotations { effective, step, is_placed, estimates } = input;
     let before = context.record.as_ref();
     let is_moving = spec.targets.iter().any(|target| target.role != Role::Steady);
     let since = before.and_then(|before| before.metadata.annotations.get(MOVING_SINCE));
@@ -506,19 +541,19 @@ async fn recorded(
         (true, _) => since.cloned().or_else(|| Some(Timestamp::now().to_string())),
     };
     // A placement that could not be satisfied is not recorded as the one in effect, so that it is tried again.
-    let under = match effective.filter(|_| *is_placed) {
+    let fingerprint = match effective.filter(|_| *is_placed) {
         Some(effective) => Some(effective.fingerprint()),
         None => before.and_then(|before| before.metadata.annotations.get(PLACEMENT_HASH)).cloned(),
     };
-    let annotations = [(PLACEMENT_HASH, under), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
+    let annotations = [(PLACEMENT_HASH, fingerprint), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
     let now = record::written(context.watched, context.object, before, spec, &annotations);
-    let without_mark = |record: &Distribution| {
+    let comparable = |record: &Distribution| {
         let mut annotations = record.metadata.annotations.clone();
         annotations.remove(api::names::LOGICAL_CLUSTER);
         (record.spec.clone(), annotations, record.metadata.rest.get("ownerReferences").cloned())
     };
     match before {
-        Some(before) if without_mark(before) == without_mark(&now) => Ok(before.clone()),
+        Some(before) if comparable(before) == comparable(&now) => Ok(before.clone()),
         _ => record::commit(splitter, context.subject, &now).await,
     }
 }
@@ -526,19 +561,19 @@ async fn recorded(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::division::tests::{self as rows, copies, picks};
+    use crate::division::tests::{self as rows, picks, target_specs};
     use serde_json::json;
 
     /// A target of a StatefulSet was removed, and the division continued only what the other targets had. Their ranges slid
-    /// down to ordinal 0, so every pod of theirs was stopped and began again with another name and another volume.
+    /// down to ordinal 0, so all their pods were stopped and started again with other names and volumes.
     #[test]
     fn the_ordinals_of_a_removed_target_do_not_slide() {
         let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "replicas": 7 } });
         let record = rows::recorded(&[("a", 3), ("b", 2), ("c", 2)]);
         let continued = recorded_for_division(&record, &record[1..]);
-        let part = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
-        let expected = [("b".to_owned(), part(5, 0)), ("c".to_owned(), part(2, 5))];
-        assert_eq!(copies(&set, &picks(&[("b", 1), ("c", 1)]), continued), expected);
+        let spec = |len: u32, start: u32| json!({ "replicas": len, "ordinals": { "start": start } });
+        let expected = [("b".to_owned(), spec(5, 0)), ("c".to_owned(), spec(2, 5))];
+        assert_eq!(target_specs(&set, &picks(&[("b", 1), ("c", 1)]), continued), expected);
         assert!(recorded_for_division(&record, &[]).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Estimates how many replicas of a workload fit on a cluster, from its unschedulable pods.
 //!
 //! A cluster may have enough free capacity in total and not enough on any node, or none of the kind a workload needs;
-//! that is only known once it is tried. If pods are unschedulable for a minute, the others are what fits, and the rest
-//! goes elsewhere.
+//! that is only known once it is tried. If pods are unschedulable for a minute, the scheduled ones are the estimate,
+//! and the rest is placed elsewhere.
 //!
 //! ```text
 //!   a: 5 requested, 2 unschedulable for a minute ──► a fits 3 ──► shares: a 3, b 7 ──► the estimate still holds
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::controller::{Splitter, WorkItem, lock};
-use crate::division::Rule;
+use crate::division::DivisionRule;
 use crate::placement::context::{PlacementContext, table};
 use crate::placement::policy::Labels;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
@@ -47,7 +47,7 @@ pub(crate) struct CapacityEstimates {
     /// The pods that are unschedulable at the moment.
     waiting: BTreeMap<String, u32>,
     /// When to reconcile again without an event.
-    pub(crate) again: Option<Duration>,
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 impl CapacityEstimates {
@@ -57,27 +57,31 @@ impl CapacityEstimates {
         let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let mut estimates = CapacityEstimates { by_cluster, ..CapacityEstimates::default() };
         let now = Timestamp::now();
-        estimates.forget(now);
-        if context.rule() == Rule::Replicas {
+        estimates.expire(now);
+        if context.rule() == DivisionRule::Replicas {
             let at = context.replicas_at();
-            let short = mailbox_objects::at_targets(&context.copies, context.recorded())
+            let short = mailbox_objects::at_targets(&context.mailbox_objects, context.recorded())
                 .into_iter()
-                .filter_map(|(_, copy)| Some((copy, copy.number(at)?)))
-                .filter(|(copy, asked)| copy.reported("availableReplicas").unwrap_or_default() < *asked);
-            short.for_each(|(copy, _)| estimates.find(copy.name(), &pods(splitter, copy), now));
+                .filter_map(|(_, mailbox_object)| Some((mailbox_object, mailbox_object.number(at)?)))
+                .filter(|(mailbox_object, requested)| {
+                    mailbox_object.reported("availableReplicas").unwrap_or_default() < *requested
+                });
+            short.for_each(|(mailbox_object, _)| {
+                estimates.observe(mailbox_object.name(), &pods(splitter, mailbox_object), now)
+            });
         }
         estimates
     }
 
-    fn forget(&mut self, now: Timestamp) {
-        self.by_cluster.retain(|_, finding| since(finding.at, now) < ESTIMATE_TTL);
-        let last = self.by_cluster.values().map(|finding| ESTIMATE_TTL - since(finding.at, now)).min();
-        self.again = last;
+    fn expire(&mut self, now: Timestamp) {
+        self.by_cluster.retain(|_, estimate| since(estimate.at, now) < ESTIMATE_TTL);
+        let last = self.by_cluster.values().map(|estimate| ESTIMATE_TTL - since(estimate.at, now)).min();
+        self.requeue_after = last;
     }
 
     /// Updates an estimate from the pods, each with the time since which it is unschedulable. The requested replicas are
     /// not considered: they shrink as soon as there is an estimate, and the pods are still the same.
-    fn find(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
+    fn observe(&mut self, cluster: &str, pods: &[Option<Timestamp>], now: Timestamp) {
         let waiting = || pods.iter().flatten();
         if let Ok(count @ 1..) = u32::try_from(waiting().count()) {
             self.waiting.insert(cluster.to_owned(), count);
@@ -85,7 +89,7 @@ impl CapacityEstimates {
         let long = waiting().filter(|begun| since(**begun, now) >= UNSCHEDULABLE_AFTER).count();
         let left = waiting().map(|begun| UNSCHEDULABLE_AFTER.saturating_sub(since(*begun, now)));
         let next = left.filter(|left| !left.is_zero()).min();
-        self.again = self.again.into_iter().chain(next).min();
+        self.requeue_after = self.requeue_after.into_iter().chain(next).min();
         let fits = u32::try_from(pods.len() - long).unwrap_or(u32::MAX);
         // An unchanged estimate is not written again.
         if long > 0 && self.fits(cluster) != Some(fits) {
@@ -95,7 +99,7 @@ impl CapacityEstimates {
 
     /// How many replicas fit on a cluster, if there is an estimate.
     pub(crate) fn fits(&self, cluster: &str) -> Option<u32> {
-        self.by_cluster.get(cluster).map(|finding| finding.fits)
+        self.by_cluster.get(cluster).map(|estimate| estimate.fits)
     }
 
     /// The unschedulable pods on a cluster. The cluster does not report those as requested.
@@ -105,7 +109,7 @@ impl CapacityEstimates {
 
     /// The same with the pending replicas added to the first cluster: they wait there as unschedulable pods, which a
     /// cluster autoscaler can see.
-    pub(crate) fn with_no_other_place(&self, pending: u32) -> Option<CapacityEstimates> {
+    pub(crate) fn with_pending(&self, pending: u32) -> Option<CapacityEstimates> {
         let mut estimates = self.clone();
         estimates.by_cluster.values_mut().next()?.fits += pending;
         Some(estimates)
@@ -152,19 +156,21 @@ pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(begun)).unwrap_or_default()
 }
 
-/// The pods of a copy that are not being deleted, with the time since which they are unschedulable.
-fn pods(splitter: &Splitter, copy: &MailboxObject) -> Vec<Option<Timestamp>> {
-    let pods = mailbox_objects::pods_of(&splitter.caches, copy);
+/// The pods of a mailbox object that are not being deleted, with the time since which they are unschedulable.
+fn pods(splitter: &Splitter, mailbox_object: &MailboxObject) -> Vec<Option<Timestamp>> {
+    let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object);
     let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     staying.map(unschedulable).collect()
 }
 
 fn unschedulable(pod: &Value) -> Option<Timestamp> {
     let conditions = pod["status"]["conditions"].as_array()?;
-    let said = conditions.iter().find(|said| {
-        said["type"] == "PodScheduled" && said["status"] == "False" && said["reason"] == "Unschedulable"
+    let condition = conditions.iter().find(|condition| {
+        condition["type"] == "PodScheduled"
+            && condition["status"] == "False"
+            && condition["reason"] == "Unschedulable"
     })?;
-    said["lastTransitionTime"].as_str()?.parse().ok()
+    condition["lastTransitionTime"].as_str()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -173,21 +179,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_finding_is_written_down_and_holds_for_a_while() {
+    fn estimates_are_recorded_until_they_expire() {
         let now = Timestamp::now();
         let mut estimates = CapacityEstimates::default();
-        let finding =
+        let estimate =
             |fits: u32, seconds: u64| CapacityEstimate { fits, at: now - Duration::from_secs(seconds) };
-        estimates.by_cluster.insert("a".to_owned(), finding(3, 599));
-        estimates.by_cluster.insert("b".to_owned(), finding(1, 600));
-        estimates.forget(now);
+        estimates.by_cluster.insert("a".to_owned(), estimate(3, 599));
+        estimates.by_cluster.insert("b".to_owned(), estimate(1, 600));
+        estimates.expire(now);
         assert_eq!((estimates.fits("a"), estimates.fits("b")), (Some(3), None));
-        assert_eq!(estimates.again, Some(Duration::from_secs(1)));
+        assert_eq!(estimates.requeue_after, Some(Duration::from_secs(1)));
         let read: BTreeMap<String, CapacityEstimate> =
             serde_json::from_str(&estimates.text().unwrap()).unwrap();
         assert_eq!(read, estimates.by_cluster);
         // Two replicas fit on no other cluster.
-        assert_eq!(estimates.with_no_other_place(2).unwrap().fits("a"), Some(5));
+        assert_eq!(estimates.with_pending(2).unwrap().fits("a"), Some(5));
         assert_eq!(CapacityEstimates::default().text(), None);
     }
 
@@ -199,7 +205,7 @@ mod tests {
         let long = Some(now - Duration::from_secs(3600));
         let mut estimates = CapacityEstimates::default();
         let mut check = |pods: &[Option<Timestamp>], expected: Option<u32>| {
-            estimates.find("a", pods, now);
+            estimates.observe("a", pods, now);
             assert_eq!(estimates.fits("a"), expected, "{pods:?}");
         };
         check(&[None, None, None, None, Some(now)], None);
@@ -210,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn only_unschedulable_pods_count_as_waiting_for_room() {
+    fn only_unschedulable_pods_count_as_waiting_for_capacity() {
         let pod = |reason: &str| {
-            let said = json!({ "type": "PodScheduled", "status": "False", "reason": reason,
+            let condition = json!({ "type": "PodScheduled", "status": "False", "reason": reason,
                 "lastTransitionTime": "2026-01-01T00:00:00Z" });
-            json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }, said] } })
+            json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }, condition] } })
         };
         assert!(unschedulable(&pod("Unschedulable")).is_some());
         assert!(unschedulable(&pod("SchedulingGated")).is_none());

@@ -45,10 +45,10 @@ pub fn sentence(targets: &[Target]) -> String {
             Role::Arriving => Some("arriving".to_owned()),
             Role::Leaving => Some("leaving".to_owned()),
         };
-        let more: Vec<String> = share.into_iter().chain(role).collect();
-        match more.is_empty() {
+        let details: Vec<String> = share.into_iter().chain(role).collect();
+        match details.is_empty() {
             true => target.cluster.clone(),
-            false => format!("{} ({})", target.cluster, more.join(", ")),
+            false => format!("{} ({})", target.cluster, details.join(", ")),
         }
     };
     match targets.is_empty() {
@@ -69,9 +69,9 @@ fn cells(verdict: &Verdict) -> [String; 6] {
     let free = verdict.capacity.as_ref().map_or_else(
         || "unknown".to_owned(),
         |capacity| {
-            let shown =
+            let amounts =
                 ["cpu", "memory"].into_iter().filter_map(|name| Some((name, capacity.free.get(name)?)));
-            shown.map(|(name, amount)| format!("{name} {}", amount.as_str())).collect::<Vec<_>>().join(", ")
+            amounts.map(|(name, amount)| format!("{name} {}", amount.as_str())).collect::<Vec<_>>().join(", ")
         },
     );
     let kind = match verdict.verdict {

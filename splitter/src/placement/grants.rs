@@ -11,7 +11,7 @@
 //! checks it. Every logical cluster starts with a binding that grants it to all; an admin who wants to choose deletes
 //! or changes that.
 //!
-//! Answers are reviewed again when a role or binding of the owner changes. If a review fails, the last answer counts. A
+//! Reviews are repeated when a role or binding of the owner changes. If a review fails, the last answer is used. A
 //! revoked grant keeps new workloads out; it evicts nothing.
 
 use std::collections::{HashMap, HashSet};
@@ -33,7 +33,7 @@ use crate::snapshot::MemberCluster;
 
 /// The user name of a logical cluster in the reviews, without its path.
 const USER: &str = "system:holon:logicalcluster:";
-/// The group of all logical clusters. With a path: of that logical cluster and all below it.
+/// The group of all logical clusters. With a path: of that logical cluster and its descendants.
 const ALL: &str = "system:holon:logicalclusters";
 const USE: &str = "use";
 /// How often roles and bindings are compared with the last ones.
@@ -44,7 +44,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     /// By physical cluster and logical cluster.
-    known: Mutex<HashMap<(ClusterName, Id), bool>>,
+    answers: Mutex<HashMap<(ClusterName, Id), bool>>,
     /// A hash of the roles and bindings of an owner at the last reviews.
     policies: Mutex<HashMap<Id, u64>>,
 }
@@ -58,13 +58,13 @@ pub(crate) async fn refused(
     let mut refused = HashSet::new();
     for member in members {
         let name: ClusterName = (member.owner, member.name().to_owned());
-        let known = lock(&splitter.grants.known).get(&(name.clone(), user)).copied();
-        let is_granted = match known {
-            Some(known) => known,
+        let cached = lock(&splitter.grants.answers).get(&(name.clone(), user)).copied();
+        let is_granted = match cached {
+            Some(cached) => cached,
             None => {
-                let answer = ask(splitter, &name, user).await?;
+                let answer = review(splitter, &name, user).await?;
                 if let Some(answer) = answer {
-                    lock(&splitter.grants.known).insert((name.clone(), user), answer);
+                    lock(&splitter.grants.answers).insert((name.clone(), user), answer);
                     splitter.queue.add(WorkItem::Grants(member.owner));
                 }
                 answer.unwrap_or(false)
@@ -80,12 +80,12 @@ pub(crate) async fn refused(
 /// Repeats all reviews of an owner if its roles or bindings changed.
 pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome, CallError> {
     let grants = &splitter.grants;
-    let asked: Vec<(ClusterName, Id)> = {
-        let mut known = lock(&grants.known);
-        known.retain(|((at, name), user), _| *at != owner || is_there(splitter, owner, name, *user));
-        known.keys().filter(|((at, _), _)| *at == owner).cloned().collect()
+    let reviewed: Vec<(ClusterName, Id)> = {
+        let mut answers = lock(&grants.answers);
+        answers.retain(|((at, name), user), _| *at != owner || is_visible(splitter, owner, name, *user));
+        answers.keys().filter(|((at, _), _)| *at == owner).cloned().collect()
     };
-    if asked.is_empty() {
+    if reviewed.is_empty() {
         lock(&grants.policies).remove(&owner);
         return Ok(Outcome::Done);
     }
@@ -93,9 +93,9 @@ pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome,
     if lock(&grants.policies).get(&owner) == Some(&policy) {
         return Ok(Outcome::RequeueAfter(POLICY_RESYNC));
     }
-    for (name, user) in asked {
-        let Some(answer) = ask(splitter, &name, user).await? else { continue };
-        if lock(&grants.known).insert((name, user), answer) != Some(answer) {
+    for (name, user) in reviewed {
+        let Some(answer) = review(splitter, &name, user).await? else { continue };
+        if lock(&grants.answers).insert((name, user), answer) != Some(answer) {
             splitter.enqueue_all(Some(user), None);
         }
     }
@@ -104,7 +104,7 @@ pub(crate) async fn reconcile(splitter: &Splitter, owner: Id) -> Result<Outcome,
     Ok(Outcome::RequeueAfter(POLICY_RESYNC))
 }
 
-fn is_there(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {
+fn is_visible(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {
     let clusters = splitter.caches.clusters();
     let seen = splitter.caches.members().visible_from(user, &clusters);
     seen.iter().any(|member| (member.owner, member.name()) == (owner, name))
@@ -125,15 +125,20 @@ async fn policy(splitter: &Splitter, owner: Id) -> Result<u64, CallError> {
 }
 
 /// Whether a logical cluster may use a physical cluster, by the roles of the owner. None if its path is unknown.
-async fn ask(splitter: &Splitter, (owner, name): &ClusterName, user: Id) -> Result<Option<bool>, CallError> {
+async fn review(
+    splitter: &Splitter,
+    (owner, name): &ClusterName,
+    user: Id,
+) -> Result<Option<bool>, CallError> {
     let path = splitter.caches.clusters().path(user);
     let Some(path) = path else { return Ok(None) };
     let kind = Kind::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
-    let answer = splitter.caches.server.within(*owner).create(&kind, "", &question(&path, name)).await?;
-    Ok(Some(answer["status"]["allowed"] == true))
+    let response =
+        splitter.caches.server.within(*owner).create(&kind, "", &access_review(&path, name)).await?;
+    Ok(Some(response["status"]["allowed"] == true))
 }
 
-fn question(path: &Path, physical_cluster: &str) -> Value {
+fn access_review(path: &Path, physical_cluster: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {
@@ -159,13 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_binding_covers_a_logical_cluster_and_all_below() {
+    fn one_binding_covers_a_logical_cluster_and_its_descendants() {
         let path: Path = "root:a:dev".parse().unwrap();
         let expected = ["", ":root", ":root:a", ":root:a:dev"].map(|path| format!("{ALL}{path}"));
         assert_eq!(groups(&path), expected);
         assert_eq!(groups(&Path::root()), [ALL.to_owned(), format!("{ALL}:root")]);
-        let asked = question(&path, "east");
-        assert_eq!(asked["spec"]["user"], "system:holon:logicalcluster:root:a:dev");
-        assert_eq!(asked["spec"]["resourceAttributes"]["name"], "east");
+        let reviewed = access_review(&path, "east");
+        assert_eq!(reviewed["spec"]["user"], "system:holon:logicalcluster:root:a:dev");
+        assert_eq!(reviewed["spec"]["resourceAttributes"]["name"], "east");
     }
 }

@@ -1,12 +1,12 @@
-//! Moves a workload from its present targets to the wanted ones: make before break, one commit at a time.
+//! Moves a workload from its present targets to the desired ones: make before break, one commit at a time.
 //!
 //! ```text
-//!   recorded            wanted   next record
+//!   recorded            desired  next record
 //!   —                   A        A steady
 //!   A steady            B        A leaving   B arriving        (started)
 //!   A leaving  B arr.   B        … the same until everything at B is ready
 //!   A leaving  B arr.   B                    B steady          (finished)
-//!   A leaving  B arr.   A        A steady    B leaving         (back again; nothing was broken)
+//!   A leaving  B arr.   A        A steady    B leaving         (back; the source still runs)
 //! ```
 //!
 //! A step either marks targets as arriving and leaving, or finishes once all marked targets are ready; never both. So a
@@ -55,18 +55,18 @@ pub enum MigrationStep {
 /// After this time a migration is reported as overdue. Old and new targets are kept all the same.
 pub const DEADLINE_S: u64 = 600;
 
-/// Plans the next step. `wanted` are the chosen clusters with their shares; `moving_s` is how long ago the present
+/// Plans the next step. `desired` are the chosen clusters with their shares; `moving_s` is how long ago the present
 /// migration started.
 pub fn plan_migration(
     recorded: &[Target],
-    wanted: &[(String, Option<i64>)],
+    desired: &[(String, Option<i64>)],
     readiness: &BTreeMap<String, Readiness>,
     moving_s: u64,
 ) -> MigrationPlan {
-    if wanted.is_empty() {
+    if desired.is_empty() {
         return MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Settled };
     }
-    let marked = mark(recorded, wanted);
+    let marked = mark(recorded, desired);
     if roles(&marked) != roles(recorded) {
         return MigrationPlan { targets: marked, step: MigrationStep::Started };
     }
@@ -75,20 +75,20 @@ pub fn plan_migration(
     }
     let mut on = unready(&marked, readiness);
     // A target whose share grows was observed ready with a smaller one.
-    on.extend(grown(recorded, &marked));
+    on.extend(growing(recorded, &marked));
     if !on.is_empty() {
         let step =
             if moving_s > DEADLINE_S { MigrationStep::Overdue { on } } else { MigrationStep::Waiting { on } };
         return MigrationPlan { targets: marked, step };
     }
-    let stay = marked.into_iter().filter(|target| target.role != Role::Leaving);
-    let targets = stay.map(|target| Target { role: Role::Steady, ..target }).collect();
+    let staying = marked.into_iter().filter(|target| target.role != Role::Leaving);
+    let targets = staying.map(|target| Target { role: Role::Steady, ..target }).collect();
     MigrationPlan { targets, step: MigrationStep::Finished }
 }
 
 /// Assigns roles. Leaving targets keep their shares.
-fn mark(recorded: &[Target], wanted: &[(String, Option<i64>)]) -> Vec<Target> {
-    let is_wanted = |cluster: &str| wanted.iter().any(|(name, _)| name == cluster);
+fn mark(recorded: &[Target], desired: &[(String, Option<i64>)]) -> Vec<Target> {
+    let is_desired = |cluster: &str| desired.iter().any(|(name, _)| name == cluster);
     let role = |cluster: &str| match recorded.iter().find(|target| target.cluster == cluster) {
         // It is still running there.
         Some(target) if target.role == Role::Leaving => Role::Steady,
@@ -96,13 +96,13 @@ fn mark(recorded: &[Target], wanted: &[(String, Option<i64>)]) -> Vec<Target> {
         None if recorded.is_empty() => Role::Steady,
         None => Role::Arriving,
     };
-    let stays = wanted.iter().map(|(cluster, share)| Target {
+    let staying = desired.iter().map(|(cluster, share)| Target {
         cluster: cluster.clone(),
         role: role(cluster),
         share: *share,
     });
-    let leaves = recorded.iter().filter(|target| !is_wanted(&target.cluster));
-    stays.chain(leaves.map(|target| Target { role: Role::Leaving, ..target.clone() })).collect()
+    let leaving = recorded.iter().filter(|target| !is_desired(&target.cluster));
+    staying.chain(leaving.map(|target| Target { role: Role::Leaving, ..target.clone() })).collect()
 }
 
 fn roles(targets: &[Target]) -> BTreeMap<&str, u8> {
@@ -112,10 +112,10 @@ fn roles(targets: &[Target]) -> BTreeMap<&str, u8> {
 /// The targets that take over and are not ready, with the reason. When another target leaves, the share of a steady one
 /// grows, so it takes over too.
 fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<String> {
-    let leaves = targets.iter().any(|target| target.role == Role::Leaving);
+    let leaving = targets.iter().any(|target| target.role == Role::Leaving);
     let takes_over = |target: &&Target| match target.role {
         Role::Arriving => true,
-        Role::Steady => leaves,
+        Role::Steady => leaving,
         Role::Leaving => false,
     };
     let why = |target: &Target| match readiness.get(&target.cluster) {
@@ -127,10 +127,10 @@ fn unready(targets: &[Target], readiness: &BTreeMap<String, Readiness>) -> Vec<S
 }
 
 /// The targets whose share grows.
-fn grown(recorded: &[Target], marked: &[Target]) -> Vec<String> {
+fn growing(recorded: &[Target], marked: &[Target]) -> Vec<String> {
     let before = |target: &Target| recorded.iter().find(|old| old.cluster == target.cluster)?.share;
-    let more = |target: &&Target| target.share > before(target);
-    marked.iter().filter(more).map(|target| format!("{}: its share grows", target.cluster)).collect()
+    let grows = |target: &&Target| target.share > before(target);
+    marked.iter().filter(grows).map(|target| format!("{}: its share grows", target.cluster)).collect()
 }
 
 /// The targets before the present migration, to go back to.
@@ -150,7 +150,7 @@ pub enum ExclusiveReason {
     Volume,
 }
 
-/// Whether an object has to terminate on the old target before it starts on the new one. `once_only` says that a claim
+/// Whether an object has to terminate on the old target before it starts on the new one. `once_only` tells whether a claim
 /// can be mounted on one cluster only (ReadWriteOnce and ReadWriteOncePod).
 pub fn exclusive(object: &Value, once_only: impl Fn(&str) -> bool) -> Option<ExclusiveReason> {
     match object["kind"].as_str().unwrap_or_default() {
@@ -190,9 +190,9 @@ pub enum Handover {
     Begin,
 }
 
-/// `surroundings_ready`: its dependencies, such as ConfigMaps and volumes, are on the new target.
-pub fn hand_over(old: Presence, surroundings_ready: bool) -> Handover {
-    match (old, surroundings_ready) {
+/// `dependencies_ready`: its dependencies, such as ConfigMaps and volumes, are on the new target.
+pub fn hand_over(old: Presence, dependencies_ready: bool) -> Handover {
+    match (old, dependencies_ready) {
         (Presence::Gone, _) => Handover::Begin,
         (Presence::Stopping, _) => Handover::Await,
         (Presence::Running, true) => Handover::Stop,
@@ -228,7 +228,7 @@ mod tests {
         targets.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    fn wants(text: &str) -> Vec<(String, Option<i64>)> {
+    fn desired_shares(text: &str) -> Vec<(String, Option<i64>)> {
         text.split_whitespace().map(|cluster| (cluster.to_owned(), None)).collect()
     }
 
@@ -237,15 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn one_commit_at_a_time() {
-        let check = |recorded: &str, wanted: &str, seen_ready: &str, expected: &str, step: MigrationStep| {
-            let next = plan_migration(&record(recorded), &wants(wanted), &ready(seen_ready), 0);
-            assert_eq!(
-                (written(&next.targets).as_str(), &next.step),
-                (expected, &step),
-                "{recorded} -> {wanted}"
-            );
-        };
+    fn each_commit_makes_one_migration_step() {
+        let check =
+            |recorded: &str, desired: &str, observed_ready: &str, expected: &str, step: MigrationStep| {
+                let next =
+                    plan_migration(&record(recorded), &desired_shares(desired), &ready(observed_ready), 0);
+                assert_eq!(
+                    (written(&next.targets).as_str(), &next.step),
+                    (expected, &step),
+                    "{recorded} -> {desired}"
+                );
+            };
         let wait = |on: &[&str]| MigrationStep::Waiting {
             on: on.iter().map(|on| format!("{on}: no report yet")).collect(),
         };
@@ -269,7 +271,7 @@ mod tests {
         check("+B -A", "A", "", "A -B", MigrationStep::Started);
         check("A -B", "A", "A", "A", MigrationStep::Finished);
         // No target to choose is no request to run nowhere. kcp (2041, 2671) and Karmada (6098, 5406) took an empty
-        // answer for one, and deleted what ran.
+        // choice for one, and deleted running workloads.
         check("A B", "", "A B", "A B", MigrationStep::Settled);
         check("+B -A", "", "A B", "+B -A", MigrationStep::Settled);
     }
@@ -280,25 +282,25 @@ mod tests {
     fn an_arriving_target_that_grows_must_be_ready_with_its_new_share() {
         let at = |cluster: &str, role, share| Target { cluster: cluster.into(), role, share: Some(share) };
         let leaving = at("A", Role::Leaving, 6);
-        let wanted = [("B".to_owned(), Some(6))];
-        let first = plan_migration(&[at("B", Role::Arriving, 4), leaving.clone()], &wanted, &ready("B"), 0);
+        let desired = [("B".to_owned(), Some(6))];
+        let first = plan_migration(&[at("B", Role::Arriving, 4), leaving.clone()], &desired, &ready("B"), 0);
         assert_eq!(first.step, MigrationStep::Waiting { on: vec!["B: its share grows".into()] });
         assert_eq!(first.targets, [at("B", Role::Arriving, 6), leaving]);
-        let then = plan_migration(&first.targets, &wanted, &ready("B"), 0);
+        let then = plan_migration(&first.targets, &desired, &ready("B"), 0);
         assert_eq!((then.step, then.targets), (MigrationStep::Finished, vec![at("B", Role::Steady, 6)]));
     }
 
     #[test]
-    fn a_move_that_takes_too_long_is_held_and_said() {
+    fn an_overdue_move_keeps_its_targets_and_is_reported() {
         let unready = [("B".to_owned(), Readiness::Unready { why: "0 of 3 available".into() })].into();
-        let at = |moving_s| plan_migration(&record("+B -A"), &wants("B"), &unready, moving_s);
+        let at = |moving_s| plan_migration(&record("+B -A"), &desired_shares("B"), &unready, moving_s);
         assert_eq!(at(DEADLINE_S).step, MigrationStep::Waiting { on: vec!["B: 0 of 3 available".into()] });
         assert_eq!(
             at(DEADLINE_S + 1).step,
             MigrationStep::Overdue { on: vec!["B: 0 of 3 available".into()] }
         );
         assert_eq!(written(&at(DEADLINE_S + 1).targets), "+B -A");
-        assert_eq!(sources(&record("+B -A C")), wants("A C"));
+        assert_eq!(sources(&record("+B -A C")), desired_shares("A C"));
     }
 
     #[test]
@@ -338,21 +340,21 @@ mod tests {
         /// For all placements and reports in any order: a target is dropped only while all that stay are ready, and the
         /// record never becomes empty.
         #[test]
-        fn nothing_is_left_before_the_new_place_is_ready(
+        fn no_target_is_dropped_before_the_others_are_ready(
             acts in prop::collection::vec((prop::collection::btree_set(0..4_usize, 0..4), prop::collection::btree_set(0..4_usize, 0..4)), 1..40),
         ) {
             const NAMES: [&str; 4] = ["A", "B", "C", "D"];
             let text = |set: &std::collections::BTreeSet<usize>| set.iter().map(|at| NAMES[*at]).collect::<Vec<_>>().join(" ");
             let mut recorded = record("");
-            for (wanted, seen_ready) in acts {
-                let (wanted, seen) = (wants(&text(&wanted)), ready(&text(&seen_ready)));
-                let next = plan_migration(&recorded, &wanted, &seen, 0);
+            for (desired, observed_ready) in acts {
+                let (desired, seen) = (desired_shares(&text(&desired)), ready(&text(&observed_ready)));
+                let next = plan_migration(&recorded, &desired, &seen, 0);
                 let kept = |target: &&Target| next.targets.iter().any(|other| other.cluster == target.cluster);
                 let dropped = recorded.iter().filter(|target| !kept(target)).count();
                 prop_assert!(dropped == 0 || next.targets.iter().all(|target| seen.contains_key(&target.cluster)));
                 prop_assert!(recorded.is_empty() || !next.targets.is_empty());
                 let added = next.targets.iter().any(|target| !recorded.iter().any(|old| old.cluster == target.cluster));
-                prop_assert!(!(added && dropped > 0), "one or the other");
+                prop_assert!(!(added && dropped > 0), "a step adds or drops targets, never both");
                 recorded = next.targets;
             }
         }

@@ -1,7 +1,8 @@
 //! Which pods a physical cluster takes: the levels `privileged` and `baseline` of the Pod Security Standards.
 //!
-//! A tenant is cluster-admin in their own logical cluster, so nothing there can keep a pod from asking for the host. A
-//! physical cluster that several logical clusters share takes what `baseline` allows, whatever the labels of a namespace say.
+//! A tenant is cluster-admin in their own logical cluster, so no policy there can keep a pod from requesting access to
+//! the host. A physical cluster that several logical clusters share takes pods that `baseline` allows, whatever the
+//! labels of a namespace.
 //!
 //! The rules are tables over the pod spec. Containers of every kind are checked alike: a policy that forgets init or
 //! ephemeral containers is none (CVE-2023-2728).
@@ -68,7 +69,7 @@ pub fn level(spec: &PhysicalClusterSpec) -> PodSecurity {
     }
 }
 
-/// What `baseline` does not allow in an object that has pods, or in a Service. Empty if all of it is allowed.
+/// The violations of `baseline` in an object that has pods, or in a Service. Empty if all of it is allowed.
 pub fn violations(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(at) = pod_spec_at(object) {
@@ -134,11 +135,11 @@ fn check_context(context: &Value, found: &mut Vec<String>) {
         let set = context.pointer(pointer).unwrap_or(&Value::Null);
         set == *value || *value == "true" && *set == true
     };
-    let told = |(pointer, value): &(&str, &str)| match *value {
+    let describe = |(pointer, value): &(&str, &str)| match *value {
         "true" => pointer.trim_start_matches('/').replace('/', "."),
         value => format!("{} {value}", pointer.trim_start_matches('/').replace('/', ".")),
     };
-    found.extend(UNCONFINED.iter().filter(is).map(told));
+    found.extend(UNCONFINED.iter().filter(is).map(describe));
     let selinux = &context["seLinuxOptions"];
     let text = |field: &str| selinux[field].as_str().unwrap_or_default();
     if !SELINUX_TYPES.contains(&text("type")) || !text("user").is_empty() || !text("role").is_empty() {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_clusters_are_baseline_unless_an_admin_says_otherwise() {
+    fn shared_clusters_are_baseline_unless_configured_otherwise() {
         let check = |pod_security, dedicated_to: Option<&str>, expected| {
             let dedicated_to = dedicated_to.map(str::to_owned);
             let spec = PhysicalClusterSpec { pod_security, dedicated_to, ..PhysicalClusterSpec::default() };

@@ -37,7 +37,7 @@ pub struct ObjectAttributes<'a> {
 
 /// The level an annotation was set on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
+pub enum AnnotationLevel {
     Object,
     Namespace,
     LogicalCluster,
@@ -60,8 +60,8 @@ impl EffectivePlacement {
     /// Identifies the placement that a decision was made for. If it changed, objects may move.
     pub fn fingerprint(&self) -> String {
         let PlacementSpec { cluster_selector, number_of_clusters, spread, fallback_groups, .. } = &self.spec;
-        let said = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
-        let text = serde_json::to_string(&said).expect("our own kinds can be written as JSON");
+        let identity = (self.by.source, cluster_selector, number_of_clusters, spread, fallback_groups);
+        let text = serde_json::to_string(&identity).expect("our own kinds can be written as JSON");
         api::meta::hash::word(&[&text], 12)
     }
 }
@@ -69,21 +69,21 @@ impl EffectivePlacement {
 /// An annotation that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InvalidAnnotation {
-    pub level: Level,
+    pub level: AnnotationLevel,
     pub text: String,
     pub error: AnnotationError,
 }
 
 impl fmt::Display for InvalidAnnotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let holder = match self.level {
-            Level::Object => "the object",
-            Level::Namespace => "its namespace",
-            Level::LogicalCluster => "its logical cluster",
+        let location = match self.level {
+            AnnotationLevel::Object => "the object",
+            AnnotationLevel::Namespace => "its namespace",
+            AnnotationLevel::LogicalCluster => "its logical cluster",
         };
         write!(
             f,
-            "annotation {PLACEMENT}={:?} on {holder} is invalid, {}; nothing is moved until it is fixed or removed",
+            "annotation {PLACEMENT}={:?} on {location} is invalid, {}; nothing is moved until it is fixed or removed",
             self.text, self.error
         )
     }
@@ -96,16 +96,19 @@ pub fn nearest<'a>(
     object: &'a Labels,
     namespace: &'a Labels,
     logical_cluster: &'a Labels,
-) -> Option<(Level, &'a str)> {
-    let levels =
-        [(Level::Object, object), (Level::Namespace, namespace), (Level::LogicalCluster, logical_cluster)];
+) -> Option<(AnnotationLevel, &'a str)> {
+    let levels = [
+        (AnnotationLevel::Object, object),
+        (AnnotationLevel::Namespace, namespace),
+        (AnnotationLevel::LogicalCluster, logical_cluster),
+    ];
     levels.into_iter().find_map(|(level, annotations)| Some((level, annotations.get(PLACEMENT)?.as_str())))
 }
 
 /// The placement in effect, given the nearest annotation and the Placements of the logical cluster.
 pub fn effective_placement(
     subject: &ObjectAttributes,
-    annotation: Option<(Level, &str)>,
+    annotation: Option<(AnnotationLevel, &str)>,
     placements: &[Placement],
 ) -> Result<EffectivePlacement, InvalidAnnotation> {
     let chosen = best(subject, placements);
@@ -119,11 +122,11 @@ pub fn effective_placement(
     let selector =
         annotation::parse(text).map_err(|error| InvalidAnnotation { level, text: text.to_owned(), error })?;
     let by = Chosen { source: Source::Annotation, name: text.to_owned() };
-    Ok(EffectivePlacement { by, spec: named(selector, chosen) })
+    Ok(EffectivePlacement { by, spec: with_selector(selector, chosen) })
 }
 
 /// The annotation selects clusters. Division and tolerations still come from the Placement.
-fn named(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> PlacementSpec {
+fn with_selector(cluster_selector: ClusterSelector, placement: Option<&Placement>) -> PlacementSpec {
     let spec = placement.map(|placement| placement.spec.clone()).unwrap_or_default();
     PlacementSpec {
         cluster_selector,
@@ -170,7 +173,7 @@ pub struct ShareBounds {
     pub max: Option<u32>,
 }
 
-/// The bounds that `shares` of a Placement set for one cluster; `selects` says whether a rule matches it.
+/// The bounds that `shares` of a Placement set for one cluster; `selects` tells whether a rule matches it.
 pub fn share_bounds(spec: &PlacementSpec, selects: impl Fn(&ClusterSelector) -> bool) -> ShareBounds {
     let number = |value: i64| u32::try_from(value.max(0)).unwrap_or(u32::MAX);
     let mut bounds = ShareBounds::default();

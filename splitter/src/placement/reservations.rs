@@ -16,19 +16,19 @@ use crate::snapshot::{MemberCluster, ObjectRef};
 pub(crate) type ClusterName = (Id, String);
 
 /// The requests of targets with this many pods each. An unknown number counts as one.
-pub(crate) fn asks(
+pub(crate) fn target_requests(
     each: &Amounts,
     targets: &[Target],
     members: &[Arc<MemberCluster>],
     pods: &BTreeMap<String, u32>,
 ) -> Vec<(ClusterName, Amounts)> {
-    let ask = |target: &Target| {
+    let request = |target: &Target| {
         let owner = members.iter().find(|member| member.name() == target.cluster)?.owner;
         let mut amounts = Amounts::new();
         quantity::add(&mut amounts, each, pods.get(&target.cluster).copied().unwrap_or(1));
         Some(((owner, target.cluster.clone()), amounts))
     };
-    if each.is_empty() { Vec::new() } else { targets.iter().filter_map(ask).collect() }
+    if each.is_empty() { Vec::new() } else { targets.iter().filter_map(request).collect() }
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct CapacityReservations {
     totals: HashMap<ClusterName, Amounts>,
     of: HashMap<ObjectRef, Vec<(ClusterName, Amounts)>>,
     /// Which objects mount which claims on which clusters, by namespace. A claim is where the first of them is placed.
-    mounts: HashMap<(Id, String), BTreeMap<ObjectRef, Mounts>>,
+    mounts: HashMap<(Id, String), BTreeMap<ObjectRef, ClaimMounts>>,
     /// The cluster of each namespace that is placed by default.
     defaults: HashMap<(Id, String), String>,
     /// Whether all recorded placements have been loaded.
@@ -44,20 +44,20 @@ pub(crate) struct CapacityReservations {
 }
 
 #[derive(Debug)]
-struct Mounts {
+struct ClaimMounts {
     claims: BTreeSet<String>,
     clusters: BTreeSet<String>,
 }
 
 impl CapacityReservations {
     /// Replaces the reservations of an object. Returns whether capacity was released.
-    pub(crate) fn set(&mut self, subject: &ObjectRef, asks: Vec<(ClusterName, Amounts)>) -> bool {
-        let before = match asks.is_empty() {
+    pub(crate) fn set(&mut self, subject: &ObjectRef, requests: Vec<(ClusterName, Amounts)>) -> bool {
+        let before = match requests.is_empty() {
             true => self.of.remove(subject),
-            false => self.of.insert(subject.clone(), asks.clone()),
+            false => self.of.insert(subject.clone(), requests.clone()),
         };
         let before = before.unwrap_or_default();
-        let now = |at: &ClusterName| asks.iter().find(|(name, _)| name == at).map(|(_, amounts)| amounts);
+        let now = |at: &ClusterName| requests.iter().find(|(name, _)| name == at).map(|(_, amounts)| amounts);
         let is_freed = before.iter().any(|(name, amounts)| {
             let now = |resource: &String| now(name).and_then(|amounts| amounts.get(resource).copied());
             amounts.iter().any(|(resource, amount)| now(resource).unwrap_or_default() < *amount)
@@ -68,7 +68,7 @@ impl CapacityReservations {
                 *total.entry(resource).or_default() -= amount;
             }
         }
-        for (name, amounts) in asks {
+        for (name, amounts) in requests {
             quantity::add(self.totals.entry(name).or_default(), &amounts, 1);
         }
         is_freed
@@ -78,23 +78,23 @@ impl CapacityReservations {
     pub(crate) fn taken_from(&self, subject: &ObjectRef, name: &ClusterName) -> Amounts {
         let total = self.totals.get(name).cloned().unwrap_or_default();
         let own = self.of.get(subject).into_iter().flatten().filter(|(at, _)| at == name);
-        own.fold(total, |left, (_, asked)| quantity::minus(&left, asked))
+        own.fold(total, |left, (_, requested)| quantity::minus(&left, requested))
     }
 
     /// Records that an object mounts these claims on its targets.
     pub(crate) fn mount(&mut self, subject: &ObjectRef, claims: &[String], targets: &[Target]) {
         let clusters: BTreeSet<String> = targets.iter().map(|target| target.cluster.clone()).collect();
-        let place = (subject.cluster(), subject.key.namespace.clone());
+        let namespace_key = (subject.cluster(), subject.key.namespace.clone());
         if claims.is_empty() || clusters.is_empty() {
-            let Some(here) = self.mounts.get_mut(&place) else { return };
+            let Some(here) = self.mounts.get_mut(&namespace_key) else { return };
             here.remove(subject);
             if here.is_empty() {
-                self.mounts.remove(&place);
+                self.mounts.remove(&namespace_key);
             }
             return;
         }
-        let mounts = Mounts { claims: claims.iter().cloned().collect(), clusters };
-        self.mounts.entry(place).or_default().insert(subject.clone(), mounts);
+        let mounts = ClaimMounts { claims: claims.iter().cloned().collect(), clusters };
+        self.mounts.entry(namespace_key).or_default().insert(subject.clone(), mounts);
     }
 
     /// The clusters of other objects that mount a claim.

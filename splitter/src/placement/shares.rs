@@ -26,7 +26,7 @@ pub struct WeightedCluster<'a> {
     pub min: u32,
     /// The maximum of the policy.
     pub max: Option<u32>,
-    /// What fits. None: unknown, and not a bound.
+    /// How many replicas fit. None: unknown, and not a bound.
     pub capacity: Option<u32>,
 }
 
@@ -68,11 +68,11 @@ pub fn divide(total: u32, key: &str, members: &[WeightedCluster]) -> Shares {
     let least: u64 = clusters.iter().map(|cluster| u64::from(cluster.least)).sum();
     let of = match least > u64::from(total) {
         // The minimums cannot be met: they become the weights, and no cluster gets more than its minimum.
-        true => fill(total, &clusters.iter().map(BoundedWeight::scaled).collect::<Vec<_>>()),
-        false => fill(total, &clusters),
+        true => distribute(total, &clusters.iter().map(BoundedWeight::scaled).collect::<Vec<_>>()),
+        false => distribute(total, &clusters),
     };
-    let given: u64 = of.iter().map(|share| u64::from(*share)).sum();
-    let pending = u64::from(total) - given;
+    let assigned: u64 = of.iter().map(|share| u64::from(*share)).sum();
+    let pending = u64::from(total) - assigned;
     Shares { of, pending: u32::try_from(pending).expect("no more than the total is pending") }
 }
 
@@ -104,13 +104,13 @@ impl BoundedWeight {
     }
 }
 
-/// Gives out one replica at a time; those that certainly come first are given at once, so that two billion take no
+/// Assigns one replica at a time; those that certainly come first are assigned at once, so that two billion take no
 /// longer than two.
-fn fill(total: u32, clusters: &[BoundedWeight]) -> Vec<u32> {
+fn distribute(total: u32, clusters: &[BoundedWeight]) -> Vec<u32> {
     let heaviest = clusters.iter().map(|cluster| cluster.weight).max().unwrap_or_default().max(1);
     let mut shares = at_level(total, heaviest, clusters);
-    let given: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    for _ in given..u64::from(total) {
+    let assigned: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    for _ in assigned..u64::from(total) {
         let open = (0..clusters.len()).filter(|at| shares[*at] < clusters[*at].most);
         let Some(first) = open.min_by(|a, b| order(&clusters[*a], shares[*a], &clusters[*b], shares[*b]))
         else {
@@ -138,9 +138,9 @@ fn at_level(total: u32, heaviest: u64, clusters: &[BoundedWeight]) -> Vec<u32> {
 
 /// Orders clusters by who gets the next replica.
 fn order(a: &BoundedWeight, a_has: u32, b: &BoundedWeight, b_has: u32) -> Ordering {
-    let claim =
+    let priority =
         |cluster: &BoundedWeight, other: u32| u128::from(cluster.weight) * (2 * u128::from(other) + 1);
-    claim(b, a_has).cmp(&claim(a, b_has)).then(a_has.cmp(&b_has)).then(a.tie.cmp(&b.tie))
+    priority(b, a_has).cmp(&priority(a, b_has)).then(a_has.cmp(&b_has)).then(a.tie.cmp(&b.tie))
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vectors_of_the_contract() {
+    fn replicas_are_divided_by_weight_and_bounds() {
         let check = |total: u32, members: &[WeightedCluster], expected: &[u32]| {
             let shares = divide(total, "shop/web", members);
             assert_eq!((shares.of.as_slice(), shares.pending), (expected, 0), "{total} over {members:?}");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// Karmada let a cordoned cluster's replicas go when the total was raised (1640), and gave it more of them when another
-    /// one left (6951). Here it keeps what it has, whichever way the total goes.
+    /// one left (6951). Here it keeps its share when the total grows or shrinks.
     #[test]
     fn a_held_cluster_neither_gains_nor_loses() {
         let members = [WeightedCluster::held("a", 3), WeightedCluster::new("b"), WeightedCluster::new("c")];

@@ -8,7 +8,7 @@
 //!
 //! A workload stays on its targets until there is a reason to move: a filter keeps new workloads out and never evicts.
 //! Only a changed placement, a drain, a `NoExecute` taint or a failure moves it. If no cluster can be chosen, the
-//! workload stays on its targets, and the outcome says why.
+//! workload keeps its targets, and the outcome has the reason.
 
 mod evaluate;
 mod pick;
@@ -29,7 +29,7 @@ use crate::placement::shares::{WeightedCluster, divide};
 pub use evaluate::lacks_kind;
 pub use verdict::{Rejection, ShareLimit};
 
-/// A physical cluster, and what the decision needs to know about it.
+/// A physical cluster with the input of the decision about it.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     pub cluster: &'a PhysicalCluster,
@@ -46,7 +46,7 @@ pub struct Candidate<'a> {
     /// The path of the logical cluster it is, if its own objects could be placed there again.
     pub circular: Option<String>,
     /// A claim that is mounted and whose data is elsewhere, if there is one.
-    pub apart_from: Option<ClaimLocation>,
+    pub claim_elsewhere: Option<ClaimLocation>,
     /// Why the workload has to leave the cluster: it has been silent for too long, or the workload fails there.
     pub failed: Option<String>,
 }
@@ -61,7 +61,7 @@ impl<'a> Candidate<'a> {
             estimate: None,
             waiting: 0,
             circular: None,
-            apart_from: None,
+            claim_elsewhere: None,
             failed: None,
         }
     }
@@ -100,7 +100,7 @@ pub struct PlacementRequest<'a> {
 /// On how many clusters a workload can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// Different parts on several clusters.
+    /// Divided over several clusters.
     Divided,
     /// All of it on every cluster.
     Copied,
@@ -113,7 +113,7 @@ pub enum Extent {
 pub struct CurrentPlacement<'a> {
     pub targets: &'a [Target],
     /// [`EffectivePlacement::fingerprint`].
-    pub under: Option<&'a str>,
+    pub fingerprint: Option<&'a str>,
 }
 
 impl CurrentPlacement<'_> {
@@ -147,7 +147,7 @@ pub enum ChoiceOutcome {
     },
 }
 
-/// A chosen cluster, and what bounds its share.
+/// A chosen cluster and the bounds of its share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pick {
     pub cluster: String,
@@ -165,7 +165,7 @@ pub struct Pick {
 
 impl Pick {
     /// The largest share it takes, and why. None if there is no limit.
-    pub(crate) fn most(&self) -> Option<String> {
+    pub(crate) fn limit_message(&self) -> Option<String> {
         let most = self.max.into_iter().chain(self.capacity).min()?;
         Some(format!("{} takes at most {most}: {}", self.cluster, self.limit?.evidence()))
     }
@@ -193,38 +193,45 @@ impl Pick {
 /// Chooses the targets of a workload.
 pub fn choose(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     fleet: &[Candidate],
     current: &CurrentPlacement,
 ) -> TargetChoice {
-    let judged = evaluate::fleet(effective, work, fleet, current);
-    let picked = pick::tiers(&effective.spec, work, &judged);
-    let mut picks: Vec<Pick> = picked.iter().map(|(tier, at)| judged[*at].pick(*tier)).collect();
+    let evaluated = evaluate::fleet(effective, request, fleet, current);
+    let picked = pick::tiers(&effective.spec, request, &evaluated);
+    let mut picks: Vec<Pick> = picked.iter().map(|(tier, at)| evaluated[*at].pick(*tier)).collect();
     let outcome = match (&picked.is_empty(), current.targets.is_empty()) {
         (false, _) => ChoiceOutcome::Placed,
-        (true, true) => ChoiceOutcome::Pending { why: verdict::why_none(effective, &judged) },
-        (true, false) => ChoiceOutcome::Held { why: verdict::why_none(effective, &judged) },
+        (true, true) => ChoiceOutcome::Pending { why: verdict::why_none(effective, &evaluated) },
+        (true, false) => ChoiceOutcome::Held { why: verdict::why_none(effective, &evaluated) },
     };
     if let ChoiceOutcome::Held { .. } = outcome {
-        picks = current.targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
+        picks = current.targets.iter().filter(|target| target.role != Role::Leaving).map(held_pick).collect();
     }
-    TargetChoice { verdicts: verdict::rows(effective, work, &judged, &picks), picks, outcome }
+    TargetChoice { verdicts: verdict::for_clusters(effective, request, &evaluated, &picks), picks, outcome }
 }
 
 /// The annotation is invalid, so the workload stays on its targets. Every cluster is evaluated all the same, by
 /// everything else.
-pub fn stay(why: &str, work: &PlacementRequest, fleet: &[Candidate], targets: &[Target]) -> TargetChoice {
+pub fn hold_current(
+    why: &str,
+    request: &PlacementRequest,
+    fleet: &[Candidate],
+    targets: &[Target],
+) -> TargetChoice {
     let anywhere = EffectivePlacement { by: Chosen::default(), spec: PlacementSpec::default() };
-    let judged = evaluate::fleet(&anywhere, work, fleet, &CurrentPlacement { targets, under: None });
-    let picks: Vec<Pick> = targets.iter().filter(|target| target.role != Role::Leaving).map(kept).collect();
-    let verdicts = verdict::unread(&anywhere, work, &judged, &picks, why);
+    let evaluated =
+        evaluate::fleet(&anywhere, request, fleet, &CurrentPlacement { targets, fingerprint: None });
+    let picks: Vec<Pick> =
+        targets.iter().filter(|target| target.role != Role::Leaving).map(held_pick).collect();
+    let verdicts = verdict::of_invalid_annotation(&anywhere, request, &evaluated, &picks, why);
     let why = why.to_owned();
     let outcome = if picks.is_empty() { ChoiceOutcome::Pending { why } } else { ChoiceOutcome::Held { why } };
     TargetChoice { picks, verdicts, outcome }
 }
 
 /// A pick that keeps the share of a target.
-pub(crate) fn kept(target: &Target) -> Pick {
+pub(crate) fn held_pick(target: &Target) -> Pick {
     let share = target.share.map(|share| u32::try_from(share).unwrap_or_default());
     let cluster = target.cluster.clone();
     Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, limit: None, held: share }

@@ -1,8 +1,8 @@
-//! What the caches keep of objects.
+//! Removes the fields that the splitter does not read before objects are cached.
 //!
 //! There may be a million logical clusters, each with its namespaces; of both the splitter reads a few fields only.
 //! Other objects are kept without managed fields, which are a third of most objects and would be parsed at every
-//! reconcile. Services keep them: they tell the node ports that a user set from those the server allocated.
+//! reconcile. Services keep them: they distinguish the node ports that a user set from those the server allocated.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR, VIA
 
 /// How a kind is watched over all logical clusters.
 pub(crate) fn scope(kind: &Kind) -> Scope {
-    let all = Scope { across: true, trim: Some(without_owners), ..Scope::default() };
+    let all = Scope { across: true, trim: Some(without_managed_fields), ..Scope::default() };
     match (kind.group.as_str(), kind.name.as_str()) {
         ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },
         ("", "Namespace") => Scope { trim: Some(namespace), ..all },
@@ -32,7 +32,7 @@ pub(crate) fn scope(kind: &Kind) -> Scope {
 }
 
 /// Cuts the managed fields out of the text, which costs less than parsing it. None if there are none.
-fn without_owners(text: &RawValue) -> Option<Box<RawValue>> {
+fn without_managed_fields(text: &RawValue) -> Option<Box<RawValue>> {
     type Fields<'a> = BTreeMap<&'a str, &'a RawValue>;
     let mut whole: Fields = serde_json::from_str(text.get()).ok()?;
     let mut metadata: Fields = serde_json::from_str(whole.get("metadata")?.get()).ok()?;
@@ -43,14 +43,14 @@ fn without_owners(text: &RawValue) -> Option<Box<RawValue>> {
 }
 
 fn logical_cluster(text: &RawValue) -> Option<Box<RawValue>> {
-    kept(text, |label| label == MAILBOX_OF, &["id"])
+    retain_fields(text, |label| label == MAILBOX_OF, &["id"])
 }
 
 fn namespace(text: &RawValue) -> Option<Box<RawValue>> {
-    kept(text, |_| true, &["phase"])
+    retain_fields(text, |_| true, &["phase"])
 }
 
-fn kept(text: &RawValue, label: fn(&str) -> bool, status: &[&str]) -> Option<Box<RawValue>> {
+fn retain_fields(text: &RawValue, label: fn(&str) -> bool, status: &[&str]) -> Option<Box<RawValue>> {
     let mut object: Value = serde_json::from_str(text.get()).ok()?;
     let metadata = object["metadata"].as_object_mut()?;
     metadata.retain(|name, _| {
@@ -84,9 +84,12 @@ mod tests {
         let text = |object: &Value| to_raw_value(object).unwrap();
         let mut owned = whole.clone();
         owned["metadata"]["managedFields"] = json!([{ "manager": "kubectl", "fieldsV1": { "f:spec": {} } }]);
-        let cut = without_owners(&text(&owned)).unwrap();
+        let cut = without_managed_fields(&text(&owned)).unwrap();
         assert_eq!(serde_json::from_str::<Value>(cut.get()).unwrap(), whole);
-        assert!(without_owners(&text(&whole)).is_none(), "it stays as it is");
-        assert!(without_owners(&text(&json!({ "kind": "odd" }))).is_none());
+        assert!(
+            without_managed_fields(&text(&whole)).is_none(),
+            "an object without managed fields is unchanged"
+        );
+        assert!(without_managed_fields(&text(&json!({ "kind": "odd" }))).is_none());
     }
 }

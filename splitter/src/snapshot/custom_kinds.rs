@@ -11,7 +11,7 @@ use api::cluster::Id;
 use controller::kind::Kind;
 use serde_json::Value;
 
-/// What the splitter needs to know of a custom kind to watch and write it.
+/// The properties of a custom kind that the splitter needs to watch and write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CustomKind {
     pub(crate) kind: Kind,
@@ -107,8 +107,8 @@ impl CustomKinds {
 fn chosen(of: &BTreeMap<Id, Vec<CustomKind>>, now: Option<&CustomKind>) -> Option<CustomKind> {
     let served: BTreeSet<&str> = of.values().flatten().map(|shape| shape.kind.version.as_str()).collect();
     let shaped = |version: &'_ str| {
-        let those = of.values().flatten().filter(move |shape| shape.kind.version == version);
-        those.cloned().collect::<Vec<CustomKind>>()
+        let candidates = of.values().flatten().filter(move |shape| shape.kind.version == version);
+        candidates.cloned().collect::<Vec<CustomKind>>()
     };
     let best = served.into_iter().min_by_key(|version| {
         let stores =
@@ -116,10 +116,10 @@ fn chosen(of: &BTreeMap<Id, Vec<CustomKind>>, now: Option<&CustomKind>) -> Optio
         let is_present = now.is_some_and(|now| now.kind.version == *version);
         (Reverse(shaped(version).len()), !is_present, Reverse(stores.count()), version.to_string())
     })?;
-    let mut those = shaped(best).into_iter();
-    let first = those.next()?;
+    let mut candidates = shaped(best).into_iter();
+    let first = candidates.next()?;
     // One definition with a scale or status subresource is enough: the others do not contradict it.
-    Some(those.fold(first, |all, one| CustomKind {
+    Some(candidates.fold(first, |all, one| CustomKind {
         replicas_at: all.replicas_at.or(one.replicas_at),
         has_status: all.has_status || one.has_status,
         ..all
@@ -151,26 +151,26 @@ mod tests {
     /// A kind was watched in the version of the first definition until the next start: objects of another version were
     /// never observed.
     #[test]
-    fn a_kind_is_followed_as_most_serve_it() {
+    fn a_kind_is_watched_in_the_version_that_most_clusters_serve() {
         let (mut all, mut now) = (CustomKinds::default(), None);
         let mut check = |cluster: u8, versions: &str, expected: &str| {
-            let became = match versions {
+            let change = match versions {
                 "" => all.remove("widgets.example.com", id(cluster), now.as_ref()),
                 _ => all.put("widgets.example.com", id(cluster), &definition(versions), now.as_ref()),
             };
-            let said = match &became {
+            let found = match &change {
                 KindChange::Watch(shape) => shape.kind.version.clone(),
                 KindChange::Unchanged => "same".to_owned(),
                 KindChange::Removed => "undefined".to_owned(),
             };
-            assert_eq!(said, expected, "{cluster}: {versions}");
-            if let KindChange::Watch(shape) = became {
+            assert_eq!(found, expected, "{cluster}: {versions}");
+            if let KindChange::Watch(shape) = change {
                 now = Some(shape);
             }
         };
         check(0, "v1!", "v1");
         check(0, "v1!", "same");
-        // One of each: it stays as it is.
+        // A tie between versions keeps the watched one.
         check(1, "v2!", "same");
         check(2, "v1 v2!", "same");
         check(3, "v1 v2!", "same");

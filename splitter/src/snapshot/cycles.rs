@@ -53,7 +53,7 @@ impl MemberCluster {
     /// Whether it is a logical cluster of this server, or was reported to be one.
     pub(crate) fn may_be_circular(&self, clusters: &LogicalClusters) -> bool {
         let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        conditions.iter().any(|said| said.r#type == CIRCULAR)
+        conditions.iter().any(|condition| condition.r#type == CIRCULAR)
             || self.identity().is_some_and(|uid| clusters.with_identity(uid).is_some())
     }
 
@@ -79,7 +79,7 @@ mod tests {
     fn clusters() -> LogicalClusters {
         let mut clusters = LogicalClusters::default();
         for (cluster, parent) in [(1, Id::ROOT), (11, id(1)), (2, Id::ROOT)] {
-            clusters.know(id(cluster), parent, &format!("c{cluster}"));
+            clusters.add(id(cluster), parent, &format!("c{cluster}"));
             clusters.set_identity(&format!("uid-{cluster}"), Some(id(cluster)));
         }
         clusters
@@ -96,7 +96,7 @@ mod tests {
 
     /// A logical cluster that joined itself had 24,000 namespaces after 80 seconds.
     #[test]
-    fn the_newest_join_that_closes_a_circle_is_not_used() {
+    fn the_newest_join_that_closes_a_cycle_is_not_used() {
         let clusters = clusters();
         let check = |members: &[Arc<MemberCluster>], expected: &[Option<Id>]| {
             let found: Vec<Option<Id>> =
@@ -105,21 +105,21 @@ mod tests {
         };
         // A real cluster, or one of another server.
         check(&[member(Id::ROOT, "east", "t1", "real")], &[None]);
-        // Itself, something below it, and something that sees it because it is above both.
+        // The cluster itself, a descendant, and a cluster that sees it because its owner is an ancestor of both.
         check(&[member(id(1), "self", "t1", "uid-1")], &[Some(id(1))]);
         check(&[member(id(1), "below", "t1", "uid-11")], &[Some(id(11))]);
         check(&[member(Id::ROOT, "any", "t1", "uid-2")], &[Some(id(2))]);
-        // Beside it, and above it: that one does not see what is below.
+        // A sibling and the parent: neither sees the physical clusters of this logical cluster.
         check(&[member(id(1), "beside", "t1", "uid-2")], &[None]);
         check(&[member(id(11), "above", "t1", "uid-1")], &[None]);
         // Visible from there, but dedicated to another one.
         let mut other = member(Id::ROOT, "other", "t1", "uid-2");
         Arc::make_mut(&mut other).object.spec.dedicated_to = Some("root:c1".into());
         check(&[other], &[None]);
-        // There and back: whichever came later.
-        let (there, back) = (member(id(1), "there", "t1", "uid-2"), member(id(2), "back", "t2", "uid-11"));
-        check(&[there.clone(), back], &[None, Some(id(11))]);
+        // A cycle over two joins: the later one is not used.
+        let (forth, back) = (member(id(1), "there", "t1", "uid-2"), member(id(2), "back", "t2", "uid-11"));
+        check(&[forth.clone(), back], &[None, Some(id(11))]);
         let earlier = member(id(2), "back", "t0", "uid-11");
-        check(&[there, earlier], &[Some(id(2)), None]);
+        check(&[forth, earlier], &[Some(id(2)), None]);
     }
 }

@@ -1,11 +1,11 @@
 //! Checks that the caches are current before the first decision about an object.
 //!
-//! Every kind has its own watch, so an object may be observed before its namespace, before a Placement that was applied
-//! just before it, or before a physical cluster that has just joined. A decision without those would send the workload
-//! to the wrong cluster, and it would have to move as soon as they are observed. So before the first decision about an
-//! object the server is asked. Later changes are changes, and are followed as such.
+//! Every kind has its own watch, so an object may be observed before its namespace, before a Placement that was
+//! applied just before it, or before a physical cluster that has just joined. A decision without those would send the
+//! workload to the wrong cluster, and it would have to move as soon as they are observed. So before the first decision
+//! about an object the splitter reads them from the server. Later changes arrive as events.
 //!
-//! Objects that are created together share a check: its answer counts for every reconcile that started before it.
+//! Objects that are created together share a check: its result is valid for every reconcile that started before it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -31,29 +31,29 @@ struct LastCheck {
 
 /// Whether the caches lack something that decides about an object: its namespace, a Placement or a physical cluster.
 pub(crate) async fn is_behind(splitter: &Splitter, subject: &ObjectRef) -> Result<bool, CallError> {
-    let came = Instant::now();
+    let started = Instant::now();
     if misses_namespace(splitter, subject).await? {
         return Ok(true);
     }
     let cluster = subject.cluster();
-    let question = lock(&splitter.freshness.0).entry(cluster).or_default().clone();
-    let mut last = question.lock().await;
-    let answer = match *last {
-        Some(last) if last.at > came => Ok(last.is_behind),
+    let check = lock(&splitter.freshness.0).entry(cluster).or_default().clone();
+    let mut last = check.lock().await;
+    let result = match *last {
+        Some(last) if last.at > started => Ok(last.is_behind),
         _ => {
             let at = Instant::now();
-            let answer = misses_any(splitter, cluster).await;
-            *last = answer.as_ref().ok().map(|is_behind| LastCheck { at, is_behind: *is_behind });
-            answer
+            let result = misses_any(splitter, cluster).await;
+            *last = result.as_ref().ok().map(|is_behind| LastCheck { at, is_behind: *is_behind });
+            result
         }
     };
     drop(last);
-    let mut questions = lock(&splitter.freshness.0);
+    let mut checks = lock(&splitter.freshness.0);
     // One reference is in the map, one is this call's.
-    if Arc::strong_count(&question) <= 2 {
-        questions.remove(&cluster);
+    if Arc::strong_count(&check) <= 2 {
+        checks.remove(&cluster);
     }
-    answer
+    result
 }
 
 async fn misses_namespace(splitter: &Splitter, subject: &ObjectRef) -> Result<bool, CallError> {
@@ -62,23 +62,26 @@ async fn misses_namespace(splitter: &Splitter, subject: &ObjectRef) -> Result<bo
     let here = splitter.caches.server.within(subject.cluster());
     let namespace = here.get(Place::new(&view.kind, "", name)).await?;
     let key = Key { cluster: subject.key.cluster, namespace: String::new(), name: name.clone() };
-    let seen = seen(view, &key);
-    Ok(namespace.is_some_and(|namespace| seen.is_none_or(|seen| seen < version(&namespace))))
+    let cached_version = cached_version(view, &key);
+    Ok(namespace.is_some_and(|namespace| {
+        cached_version.is_none_or(|cached_version| cached_version < version(&namespace))
+    }))
 }
 
 /// Whether the caches lack a Placement of a logical cluster, or a physical cluster that is visible from it.
 async fn misses_any(splitter: &Splitter, cluster: Id) -> Result<bool, CallError> {
     let own = &splitter.caches.config;
-    let said = versions(splitter, cluster, &own.placements).await?;
+    let live = versions(splitter, cluster, &own.placements).await?;
     let keys = own.placements.keys_within(cluster, None).into_iter();
-    let known = keys.filter_map(|key| Some((key.name.clone(), seen(&own.placements, &key)?))).collect();
-    if differs(said, &known) {
+    let cached =
+        keys.filter_map(|key| Some((key.name.clone(), cached_version(&own.placements, &key)?))).collect();
+    if differs(live, &cached) {
         return Ok(true);
     }
     let owners = splitter.caches.clusters().lineage(cluster);
     for owner in owners {
-        let said = versions(splitter, owner, &own.physical).await?;
-        if differs(said, &splitter.caches.members().versions(owner)) {
+        let live = versions(splitter, owner, &own.physical).await?;
+        if differs(live, &splitter.caches.members().versions(owner)) {
             return Ok(true);
         }
     }
@@ -100,11 +103,11 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn seen(view: &View, key: &Key) -> Option<u64> {
+fn cached_version(view: &View, key: &Key) -> Option<u64> {
     view.get(key)?.version.parse().ok()
 }
 
-fn differs(said: Versions, known: &Versions) -> bool {
-    known.keys().any(|name| !said.contains_key(name))
-        || said.into_iter().any(|(name, said)| known.get(&name).is_none_or(|known| *known < said))
+fn differs(live: Versions, cached: &Versions) -> bool {
+    cached.keys().any(|name| !live.contains_key(name))
+        || live.into_iter().any(|(name, live)| cached.get(&name).is_none_or(|cached| *cached < live))
 }

@@ -1,4 +1,4 @@
-//! Which kinds are watched, and what decides where their objects go.
+//! The watched kinds, and how the placement of their objects is decided.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use controller::kind::Kind;
 use serde_json::Value;
 
 use super::CustomKind;
-use crate::division::{self, Rule};
+use crate::division::{self, DivisionRule};
 
-/// What decides where an object goes.
+/// How the placement of an object is decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KindClass {
     /// It has a placement of its own.
@@ -41,7 +41,8 @@ pub struct WatchedKind {
 }
 
 /// Built-in kinds without a status.
-const SILENT: &[&str] = &["ConfigMap", "Secret", "ServiceAccount", "NetworkPolicy", "Event", "EndpointSlice"];
+const WITHOUT_STATUS: &[&str] =
+    &["ConfigMap", "Secret", "ServiceAccount", "NetworkPolicy", "Event", "EndpointSlice"];
 
 const BUILT_IN: &[(&str, &str, &str, &str, KindClass)] = &[
     ("apps", "v1", "deployments", "Deployment", KindClass::Workload),
@@ -70,14 +71,14 @@ pub(super) fn built_in() -> BTreeMap<Arc<str>, Arc<WatchedKind>> {
         WatchedKind::new(Kind::new(group, version, plural, kind, true), *class, None)
     };
     let nodes = WatchedKind::new(Kind::new("", "v1", "nodes", "Node", false), KindClass::Projected, None);
-    let named = |watched: WatchedKind| (watched.name.clone(), Arc::new(watched));
-    BUILT_IN.iter().map(row).chain([nodes]).map(named).collect()
+    let by_name = |watched: WatchedKind| (watched.name.clone(), Arc::new(watched));
+    BUILT_IN.iter().map(row).chain([nodes]).map(by_name).collect()
 }
 
 impl WatchedKind {
     fn new(kind: Kind, class: KindClass, replicas_at: Option<String>) -> WatchedKind {
         let view = Arc::new(View::new(kind.clone()));
-        let has_status = !SILENT.contains(&kind.name.as_str());
+        let has_status = !WITHOUT_STATUS.contains(&kind.name.as_str());
         WatchedKind { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }
     }
 
@@ -106,9 +107,9 @@ impl WatchedKind {
     }
 
     /// How an object of this kind is divided.
-    pub(crate) fn rule(&self, object: &Value) -> Rule {
-        let asked = object["metadata"]["annotations"][DIVIDE] == TRUE;
-        division::rule(&self.kind.group, &self.kind.name, asked && self.replicas_at.is_some())
+    pub(crate) fn rule(&self, object: &Value) -> DivisionRule {
+        let is_requested = object["metadata"]["annotations"][DIVIDE] == TRUE;
+        division::rule(&self.kind.group, &self.kind.name, is_requested && self.replicas_at.is_some())
     }
 
     pub fn is(&self, group: &str, kind: &str) -> bool {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// The logical clusters by id.
 #[derive(Debug, Default)]
 pub struct LogicalClusters {
-    by_id: HashMap<Id, Known>,
+    by_id: HashMap<Id, LogicalClusterEntry>,
     mailboxes: HashMap<(Id, String), Id>,
     /// The children of each.
     children: HashMap<Id, BTreeSet<Id>>,
@@ -19,7 +19,7 @@ pub struct LogicalClusters {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Known {
+struct LogicalClusterEntry {
     parent: Id,
     name: String,
     /// The value of its placement annotation.
@@ -28,20 +28,20 @@ struct Known {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct LogicalClusterObject {
     metadata: super::LabelsAndAnnotations,
-    status: Option<Status>,
+    status: Option<LogicalClusterStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct LogicalClusterStatus {
     id: Option<String>,
 }
 
 impl LogicalClusters {
     /// Adds or updates a logical cluster. Returns its id if anything changed.
     pub fn put(&mut self, object: &Object) -> Option<Id> {
-        let read: Read = object.parse()?;
+        let read: LogicalClusterObject = object.parse()?;
         let id: Id = read.status?.id?.parse().ok()?;
         let (parent, name) = (object.key.cluster?, object.key.name.clone());
         let owner = read.metadata.labels.get(MAILBOX_OF);
@@ -50,34 +50,38 @@ impl LogicalClusters {
         if let Some(owner) = owner.filter(|_| is_mailbox) {
             self.mailboxes.insert((parent, owner.clone()), id);
         }
-        let known =
-            Known { parent, name, placement: read.metadata.annotations.get(PLACEMENT).cloned(), is_mailbox };
+        let entry = LogicalClusterEntry {
+            parent,
+            name,
+            placement: read.metadata.annotations.get(PLACEMENT).cloned(),
+            is_mailbox,
+        };
         self.children.entry(parent).or_default().insert(id);
-        (self.by_id.insert(id, known.clone()) != Some(known)).then_some(id)
+        (self.by_id.insert(id, entry.clone()) != Some(entry)).then_some(id)
     }
 
     pub fn remove(&mut self, object: &Object) -> Option<Id> {
-        let id: Id = object.parse::<Read>()?.status?.id?.parse().ok()?;
+        let id: Id = object.parse::<LogicalClusterObject>()?.status?.id?.parse().ok()?;
         self.forget_mailbox(id);
-        if let Some(known) = self.by_id.remove(&id)
-            && let Some(children) = self.children.get_mut(&known.parent)
+        if let Some(entry) = self.by_id.remove(&id)
+            && let Some(children) = self.children.get_mut(&entry.parent)
         {
             children.remove(&id);
             if children.is_empty() {
-                self.children.remove(&known.parent);
+                self.children.remove(&entry.parent);
             }
         }
         Some(id)
     }
 
     fn forget_mailbox(&mut self, id: Id) {
-        let Some(known) = self.by_id.get(&id) else { return };
-        if let Some(owner) = owner_of_mailbox(&known.name) {
-            self.mailboxes.remove(&(known.parent, owner.to_owned()));
+        let Some(entry) = self.by_id.get(&id) else { return };
+        if let Some(owner) = owner_of_mailbox(&entry.name) {
+            self.mailboxes.remove(&(entry.parent, owner.to_owned()));
         }
     }
 
-    /// A logical cluster and all below it.
+    /// A logical cluster and its descendants.
     pub fn subtree(&self, id: Id) -> Vec<Id> {
         let mut all = vec![id];
         let mut at = 0;
@@ -94,7 +98,7 @@ impl LogicalClusters {
     }
 
     pub fn is_mailbox(&self, id: Id) -> bool {
-        self.by_id.get(&id).is_some_and(|known| known.is_mailbox)
+        self.by_id.get(&id).is_some_and(|entry| entry.is_mailbox)
     }
 
     /// Records the uid of the namespace `kube-system` of a logical cluster. None removes it.
@@ -111,10 +115,10 @@ impl LogicalClusters {
     }
 
     #[cfg(test)]
-    pub(super) fn know(&mut self, id: Id, parent: Id, name: &str) {
-        let known = Known { parent, name: name.to_owned(), placement: None, is_mailbox: false };
+    pub(super) fn add(&mut self, id: Id, parent: Id, name: &str) {
+        let entry = LogicalClusterEntry { parent, name: name.to_owned(), placement: None, is_mailbox: false };
         self.children.entry(parent).or_default().insert(id);
-        self.by_id.insert(id, known);
+        self.by_id.insert(id, entry);
     }
 
     /// The mailbox of a physical cluster.
@@ -130,8 +134,8 @@ impl LogicalClusters {
     pub fn lineage(&self, id: Id) -> Vec<Id> {
         let mut line = vec![id];
         while let Some(last) = line.last().filter(|last| **last != Id::ROOT) {
-            let Some(known) = self.by_id.get(last) else { return Vec::new() };
-            line.push(known.parent);
+            let Some(entry) = self.by_id.get(last) else { return Vec::new() };
+            line.push(entry.parent);
         }
         line
     }
@@ -140,9 +144,9 @@ impl LogicalClusters {
         let mut names = Vec::new();
         let mut at = id;
         while at != Id::ROOT {
-            let known = self.by_id.get(&at)?;
-            names.push(known.name.as_str());
-            at = known.parent;
+            let entry = self.by_id.get(&at)?;
+            names.push(entry.name.as_str());
+            at = entry.parent;
         }
         names.iter().rev().try_fold(Path::root(), |path, name| path.child(name).ok())
     }

@@ -1,4 +1,4 @@
-//! The objects in mailboxes that stand for one user's object.
+//! The mailbox objects of a user's object.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,41 +32,45 @@ pub(crate) struct MailboxObject {
 pub(crate) fn list(caches: &Caches, watched: &WatchedKind, subject: &ObjectRef) -> Vec<MailboxObject> {
     let clusters = caches.clusters();
     let members = caches.members().all(&clusters);
-    let meant: HashSet<Id> = caches
+    let visible: HashSet<Id> = caches
         .members()
         .visible_from(subject.cluster(), &clusters)
         .iter()
         .filter_map(|member| member.mailbox())
         .collect();
     drop(clusters);
-    let copy = |member: Arc<MemberCluster>| {
+    let find = |member: Arc<MemberCluster>| {
         let mailbox = member.mailbox()?;
         let namespace = namespace_on(&member, subject.cluster(), &subject.key.namespace);
         let key =
             Key { cluster: Some(mailbox), namespace: namespace.clone(), name: subject.key.name.clone() };
         let object = watched.get(&key).filter(|object| is_of(object, subject));
-        Some(MailboxObject { member, mailbox, namespace, is_nearest: meant.contains(&mailbox), object })
+        Some(MailboxObject { member, mailbox, namespace, is_nearest: visible.contains(&mailbox), object })
     };
-    members.into_iter().filter_map(copy).collect()
+    members.into_iter().filter_map(find).collect()
 }
 
-/// The same, without the status of copies that belong to an earlier object of the same name.
+/// The same, without the status of mailbox objects that belong to an earlier object of the same name.
 pub(crate) fn list_current(
     caches: &Caches,
     watched: &WatchedKind,
     subject: &ObjectRef,
     object: &Value,
 ) -> Vec<MailboxObject> {
-    let mut copies = list(caches, watched, subject);
-    let is_earlier = |copy: &Value| locator(copy).is_some_and(|of| object["metadata"]["uid"] != *of.uid);
-    for copy in copies.iter_mut().filter_map(|copy| copy.object.as_mut()) {
-        if is_earlier(copy)
-            && let Some(fields) = copy.as_object_mut()
+    let mut mailbox_objects = list(caches, watched, subject);
+    let is_earlier = |mailbox_object: &Value| {
+        locator(mailbox_object).is_some_and(|of| object["metadata"]["uid"] != *of.uid)
+    };
+    for mailbox_object in
+        mailbox_objects.iter_mut().filter_map(|mailbox_object| mailbox_object.object.as_mut())
+    {
+        if is_earlier(mailbox_object)
+            && let Some(fields) = mailbox_object.as_object_mut()
         {
             fields.remove("status");
         }
     }
-    copies
+    mailbox_objects
 }
 
 /// The name that a namespace of a logical cluster has on a physical cluster.
@@ -77,7 +81,7 @@ pub(crate) fn namespace_on(member: &MemberCluster, cluster: Id, namespace: &str)
     }
 }
 
-/// The user's object that a mailbox object stands for.
+/// The user's object of a mailbox object.
 pub(crate) fn locator(object: &Value) -> Option<Locator> {
     serde_json::from_str(object["metadata"]["annotations"][LOCATOR].as_str()?).ok()
 }
@@ -90,16 +94,16 @@ fn is_of(object: &Value, subject: &ObjectRef) -> bool {
     })
 }
 
-/// The pods that a copy selects, as projected into its mailbox.
-pub(crate) fn pods_of(caches: &Caches, copy: &MailboxObject) -> Vec<Value> {
-    let (Some(pods), Some(object)) = (caches.by_group_kind("", "Pod"), &copy.object) else {
+/// The pods that a mailbox object selects, as projected into its mailbox.
+pub(crate) fn pods_of(caches: &Caches, mailbox_object: &MailboxObject) -> Vec<Value> {
+    let (Some(pods), Some(object)) = (caches.by_group_kind("", "Pod"), &mailbox_object.object) else {
         return Vec::new();
     };
     let Some(selector) = LabelSelector::from_value(&object["spec"]["selector"]) else {
         return Vec::new();
     };
     let is_own = |pod: &Value| selector.matches(|key| pod["metadata"]["labels"][key].as_str());
-    let keys = pods.view.keys_within(copy.mailbox, Some(&copy.namespace));
+    let keys = pods.view.keys_within(mailbox_object.mailbox, Some(&mailbox_object.namespace));
     keys.iter().filter_map(|key| pods.get(key)).filter(is_own).collect()
 }
 
@@ -108,7 +112,7 @@ impl MailboxObject {
         self.member.name()
     }
 
-    /// Whether this is the copy at the target.
+    /// Whether this is the mailbox object of the target.
     pub(crate) fn is_at(&self, cluster: &str) -> bool {
         self.is_nearest && self.name() == cluster
     }
@@ -123,7 +127,7 @@ impl MailboxObject {
     }
 
     /// Whether an autoscaler on the physical cluster sets its replicas.
-    pub(crate) fn is_scaled_below(&self) -> bool {
+    pub(crate) fn is_scaled_downstream(&self) -> bool {
         self.annotation(SCALED_DOWNSTREAM) == Some(TRUE)
     }
 
@@ -137,7 +141,7 @@ impl MailboxObject {
         self.object.as_ref().is_some_and(is_being_deleted)
     }
 
-    /// A number in its spec. None if the copy does not exist.
+    /// A number in its spec. None if the object does not exist.
     pub(crate) fn number(&self, pointer: &str) -> Option<u32> {
         self.object.as_ref().map(|object| crate::division::number(object, pointer, 1))
     }
@@ -167,7 +171,7 @@ impl MailboxObject {
             role: target.role,
             status: object.and_then(|object| object.get("status")).filter(|status| !is_empty(status)),
             generation: object.and_then(|object| object["metadata"]["generation"].as_i64()).unwrap_or(1),
-            stands_for: self
+            source_generation: self
                 .annotation(SOURCE_GENERATION)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or_default(),
@@ -185,16 +189,17 @@ fn is_empty(status: &Value) -> bool {
     status.is_null() || status.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// The copies at the targets of a record, in the record's order.
+/// The mailbox objects at the targets of a record, in the record's order.
 pub(crate) fn at_targets<'a>(
-    copies: &'a [MailboxObject],
+    mailbox_objects: &'a [MailboxObject],
     targets: &'a [Target],
 ) -> Vec<(&'a Target, &'a MailboxObject)> {
-    let copy = |target: &'a Target| {
-        let copy = copies.iter().find(|copy| copy.is_at(&target.cluster))?;
-        Some((target, copy))
+    let at_target = |target: &'a Target| {
+        let mailbox_object =
+            mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(&target.cluster))?;
+        Some((target, mailbox_object))
     };
-    targets.iter().filter_map(copy).collect()
+    targets.iter().filter_map(at_target).collect()
 }
 
 pub(crate) fn is_staying(target: &Target) -> bool {

@@ -28,7 +28,7 @@ impl MemberCluster {
     /// Whether its condition Ready is True.
     pub fn is_ready(&self) -> bool {
         let conditions = self.object.status.as_ref().map_or(&[][..], |status| &status.conditions);
-        conditions.iter().any(|said| said.r#type == "Ready" && said.status == "True")
+        conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }
 
     pub fn mailbox(&self) -> Option<Id> {
@@ -121,7 +121,7 @@ impl MemberClusters {
 }
 
 fn changed(before: &MemberCluster, now: &MemberCluster) -> ClusterChange {
-    let nature = |member: &MemberCluster| {
+    let properties = |member: &MemberCluster| {
         let status = member.object.status.clone().unwrap_or_default();
         let metadata = &member.object.metadata;
         (
@@ -133,13 +133,13 @@ fn changed(before: &MemberCluster, now: &MemberCluster) -> ClusterChange {
             (status.uid.clone(), status.classes.clone()),
         )
     };
-    let room = |member: &MemberCluster| {
+    let capacity = |member: &MemberCluster| {
         let status = member.object.status.clone().unwrap_or_default();
         (status.allocatable, status.requested, status.quotas, status.capacity)
     };
-    if before.object.spec != now.object.spec || nature(before) != nature(now) {
+    if before.object.spec != now.object.spec || properties(before) != properties(now) {
         ClusterChange::Properties
-    } else if room(before) != room(now) {
+    } else if capacity(before) != capacity(now) {
         ClusterChange::Capacity
     } else {
         ClusterChange::Unchanged

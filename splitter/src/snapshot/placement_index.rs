@@ -1,4 +1,4 @@
-//! Which object runs where and depends on what, by namespace.
+//! The targets and dependencies of every placed object, by namespace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,7 +56,7 @@ impl PlacementEntry {
         }
     }
 
-    /// Its targets, with the number of their pods as share. What is not divided has no share.
+    /// Its targets, with the number of their pods as share. An undivided object has no share.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Target> {
         self.targets.iter().map(|target| {
             let pods = self.pod_counts.get(&target.cluster).map(|pods| i64::from(*pods));
@@ -71,8 +71,8 @@ impl PlacementEntry {
 
     /// Whether it is arriving at a cluster and not ready there.
     pub(crate) fn is_unready_at(&self, cluster: &str) -> bool {
-        let comes = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
-        self.targets.iter().any(comes) && !self.ready.contains(cluster)
+        let is_arriving = |target: &Target| target.cluster == cluster && target.role == Role::Arriving;
+        self.targets.iter().any(is_arriving) && !self.ready.contains(cluster)
     }
 
     pub(crate) fn is_moving(&self) -> bool {
@@ -89,27 +89,27 @@ pub(crate) struct PlacementIndex {
 }
 
 impl PlacementIndex {
-    fn place(subject: &ObjectRef) -> Namespace {
+    fn namespace_of(subject: &ObjectRef) -> Namespace {
         (subject.cluster(), subject.key.namespace.clone())
     }
 
     /// Returns the entry it replaces.
     pub(crate) fn put(&mut self, subject: &ObjectRef, entry: PlacementEntry) -> Option<PlacementEntry> {
-        self.namespaces.entry(Self::place(subject)).or_default().insert(subject.clone(), entry)
+        self.namespaces.entry(Self::namespace_of(subject)).or_default().insert(subject.clone(), entry)
     }
 
     pub(crate) fn remove(&mut self, subject: &ObjectRef) -> Option<PlacementEntry> {
-        let place = Self::place(subject);
-        let entries = self.namespaces.get_mut(&place)?;
+        let namespace = Self::namespace_of(subject);
+        let entries = self.namespaces.get_mut(&namespace)?;
         let removed = entries.remove(subject);
         if entries.is_empty() {
-            self.namespaces.remove(&place);
+            self.namespaces.remove(&namespace);
         }
         removed
     }
 
     pub(crate) fn get(&self, subject: &ObjectRef) -> Option<&PlacementEntry> {
-        self.namespaces.get(&Self::place(subject))?.get(subject)
+        self.namespaces.get(&Self::namespace_of(subject))?.get(subject)
     }
 
     pub(crate) fn within(

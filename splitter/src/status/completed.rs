@@ -15,8 +15,9 @@ fn completion(object: &Value) -> Option<&Value> {
         return None;
     }
     let mut conditions = object.pointer("/status/conditions").and_then(Value::as_array)?.iter();
-    conditions
-        .find(|said| said["status"] == "True" && (said["type"] == "Complete" || said["type"] == "Failed"))
+    conditions.find(|condition| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    })
 }
 
 pub(crate) fn is_completed(object: &Value) -> bool {
@@ -26,11 +27,11 @@ pub(crate) fn is_completed(object: &Value) -> bool {
 /// The rest of its TTL. None if it is not completed, or has no TTL.
 pub(crate) fn ttl_left(object: &Value, now: Timestamp) -> Option<Duration> {
     let end = completion(object)?;
-    let kept = object.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
+    let ttl = object.pointer("/spec/ttlSecondsAfterFinished")?.as_i64()?;
     let ended: Timestamp = end["lastTransitionTime"].as_str()?.parse().ok()?;
-    let kept = Duration::from_secs(u64::try_from(kept).ok()?);
+    let ttl = Duration::from_secs(u64::try_from(ttl).ok()?);
     let since = Duration::try_from(now.duration_since(ended)).unwrap_or_default();
-    Some(kept.saturating_sub(since))
+    Some(ttl.saturating_sub(since))
 }
 
 #[cfg(test)]
@@ -39,11 +40,11 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_job_is_kept_for_as_long_as_it_says_after_its_end() {
-        let job = |kind: &str, status: &str, kept: Value| {
+    fn a_completed_job_is_kept_for_its_ttl() {
+        let job = |kind: &str, status: &str, ttl: Value| {
             let at = "2026-01-01T00:00:00Z";
             json!({
-                "apiVersion": "batch/v1", "kind": "Job", "spec": { "ttlSecondsAfterFinished": kept },
+                "apiVersion": "batch/v1", "kind": "Job", "spec": { "ttlSecondsAfterFinished": ttl },
                 "status": { "conditions": [{ "type": kind, "status": status, "lastTransitionTime": at }] },
             })
         };

@@ -19,7 +19,7 @@ pub(super) fn find<'a>(report: &Report<'a>, name: &str) -> Option<&'a Value> {
 }
 
 /// All condition types, in the order of their first occurrence.
-pub(super) fn merged(whole: &UserObject, reports: &[&Report], without: &[&str]) -> Vec<Value> {
+pub(super) fn merged(user_object: &UserObject, reports: &[&Report], without: &[&str]) -> Vec<Value> {
     let mut names: Vec<&str> = Vec::new();
     for name in
         reports.iter().flat_map(|report| of(report)).filter_map(|condition| condition["type"].as_str())
@@ -28,17 +28,17 @@ pub(super) fn merged(whole: &UserObject, reports: &[&Report], without: &[&str]) 
             names.push(name);
         }
     }
-    names.into_iter().map(|name| one(whole, reports, name)).collect()
+    names.into_iter().map(|name| one(user_object, reports, name)).collect()
 }
 
 /// Merges one condition type.
-pub(super) fn one(whole: &UserObject, reports: &[&Report], name: &str) -> Value {
+pub(super) fn one(user_object: &UserObject, reports: &[&Report], name: &str) -> Value {
     let found: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, find(report, name)?))).collect();
-    let is = |wanted: &str| found.iter().any(|(_, condition)| condition["status"] == wanted);
-    let mute: Vec<&str> =
+    let is = |expected: &str| found.iter().any(|(_, condition)| condition["status"] == expected);
+    let unreported: Vec<&str> =
         reports.iter().filter(|report| report.status.is_none()).map(|report| report.cluster).collect();
-    let status = match (is("False"), is("Unknown"), mute.is_empty()) {
+    let status = match (is("False"), is("Unknown"), unreported.is_empty()) {
         (true, _, _) => "False",
         (false, true, _) | (false, false, false) => "Unknown",
         (false, false, true) => "True",
@@ -47,8 +47,8 @@ pub(super) fn one(whole: &UserObject, reports: &[&Report], name: &str) -> Value 
         found.iter().filter(|(_, condition)| condition["status"] == status).collect();
     deciding.sort_by_key(|(_, condition)| text(condition, "lastTransitionTime"));
     let Some((_, newest)) = deciding.last() else {
-        let message = format!("no report yet from {}", mute.join(", "));
-        return kept_or_new(whole, name, status, "NotReported", message);
+        let message = format!("no report yet from {}", unreported.join(", "));
+        return kept_or_new(user_object, name, status, "NotReported", message);
     };
     let mut merged = (*newest).clone();
     merged["message"] = message(&found, &deciding).into();
@@ -58,7 +58,7 @@ pub(super) fn one(whole: &UserObject, reports: &[&Report], name: &str) -> Value 
             merged[time] = latest.into();
         }
     }
-    let before = whole.observed_before();
+    let before = user_object.observed_before();
     let observed = |(report, condition): &(&Report, &Value)| {
         Some(report.mapped(condition.get(OBSERVED)?.as_i64()?, before))
     };
@@ -86,23 +86,23 @@ fn message(all: &[(&Report, &Value)], deciding: &[&(&Report, &Value)]) -> String
         true => (*cluster).to_owned(),
         false => format!("{cluster}: {message}"),
     };
-    let whole = named.iter().map(sentence).collect::<Vec<_>>().join("; ");
-    whole.chars().take(MESSAGE_CHARS_MAX).collect()
+    let joined = named.iter().map(sentence).collect::<Vec<_>>().join("; ");
+    joined.chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
 /// A condition of the splitter. It keeps its times while it does not change.
 pub(super) fn kept_or_new(
-    whole: &UserObject,
+    user_object: &UserObject,
     name: &str,
     status: &str,
     reason: &str,
     message: String,
 ) -> Value {
-    let old = whole.before("/conditions").and_then(Value::as_array).into_iter().flatten();
+    let old = user_object.before("/conditions").and_then(Value::as_array).into_iter().flatten();
     let old = old.into_iter().find(|condition| condition["type"] == name);
     let time = |field: &str, same: bool| match old.filter(|_| same).and_then(|old| old.get(field)) {
         Some(time) => time.clone(),
-        None => json!(whole.now),
+        None => json!(user_object.now),
     };
     let same_status = old.is_some_and(|old| old["status"] == status);
     let same = same_status && old.is_some_and(|old| old["reason"] == reason && old["message"] == *message);
@@ -111,7 +111,7 @@ pub(super) fn kept_or_new(
     condition.insert("status".to_owned(), status.into());
     condition.insert("reason".to_owned(), reason.into());
     condition.insert("lastTransitionTime".to_owned(), time("lastTransitionTime", same_status));
-    if whole.object["kind"] == "Deployment" {
+    if user_object.object["kind"] == "Deployment" {
         condition.insert("lastUpdateTime".to_owned(), time("lastUpdateTime", same));
     }
     condition.insert("message".to_owned(), message.into());

@@ -1,8 +1,8 @@
-//! Tells degraded pods from starting ones.
+//! Distinguishes degraded pods from starting ones.
 //!
-//! The status of a workload counts unavailable pods, and does not say why they are. Pods of a workload that was just
+//! The status of a workload counts unavailable pods, without a reason. Pods of a workload that was just
 //! scaled up are available soon; those with a broken template never are, and a new template may fix them. Only time
-//! tells them apart: what has been down for a minute is degraded.
+//! distinguishes them: a pod that has been unavailable for a minute is degraded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::controller::Splitter;
-use crate::division::Rule;
+use crate::division::DivisionRule;
 use crate::placement::context::PlacementContext;
 use crate::placement::estimate::{UNSCHEDULABLE_AFTER, since};
 use crate::snapshot::mailbox_objects;
@@ -23,28 +23,33 @@ use crate::snapshot::mailbox_objects;
 pub(crate) struct DegradedTargets {
     pub(crate) mailboxes: BTreeSet<Id>,
     /// When to reconcile again without an event.
-    pub(crate) again: Option<Duration>,
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 impl DegradedTargets {
     pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> DegradedTargets {
         let mut degraded = DegradedTargets::default();
-        if context.rule() != Rule::Replicas {
+        if context.rule() != DivisionRule::Replicas {
             return degraded;
         }
         let now = Timestamp::now();
-        for copy in context.copies.iter().filter(|copy| !context.is_current(copy)) {
-            let Some(object) = &copy.object else { continue };
-            if context.wanted_of(copy).is_none_or(|wanted| copy.available() >= wanted) {
+        for mailbox_object in
+            context.mailbox_objects.iter().filter(|mailbox_object| !context.is_current(mailbox_object))
+        {
+            let Some(object) = &mailbox_object.object else { continue };
+            if context
+                .desired_replicas(mailbox_object)
+                .is_none_or(|desired| mailbox_object.available() >= desired)
+            {
                 continue;
             }
-            let pods = mailbox_objects::pods_of(&splitter.caches, copy);
+            let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object);
             let Some(begun) = down_since(object, &pods) else { continue };
             let left = UNSCHEDULABLE_AFTER.saturating_sub(since(begun, now));
             if left.is_zero() {
-                degraded.mailboxes.insert(copy.mailbox);
+                degraded.mailboxes.insert(mailbox_object.mailbox);
             } else {
-                degraded.again = degraded.again.into_iter().chain([left]).min();
+                degraded.requeue_after = degraded.requeue_after.into_iter().chain([left]).min();
             }
         }
         degraded
@@ -54,16 +59,16 @@ impl DegradedTargets {
 /// Since when a Deployment has a pod that is not ready, or cannot create one.
 fn down_since(deployment: &Value, pods: &[Value]) -> Option<Timestamp> {
     let time = |value: &Value| value.as_str()?.parse::<Timestamp>().ok();
-    let said = |object: &Value, kind: &str| conditions::find(object, kind).cloned();
+    let condition = |object: &Value, kind: &str| conditions::find(object, kind).cloned();
     let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
-    let unready = staying.filter_map(|pod| match said(pod, "Ready") {
+    let unready = staying.filter_map(|pod| match condition(pod, "Ready") {
         Some(ready) if ready["status"] == "True" => None,
         Some(ready) => time(&ready["lastTransitionTime"]),
         None => time(&pod["metadata"]["creationTimestamp"]),
     });
-    let failure = said(deployment, "ReplicaFailure").filter(|said| said["status"] == "True");
-    let unmade = failure.and_then(|said| time(&said["lastTransitionTime"]));
-    unready.chain(unmade).min()
+    let failure = condition(deployment, "ReplicaFailure").filter(|condition| condition["status"] == "True");
+    let uncreated = failure.and_then(|condition| time(&condition["lastTransitionTime"]));
+    unready.chain(uncreated).min()
 }
 
 #[cfg(test)]
@@ -72,23 +77,23 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_oldest_problem_counts() {
-        let said = |kind: &str, status: &str, minute: u32| json!({ "type": kind, "status": status, "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z") });
+    fn a_workload_is_down_since_its_oldest_problem() {
+        let condition = |kind: &str, status: &str, minute: u32| json!({ "type": kind, "status": status, "lastTransitionTime": format!("2026-01-01T00:{minute:02}:00Z") });
         let pod = |ready: Value| json!({ "metadata": { "creationTimestamp": "2026-01-01T00:30:00Z" }, "status": { "conditions": [ready] } });
         let with = |failure: Value| json!({ "status": { "conditions": [failure] } });
         let check = |deployment: Value, pods: &[Value], minute: Option<u32>| {
             let expected = minute.map(|minute| format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap());
             assert_eq!(down_since(&deployment, pods), expected, "{deployment} {pods:?}");
         };
-        let (up, down) = (pod(said("Ready", "True", 1)), pod(said("Ready", "False", 40)));
+        let (up, down) = (pod(condition("Ready", "True", 1)), pod(condition("Ready", "False", 40)));
         check(json!({}), &[], None);
         check(json!({}), std::slice::from_ref(&up), None);
         check(json!({}), &[up.clone(), down.clone()], Some(40));
         check(json!({}), &[down.clone(), pod(json!({}))], Some(30));
-        let mut leaving = pod(said("Ready", "False", 2));
+        let mut leaving = pod(condition("Ready", "False", 2));
         leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:03:00Z".into();
         check(json!({}), &[leaving, down.clone()], Some(40));
-        check(with(said("ReplicaFailure", "True", 20)), &[up.clone(), down.clone()], Some(20));
-        check(with(said("ReplicaFailure", "False", 20)), &[up, down], Some(40));
+        check(with(condition("ReplicaFailure", "True", 20)), &[up.clone(), down.clone()], Some(20));
+        check(with(condition("ReplicaFailure", "False", 20)), &[up, down], Some(40));
     }
 }

@@ -7,19 +7,19 @@ use crate::division::rollout;
 use api::fleet::Role;
 
 /// The conditions that the Deployment controller would set if it saw all targets as one.
-pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
-    let spec_replicas = crate::division::number(whole.object, "/spec/replicas", 1);
-    let desired = whole.desired.unwrap_or(spec_replicas);
+pub(super) fn finish(user_object: &UserObject, reports: &[&Report], status: &mut Value) {
+    let spec_replicas = crate::division::number(user_object.object, "/spec/replicas", 1);
+    let desired = user_object.desired.unwrap_or(spec_replicas);
     let number = |status: &Value, field: &str| status[field].as_i64().unwrap_or_default();
-    if whole.pending > 0 {
-        let unavailable = number(status, "unavailableReplicas") + i64::from(whole.pending);
+    if user_object.pending > 0 {
+        let unavailable = number(status, "unavailableReplicas") + i64::from(user_object.pending);
         status["unavailableReplicas"] = unavailable.into();
     }
-    let may_miss = rollout::bounds(whole.object, desired).map_or(0, |bounds| bounds.unavailable);
-    let enough = i64::from(desired.saturating_sub(may_miss));
+    let max_unavailable = rollout::bounds(user_object.object, desired).map_or(0, |bounds| bounds.unavailable);
+    let enough = i64::from(desired.saturating_sub(max_unavailable));
     let available = number(status, "availableReplicas") >= enough;
     let complete = {
-        let kind = kinds::of(whole.object);
+        let kind = kinds::of(user_object.object);
         let desired = i64::from(desired);
         let updated = number(status, "updatedReplicas");
         reports.iter().all(|report| report.has_observed(kind))
@@ -27,56 +27,56 @@ pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value
             && number(status, "replicas") == updated
             && number(status, "availableReplicas") >= desired
     };
-    let mut list = vec![availability(whole, available), progress(whole, reports, complete)];
+    let mut list = vec![availability(user_object, available), progress(user_object, reports, complete)];
     let failing: Vec<&Report> = reports
         .iter()
         .filter(|report| conditions::find(report, "ReplicaFailure").is_some_and(|it| it["status"] == "True"))
         .copied()
         .collect();
     if !failing.is_empty() {
-        list.push(named(whole, &failing, "ReplicaFailure", "True"));
+        list.push(named(user_object, &failing, "ReplicaFailure", "True"));
     }
-    list.extend(conditions::merged(whole, reports, &["Available", "Progressing", "ReplicaFailure"]));
+    list.extend(conditions::merged(user_object, reports, &["Available", "Progressing", "ReplicaFailure"]));
     status["conditions"] = Value::Array(list);
 }
 
-fn availability(whole: &UserObject, available: bool) -> Value {
+fn availability(user_object: &UserObject, available: bool) -> Value {
     let (status, reason, message) = match available {
         true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
         false => ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),
     };
-    conditions::kept_or_new(whole, "Available", status, reason, message.to_owned())
+    conditions::kept_or_new(user_object, "Available", status, reason, message.to_owned())
 }
 
 /// A target that waits for its turn, or has not observed the latest generation, reports on an old template. That this
 /// one got stuck does not matter any more.
-fn progress(whole: &UserObject, reports: &[&Report], complete: bool) -> Value {
-    let with = |wanted: &str| -> Vec<&Report> {
+fn progress(user_object: &UserObject, reports: &[&Report], complete: bool) -> Value {
+    let with = |status: &str| -> Vec<&Report> {
         let is = |report: &&&Report| {
-            conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == wanted)
+            conditions::find(report, "Progressing").is_some_and(|condition| condition["status"] == status)
         };
-        let kind = kinds::of(whole.object);
-        let knows = |report: &&&Report| report.current && report.has_observed(kind);
-        reports.iter().filter(knows).filter(is).copied().collect()
+        let kind = kinds::of(user_object.object);
+        let reports_current_template = |report: &&&Report| report.current && report.has_observed(kind);
+        reports.iter().filter(reports_current_template).filter(is).copied().collect()
     };
     for status in ["False", "Unknown"] {
         let found = with(status);
         if !found.is_empty() {
-            return named(whole, &found, "Progressing", status);
+            return named(user_object, &found, "Progressing", status);
         }
     }
-    let name = whole.object["metadata"]["name"].as_str().unwrap_or_default();
+    let name = user_object.object["metadata"]["name"].as_str().unwrap_or_default();
     let (reason, message) = match complete {
         true => ("NewReplicaSetAvailable", format!("Deployment {name:?} has successfully progressed.")),
         false => ("ReplicaSetUpdated", format!("Deployment {name:?} is progressing.")),
     };
-    conditions::kept_or_new(whole, "Progressing", "True", reason, message)
+    conditions::kept_or_new(user_object, "Progressing", "True", reason, message)
 }
 
 /// A condition of some targets, with their reason and a message that names them.
-fn named(whole: &UserObject, reports: &[&Report], name: &str, status: &str) -> Value {
-    let merged = conditions::one(whole, reports, name);
-    let said: Vec<String> = reports
+fn named(user_object: &UserObject, reports: &[&Report], name: &str, status: &str) -> Value {
+    let merged = conditions::one(user_object, reports, name);
+    let messages: Vec<String> = reports
         .iter()
         .filter_map(|report| {
             let message = conditions::find(report, name)?["message"].as_str().unwrap_or_default();
@@ -84,7 +84,7 @@ fn named(whole: &UserObject, reports: &[&Report], name: &str, status: &str) -> V
         })
         .collect();
     let reason = merged["reason"].as_str().unwrap_or_default();
-    conditions::kept_or_new(whole, name, status, reason, said.join("; "))
+    conditions::kept_or_new(user_object, name, status, reason, messages.join("; "))
 }
 
 /// The update revision is that of the targets with the current template; the current revision differs from it while any

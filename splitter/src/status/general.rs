@@ -8,7 +8,7 @@ use api::meta::pointer;
 use serde_json::{Map, Value};
 
 use super::kinds::KindRules;
-use super::{OBSERVED, Report, Summary, UserObject, conditions};
+use super::{AggregatedStatus, OBSERVED, Report, UserObject, conditions};
 
 /// Counters besides those that end in `Replicas`.
 const COUNTERS: &[&str] = &["replicas", "active", "succeeded", "failed"];
@@ -16,8 +16,8 @@ const COUNTERS: &[&str] = &["replicas", "active", "succeeded", "failed"];
 const DEPTH_MAX: usize = 64;
 
 /// The status on several targets.
-pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report]) -> Summary {
-    let mut merge = Merge { whole, reports, differences: Vec::new() };
+pub(super) fn several(kind: &KindRules, user_object: &UserObject, reports: &[&Report]) -> AggregatedStatus {
+    let mut merge = StatusMerge { user_object, reports, differences: Vec::new() };
     let values: Vec<(&Report, &Value)> =
         reports.iter().filter_map(|report| Some((*report, report.status?))).collect();
     let ruled = [kind.sums, kind.updated, kind.greatest, kind.earliest, kind.latest].concat();
@@ -28,7 +28,7 @@ pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report])
     let staying = |report: &Report| report.current && report.role != Role::Leaving;
     for (fields, counted) in [(kind.sums, None), (kind.updated, Some(staying as fn(&Report) -> bool))] {
         for field in fields {
-            let number = match whole.is_duplicated {
+            let number = match user_object.is_duplicated {
                 true => least(reports, field, counted),
                 false => sum(&values, field, counted),
             };
@@ -48,17 +48,17 @@ pub(super) fn several(kind: &KindRules, whole: &UserObject, reports: &[&Report])
     }
     let mut status = Value::Object(status);
     if let Some(finish) = kind.finish {
-        finish(whole, reports, &mut status);
+        finish(user_object, reports, &mut status);
         let fixed = status.as_object().cloned().unwrap_or_default();
         merge.differences.retain(|one| !fixed.contains_key(one.path.trim_start_matches("/status/")));
     }
-    Summary { status, differences: merge.differences, ..Summary::default() }
+    AggregatedStatus { status, differences: merge.differences, ..AggregatedStatus::default() }
 }
 
 /// None if no target has the field.
 fn sum(values: &[(&Report, &Value)], field: &str, counted: Option<fn(&Report) -> bool>) -> Option<i64> {
-    let having = values.iter().filter(|(report, _)| report.field(field).is_some());
-    let mut found = having.peekable();
+    let reporting = values.iter().filter(|(report, _)| report.field(field).is_some());
+    let mut found = reporting.peekable();
     found.peek()?;
     let counts = |report: &Report| counted.is_none_or(|counted| counted(report));
     Some(found.filter(|(report, _)| counts(report)).map(|(report, _)| report.number(field)).sum())
@@ -67,7 +67,7 @@ fn sum(values: &[(&Report, &Value)], field: &str, counted: Option<fn(&Report) ->
 /// Counters for which a larger number is worse.
 const BURDENS: &[&str] = &["replicas", "unavailableReplicas", "terminatingReplicas"];
 
-/// The worst number of the targets that stay; a target that does not count has 0. None if no target has the field.
+/// The worst number of the staying targets; a target that does not count has 0. None if no target has the field.
 fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>) -> Option<i64> {
     reports.iter().find(|report| report.field(field).is_some())?;
     let counts = |report: &Report| counted.is_none_or(|counted| counted(report));
@@ -76,13 +76,13 @@ fn least(reports: &[&Report], field: &str, counted: Option<fn(&Report) -> bool>)
     if BURDENS.contains(&field) { numbers.max() } else { numbers.min() }
 }
 
-struct Merge<'a> {
-    whole: &'a UserObject<'a>,
+struct StatusMerge<'a> {
+    user_object: &'a UserObject<'a>,
     reports: &'a [&'a Report<'a>],
     differences: Vec<FieldDifference>,
 }
 
-impl Merge<'_> {
+impl StatusMerge<'_> {
     fn object(&mut self, path: &str, values: &[(&Report, &Value)], without: &[&str]) -> Value {
         let mut names: Vec<&String> = Vec::new();
         for name in values.iter().filter_map(|(_, value)| value.as_object()).flat_map(Map::keys) {
@@ -92,12 +92,12 @@ impl Merge<'_> {
         }
         let mut merged = Map::new();
         for name in names {
-            let having: Vec<(&Report, &Value)> = values
+            let reporting: Vec<(&Report, &Value)> = values
                 .iter()
                 .filter_map(|(report, value)| Some((*report, value.get(name)?)))
                 .filter(|(_, value)| !value.is_null())
                 .collect();
-            if let Some(value) = self.field(path, name, &having) {
+            if let Some(value) = self.field(path, name, &reporting) {
                 merged.insert(name.clone(), value);
             }
         }
@@ -109,7 +109,7 @@ impl Merge<'_> {
         let (_, first) = values.first()?;
         let all = |is: fn(&Value) -> bool| values.iter().all(|(_, value)| is(value));
         if path.is_empty() && name == "conditions" && all(Value::is_array) {
-            return Some(Value::Array(conditions::merged(self.whole, self.reports, &[])));
+            return Some(Value::Array(conditions::merged(self.user_object, self.reports, &[])));
         }
         if name == OBSERVED && all(Value::is_i64) {
             return self.observed(values).map(Value::from);
@@ -138,7 +138,7 @@ impl Merge<'_> {
 
     /// The generation that all staying targets have observed. While all are arriving, theirs.
     fn observed(&self, values: &[(&Report, &Value)]) -> Option<i64> {
-        let before = self.whole.observed_before();
+        let before = self.user_object.observed_before();
         let steady = self.reports.iter().any(|report| report.role == Role::Steady);
         let counts = |report: &&&Report| match report.role {
             Role::Steady => true,
@@ -146,8 +146,8 @@ impl Merge<'_> {
             Role::Leaving => false,
         };
         let of = |report: &&Report| {
-            let said = values.iter().find(|(other, _)| other.cluster == report.cluster);
-            let observed = said.and_then(|(_, value)| value.as_i64()).unwrap_or_default();
+            let reported = values.iter().find(|(other, _)| other.cluster == report.cluster);
+            let observed = reported.and_then(|(_, value)| value.as_i64()).unwrap_or_default();
             report.mapped(observed, before)
         };
         let least = self.reports.iter().filter(counts).map(of).min().unwrap_or(before);

@@ -3,20 +3,20 @@
 use api::fleet::{Counts, Health, Role, TargetReport};
 use serde_json::Value;
 
-use super::kinds::{self, Expected, KindRules};
+use super::kinds::{self, ExpectedNumber, KindRules};
 use super::{Report, conditions};
 use crate::division;
 
 /// Conditions that are bad when they are True.
-const WRONG: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
+const FAILURE_CONDITIONS: &[&str] = &["Failed", "ReplicaFailure", "Degraded", "Stalled", "FailureTarget"];
 /// Conditions that are good when they are True.
-const WELL: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
+const SUCCESS_CONDITIONS: &[&str] = &["Available", "Ready", "Complete", "Succeeded"];
 /// Counters of custom kinds: available and desired.
-const OF: &[(&str, &str)] =
+const AVAILABLE_AND_DESIRED: &[(&str, &str)] =
     &[("numberAvailable", "desiredNumberScheduled"), ("numberReady", "desiredNumberScheduled")];
 /// Counters that are compared with the share.
-const OF_SHARE: &[&str] = &["availableReplicas", "readyReplicas"];
-/// Phases, and what they mean.
+const AVAILABLE_COUNTERS: &[&str] = &["availableReplicas", "readyReplicas"];
+/// Phases and the health they stand for.
 const PHASES: &[(&str, Health)] = &[
     ("Pending", Health::Progressing),
     ("Creating", Health::Progressing),
@@ -31,35 +31,37 @@ const PHASES: &[(&str, Health)] = &[
 pub fn of(report: &Report, object: &Value) -> (Health, String) {
     let condition = |name: &str| conditions::find(report, name);
     let is = |name: &str, status: &str| condition(name).filter(|condition| condition["status"] == status);
-    let said = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
+    let message_of = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
     if report.status.is_none() {
-        let said = object.get("status").and_then(Value::as_object).is_some_and(|said| !said.is_empty());
-        return match said || has_status(object) {
+        let has_reported =
+            object.get("status").and_then(Value::as_object).is_some_and(|status| !status.is_empty());
+        return match has_reported || has_status(object) {
             true => (Health::Unknown, "no report yet".to_owned()),
             false => (Health::Available, String::new()),
         };
     }
-    if let Some(wrong) = WRONG.iter().find_map(|name| is(name, "True")).or_else(|| is("Progressing", "False"))
+    if let Some(failing) =
+        FAILURE_CONDITIONS.iter().find_map(|name| is(name, "True")).or_else(|| is("Progressing", "False"))
     {
-        return (Health::Degraded, said(wrong));
+        return (Health::Degraded, message_of(failing));
     }
     let kind = kinds::of(object);
     if !report.has_observed(kind) {
         return (Health::Progressing, "the latest generation is not observed yet".to_owned());
     }
-    if let Some((there, wanted)) = numbers(kind, report, object) {
-        return match there >= wanted {
+    if let Some((available, desired)) = numbers(kind, report, object) {
+        return match available >= desired {
             true => (Health::Available, String::new()),
-            false => (Health::Progressing, format!("{there} of {wanted} available")),
+            false => (Health::Progressing, format!("{available} of {desired} available")),
         };
     }
     let phase = report.field("phase").and_then(Value::as_str).unwrap_or_default();
     if let Some((_, health)) = PHASES.iter().find(|(name, _)| *name == phase) {
         return (*health, format!("phase {phase}"));
     }
-    match WELL.iter().find_map(|name| condition(name)) {
+    match SUCCESS_CONDITIONS.iter().find_map(|name| condition(name)) {
         Some(well) if well["status"] == "True" => (Health::Available, String::new()),
-        Some(unwell) => (Health::Progressing, said(unwell)),
+        Some(condition) => (Health::Progressing, message_of(condition)),
         // A running Job has no condition.
         None if object["kind"] == "Job" => {
             (Health::Progressing, format!("{} active", report.number("active")))
@@ -72,21 +74,23 @@ pub fn of(report: &Report, object: &Value) -> (Health, String) {
 /// is zero.
 fn numbers(kind: &KindRules, report: &Report, object: &Value) -> Option<(i64, i64)> {
     if let Some((available, expected)) = kind.availability {
-        let wanted = match expected {
-            Expected::Counter(name) => report.number(name),
-            Expected::Replicas => {
-                let asked = || division::number(object, division::REPLICAS, 1);
-                i64::from(report.share.unwrap_or_else(asked))
+        let desired = match expected {
+            ExpectedNumber::Counter(name) => report.number(name),
+            ExpectedNumber::Replicas => {
+                let requested = || division::number(object, division::REPLICAS, 1);
+                i64::from(report.share.unwrap_or_else(requested))
             }
         };
-        return Some((report.number(available), wanted));
+        return Some((report.number(available), desired));
     }
     let first = |names: &[&str]| names.iter().find_map(|name| report.field(name)?.as_i64());
-    if let Some((there, wanted)) = OF.iter().find(|(_, wanted)| report.field(wanted).is_some()) {
-        return Some((report.number(there), report.number(wanted)));
+    if let Some((available, desired)) =
+        AVAILABLE_AND_DESIRED.iter().find(|(_, desired)| report.field(desired).is_some())
+    {
+        return Some((report.number(available), report.number(desired)));
     }
     let share = report.share.filter(|_| report.field("replicas").is_some())?;
-    Some((first(OF_SHARE).unwrap_or_default(), i64::from(share)))
+    Some((first(AVAILABLE_COUNTERS).unwrap_or_default(), i64::from(share)))
 }
 
 /// Kinds whose controllers always report.

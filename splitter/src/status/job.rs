@@ -6,7 +6,7 @@ use super::{Report, UserObject, conditions};
 
 /// Complete when all targets are; Failed when all have finished and one has failed. Not at the first failure: the other
 /// targets still work, and their completions count.
-pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value) {
+pub(super) fn finish(user_object: &UserObject, reports: &[&Report], status: &mut Value) {
     let has = |report: &Report, name: &str| {
         conditions::find(report, name).is_some_and(|condition| condition["status"] == "True")
     };
@@ -25,9 +25,9 @@ pub(super) fn finish(whole: &UserObject, reports: &[&Report], status: &mut Value
     let mut list: Vec<Value> = Vec::new();
     for (name, _) in states.iter().filter(|(_, holds)| *holds) {
         let having: Vec<&Report> = reports.iter().filter(|report| has(report, name)).copied().collect();
-        list.push(conditions::one(whole, &having, name));
+        list.push(conditions::one(user_object, &having, name));
     }
-    list.extend(conditions::merged(whole, reports, &known));
+    list.extend(conditions::merged(user_object, reports, &known));
     set(status, "conditions", (!list.is_empty()).then_some(Value::Array(list)));
     let completed = reports.iter().filter_map(|report| report.field("completionTime")?.as_str()).max();
     set(status, "completionTime", completed.filter(|_| all(&["Complete"])).map(Value::from));
@@ -49,8 +49,8 @@ fn indexes(reports: &[&Report], field: &str) -> Option<String> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for report in reports {
         let text = report.field(field).and_then(Value::as_str).unwrap_or_default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
+        for range in text.split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
             let number =
                 |text: &str| text.trim().parse::<u64>().ok().map(|n| n + u64::from(report.index_start));
             ranges.extend(number(first).zip(number(last)));

@@ -24,17 +24,17 @@ pub(super) struct KindRules {
     pub(super) has_conditions: bool,
     /// Whether its controller always sets `observedGeneration`.
     pub(super) observes_generation: bool,
-    /// The counter of available replicas, and what it is compared with.
-    pub(super) availability: Option<(&'static str, Expected)>,
+    /// The counter of available replicas, and the expected number.
+    pub(super) availability: Option<(&'static str, ExpectedNumber)>,
     /// Its phase without a target.
-    pub(super) phase_nowhere: Option<&'static str>,
-    /// Code for what the table cannot express.
-    pub(super) finish: Option<Finish>,
+    pub(super) phase_without_targets: Option<&'static str>,
+    /// Code for rules that the table cannot express.
+    pub(super) finish: Option<FinishStatus>,
 }
 
-/// What the available counter is compared with.
+/// The number that the available counter is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Expected {
+pub(super) enum ExpectedNumber {
     /// The requested replicas.
     Replicas,
     /// Another counter.
@@ -42,7 +42,7 @@ pub(super) enum Expected {
 }
 
 /// Sets further fields of a status.
-pub(super) type Finish = fn(&UserObject, &[&Report], &mut Value);
+pub(super) type FinishStatus = fn(&UserObject, &[&Report], &mut Value);
 
 const PLAIN: KindRules = KindRules {
     group: "",
@@ -56,7 +56,7 @@ const PLAIN: KindRules = KindRules {
     has_conditions: false,
     observes_generation: false,
     availability: None,
-    phase_nowhere: None,
+    phase_without_targets: None,
     finish: None,
 };
 
@@ -75,7 +75,7 @@ const KINDS: &[KindRules] = &[
         greatest: &["collisionCount"],
         has_conditions: true,
         observes_generation: true,
-        availability: Some(("availableReplicas", Expected::Replicas)),
+        availability: Some(("availableReplicas", ExpectedNumber::Replicas)),
         finish: Some(deployment::finish),
         ..PLAIN
     },
@@ -91,7 +91,7 @@ const KINDS: &[KindRules] = &[
         ],
         has_conditions: true,
         observes_generation: true,
-        availability: Some(("availableReplicas", Expected::Replicas)),
+        availability: Some(("availableReplicas", ExpectedNumber::Replicas)),
         ..PLAIN
     },
     KindRules {
@@ -102,7 +102,7 @@ const KINDS: &[KindRules] = &[
         greatest: &["collisionCount"],
         has_conditions: true,
         observes_generation: true,
-        availability: Some(("availableReplicas", Expected::Replicas)),
+        availability: Some(("availableReplicas", ExpectedNumber::Replicas)),
         finish: Some(deployment::revisions),
         ..PLAIN
     },
@@ -121,7 +121,7 @@ const KINDS: &[KindRules] = &[
         greatest: &["collisionCount"],
         has_conditions: true,
         observes_generation: true,
-        availability: Some(("numberAvailable", Expected::Counter("desiredNumberScheduled"))),
+        availability: Some(("numberAvailable", ExpectedNumber::Counter("desiredNumberScheduled"))),
         ..PLAIN
     },
     KindRules {
@@ -130,7 +130,7 @@ const KINDS: &[KindRules] = &[
         sums: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
         has_conditions: true,
         observes_generation: true,
-        availability: Some(("availableReplicas", Expected::Replicas)),
+        availability: Some(("availableReplicas", ExpectedNumber::Replicas)),
         ..PLAIN
     },
     KindRules {
@@ -165,16 +165,22 @@ const KINDS: &[KindRules] = &[
         group: "",
         kind: "PersistentVolumeClaim",
         exact: true,
-        phase_nowhere: Some("Pending"),
+        phase_without_targets: Some("Pending"),
         has_conditions: true,
         ..PLAIN
     },
-    KindRules { group: "", kind: "PersistentVolume", exact: true, phase_nowhere: Some("Pending"), ..PLAIN },
+    KindRules {
+        group: "",
+        kind: "PersistentVolume",
+        exact: true,
+        phase_without_targets: Some("Pending"),
+        ..PLAIN
+    },
     KindRules {
         group: "",
         kind: "Pod",
         exact: true,
-        phase_nowhere: Some("Pending"),
+        phase_without_targets: Some("Pending"),
         has_conditions: true,
         ..PLAIN
     },

@@ -27,19 +27,19 @@ use crate::status::status_rule::CompiledStatusRule;
 
 /// The kind of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Policy {
+pub enum PolicyKind {
     Placement,
     Override,
     StatusRule,
 }
 
-impl Policy {
+impl PolicyKind {
     /// The kind of policy in a cache, if it is one.
-    pub(crate) fn of(own: &ConfigCaches, view: &View) -> Option<Policy> {
+    pub(crate) fn of(own: &ConfigCaches, view: &View) -> Option<PolicyKind> {
         let rows = [
-            (&own.placements, Policy::Placement),
-            (&own.overrides, Policy::Override),
-            (&own.status_rules, Policy::StatusRule),
+            (&own.placements, PolicyKind::Placement),
+            (&own.overrides, PolicyKind::Override),
+            (&own.status_rules, PolicyKind::StatusRule),
         ];
         rows.into_iter().find(|(of, _)| of.kind == view.kind).map(|(_, policy)| policy)
     }
@@ -48,16 +48,16 @@ impl Policy {
 /// Writes the status of a policy.
 pub(crate) async fn reconcile(
     splitter: &Splitter,
-    policy: Policy,
+    policy: PolicyKind,
     cluster: Id,
     name: &str,
 ) -> Result<Outcome, CallError> {
     let own = &splitter.caches.config;
     let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.to_owned() };
     match policy {
-        Policy::Placement => {
+        PolicyKind::Placement => {
             let counts = lock(&splitter.placement_counts).of(cluster, name);
-            say(splitter, &own.placements, &key, |policy: &Placement, before: &PlacementStatus| {
+            write_status(splitter, &own.placements, &key, |policy: &Placement, before: &PlacementStatus| {
                 PlacementStatus {
                     observed_generation: policy.metadata.generation,
                     conditions: vec![accepted(&before.conditions, &placement_errors(&policy.spec))],
@@ -66,29 +66,39 @@ pub(crate) async fn reconcile(
             })
             .await
         }
-        Policy::Override => {
-            say(splitter, &own.overrides, &key, |policy: &Override, before: &OverrideStatus| OverrideStatus {
-                observed_generation: policy.metadata.generation,
-                conditions: vec![accepted(&before.conditions, &override_errors(&policy.spec))],
+        PolicyKind::Override => {
+            write_status(splitter, &own.overrides, &key, |policy: &Override, before: &OverrideStatus| {
+                OverrideStatus {
+                    observed_generation: policy.metadata.generation,
+                    conditions: vec![accepted(&before.conditions, &override_errors(&policy.spec))],
+                }
             })
             .await
         }
-        Policy::StatusRule => {
-            say(splitter, &own.status_rules, &key, |policy: &StatusRule, before: &StatusRuleStatus| {
-                let errors = rule_errors(&policy.spec);
-                StatusRuleStatus {
-                    observed_generation: policy.metadata.generation,
-                    conditions: vec![accepted(&before.conditions, &errors)],
-                    errors,
-                }
-            })
+        PolicyKind::StatusRule => {
+            write_status(
+                splitter,
+                &own.status_rules,
+                &key,
+                |policy: &StatusRule, before: &StatusRuleStatus| {
+                    let errors = rule_errors(&policy.spec);
+                    StatusRuleStatus {
+                        observed_generation: policy.metadata.generation,
+                        conditions: vec![accepted(&before.conditions, &errors)],
+                        errors,
+                    }
+                },
+            )
             .await
         }
     }
 }
 
 /// Writes a status if it changed.
-async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOwned + Default + PartialEq>(
+async fn write_status<
+    Spec: DeserializeOwned + Default,
+    Status: Serialize + DeserializeOwned + Default + PartialEq,
+>(
     splitter: &Splitter,
     view: &View,
     key: &Key,
@@ -113,11 +123,11 @@ async fn say<Spec: DeserializeOwned + Default, Status: Serialize + DeserializeOw
 }
 
 fn accepted(before: &[Condition], errors: &[PolicyError]) -> Condition {
-    let said = match errors.first() {
+    let fields = match errors.first() {
         None => ("Accepted", "True", "Accepted", String::new()),
-        Some(first) => ("Accepted", "False", "InvalidExpression", told(first)),
+        Some(first) => ("Accepted", "False", "InvalidExpression", error_message(first)),
     };
-    Condition::since(before, (said.0, said.1, said.2, &said.3), &time::now())
+    Condition::since(before, (fields.0, fields.1, fields.2, &fields.3), &time::now())
 }
 
 /// The limit for all expressions of a policy. They are compiled during the request that writes it.
@@ -173,7 +183,7 @@ fn expressions(value: &Value) -> Vec<&str> {
 }
 
 /// The message of an error.
-pub(crate) fn told(error: &PolicyError) -> String {
+pub(crate) fn error_message(error: &PolicyError) -> String {
     let PolicyError { field, line, column, message } = error;
     format!("{field}: {line}:{column}: {message}")
 }
@@ -286,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_records_wherever_they_go() {
+    fn placement_counts_follow_changed_records() {
         let (mut placement_counts, at) = (
             PlacementCounts::default(),
             Key { cluster: Some(Id::ROOT), ..Key::new("shop", "deployment-web") },
@@ -309,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_says_where_it_is() {
+    fn expression_errors_have_field_line_and_column() {
         let spec: PlacementSpec = serde_json::from_value(json!({
             "clusterSelector": { "expressions": ["cluster.metadata.name == 'a'"] },
             "fallbackGroups": [{ "clusterSelector": { "expressions": ["true", "true &&\n  klaster.x"] } }],

@@ -1,6 +1,6 @@
-//! What went wrong elsewhere, so that it does not here. Each test opens with what people saw.
+//! Bugs of similar projects and of this one. Each test opens with the observed behaviour.
 
-use super::tests::{condition, report, told, whole};
+use super::tests::{condition, condition_rows, report, user_object};
 use super::*;
 
 fn object(version: &str, kind: &str) -> Value {
@@ -9,7 +9,7 @@ fn object(version: &str, kind: &str) -> Value {
 
 fn merged(object: &Value, statuses: [&Value; 2]) -> Value {
     let reports = [report("a", statuses[0]), report("b", statuses[1])];
-    aggregate(&whole(object), &reports, None).status
+    aggregate(&user_object(object), &reports, None).status
 }
 
 /// Karmada 2218, 2252 and 2457: a Deployment, later a StatefulSet and a DaemonSet, on two clusters was Progressing for ever
@@ -47,7 +47,7 @@ fn a_finished_job_also_has_the_condition_that_precedes_its_end() {
         let ended =
             json!({ "conditions": [condition(target, "True", "t1", ""), condition(end, "True", "t2", "")] });
         let status = merged(&object("batch/v1", "Job"), [&ended, &ended]);
-        let names: Vec<String> = told(&status).into_iter().map(|row| row[0].clone()).collect();
+        let names: Vec<String> = condition_rows(&status).into_iter().map(|row| row[0].clone()).collect();
         assert_eq!(names, [target, end]);
     }
 }
@@ -55,7 +55,7 @@ fn a_finished_job_also_has_the_condition_that_precedes_its_end() {
 /// KubeStellar 2809: on several clusters a Deployment showed 0/4 ready, because a status came back from one cluster or not
 /// at all.
 #[test]
-fn several_targets_show_as_many_ready_as_there_are() {
+fn ready_replicas_of_several_targets_are_added_up() {
     let of = |ready: i64| json!({ "observedGeneration": 7, "replicas": ready, "readyReplicas": ready, "availableReplicas": ready });
     let status = merged(&object("apps/v1", "Deployment"), [&of(3), &of(1)]);
     assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(4), &json!(4)));
@@ -63,29 +63,29 @@ fn several_targets_show_as_many_ready_as_there_are() {
 
 /// KubeStellar 3518: sums over several clusters stayed in the status after the aggregation was removed.
 #[test]
-fn nothing_of_a_sum_is_left_when_there_is_one_target() {
+fn the_status_of_a_single_target_has_no_earlier_sums() {
     let (mut object, of) =
         (object("example.com/v1", "Widget"), |ready: i64| json!({ "readyReplicas": ready }));
     let extra = json!({ "readyReplicas": 1, "address": "10.0.0.1", "conditions": [condition("Ready", "True", "t1", "")] });
     object["status"] = merged(&object, [&of(3), &extra]);
     assert_eq!(object["status"]["readyReplicas"], 4);
-    assert_eq!(aggregate(&whole(&object), &[report("a", &of(3))], None).status, of(3));
+    assert_eq!(aggregate(&user_object(&object), &[report("a", &of(3))], None).status, of(3));
 }
 
 /// OCM work 83: a condition had no generation, so clients could not tell whether it was about their latest change.
 #[test]
-fn a_condition_says_of_which_generation_it_is() {
+fn a_condition_has_the_generation_of_the_users_object() {
     let ready = |generation: i64| json!({ "conditions": [{ "type": "Ready", "status": "True", "observedGeneration": generation }] });
     let mut object = object("example.com/v1", "Widget");
     object["status"] = json!({ "observedGeneration": 2 });
-    for (below, above) in [(7, 3), (6, 2)] {
-        let status = aggregate(&whole(&object), &[report("a", &ready(below))], None).status;
-        assert_eq!(status["conditions"][0]["observedGeneration"], above);
+    for (downstream, expected) in [(7, 3), (6, 2)] {
+        let status = aggregate(&user_object(&object), &[report("a", &ready(downstream))], None).status;
+        assert_eq!(status["conditions"][0]["observedGeneration"], expected);
     }
 }
 
 /// An update got stuck on two targets and was undone. One of them had its turn; the other still had the bad template, and
-/// its deadline was exceeded, so `kubectl rollout status` said of the good one that it had failed.
+/// its deadline was exceeded, so `kubectl rollout status` reported that the good one had failed.
 #[test]
 fn a_target_that_waits_for_its_turn_reports_no_rollout_failure() {
     let of = |observed: i64, status: &str, reason: &str| {
@@ -97,8 +97,8 @@ fn a_target_that_waits_for_its_turn_reports_no_rollout_failure() {
     let behind = of(6, "False", "ProgressDeadlineExceeded");
     let check = |second: Report, expected: &str| {
         let deployment = object("apps/v1", "Deployment");
-        let status = aggregate(&whole(&deployment), &[report("a", &good), second], None).status;
-        let progress = told(&status).into_iter().find(|row| row[0] == "Progressing").unwrap();
+        let status = aggregate(&user_object(&deployment), &[report("a", &good), second], None).status;
+        let progress = condition_rows(&status).into_iter().find(|row| row[0] == "Progressing").unwrap();
         assert_eq!(progress[1], expected, "{status:#}");
     };
     check(report("b", &stuck), "False");
@@ -145,13 +145,13 @@ fn a_partial_first_status_is_progress_and_a_missing_counter_is_zero() {
             json!({ "observedGeneration": 7, "replicas": 4, "availableReplicas": 4 }),
             Available,
         );
-        // Not divided: as many as its own spec asks for.
+        // Not divided: the replicas of its own spec.
         check(kind, None, json!({ "observedGeneration": 7, "availableReplicas": 3 }), Progressing);
         check(kind, None, json!({ "observedGeneration": 7, "availableReplicas": 4 }), Available);
-        // None were asked for, and Kubernetes omits zeros.
+        // Zero replicas are requested, and Kubernetes omits zeros.
         check(kind, Some(0), json!({ "observedGeneration": 7 }), Available);
     }
-    // A DaemonSet where no node is meant.
+    // A DaemonSet that selects no node.
     check("DaemonSet", None, json!({ "observedGeneration": 7, "desiredNumberScheduled": 0 }), Available);
     check("DaemonSet", None, json!({ "observedGeneration": 7, "desiredNumberScheduled": 2 }), Progressing);
 }

@@ -17,15 +17,22 @@ pub(super) fn load_balancer(_: &UserObject, reports: &[&Report], status: &mut Va
 }
 
 /// Allowed disruptions depend on all targets: one may have spare pods that another one lacks.
-pub(super) fn budget(whole: &UserObject, reports: &[&Report], status: &mut Value) {
+pub(super) fn budget(user_object: &UserObject, reports: &[&Report], status: &mut Value) {
     let number = |field: &str| status[field].as_i64().unwrap_or_default();
     let spare = (number("currentHealthy") - number("desiredHealthy")).max(0);
     let granted: i64 = reports.iter().map(|report| report.number("disruptionsAllowed")).sum();
     // Disruptions that targets have granted already are not granted again.
     let allowed = spare.min(granted);
     status["disruptionsAllowed"] = allowed.into();
-    let (said, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
-    let mut list = vec![conditions::kept_or_new(whole, "DisruptionAllowed", said, reason, String::new())];
-    list.extend(conditions::merged(whole, reports, &["DisruptionAllowed"]));
+    let (condition_status, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let mut list = vec![conditions::kept_or_new(
+        user_object,
+        "DisruptionAllowed",
+        condition_status,
+        reason,
+        String::new(),
+    )];
+    list.extend(conditions::merged(user_object, reports, &["DisruptionAllowed"]));
     status["conditions"] = Value::Array(list);
 }

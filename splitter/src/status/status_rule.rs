@@ -186,8 +186,11 @@ impl CompiledRows {
             {
                 continue;
             }
-            let key: Vec<Value> =
-                self.group_by.iter().map(|(_, said)| said.value(&given)).collect::<Result<_, _>>()?;
+            let key: Vec<Value> = self
+                .group_by
+                .iter()
+                .map(|(_, expression)| expression.value(&given))
+                .collect::<Result<_, _>>()?;
             match groups.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, members)) => members.push(target.clone()),
                 None => groups.push((key, vec![target.clone()])),
@@ -201,8 +204,8 @@ impl CompiledRows {
         let mut row: Map<String, Value> =
             self.group_by.iter().map(|(name, _)| name.clone()).zip(key).collect();
         let members = Value::Array(members);
-        for (name, said) in &self.columns {
-            row.insert(name.clone(), said.value(&[("targets", &members), ("object", object)])?);
+        for (name, expression) in &self.columns {
+            row.insert(name.clone(), expression.value(&[("targets", &members), ("object", object)])?);
         }
         Ok(Value::Object(row))
     }

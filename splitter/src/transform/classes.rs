@@ -1,8 +1,8 @@
 //! Cluster-scoped objects that others name: PriorityClasses, RuntimeClasses, StorageClasses and IngressClasses.
 //!
-//! They are not sent: a tenant's PriorityClass would preempt the pods of others. A physical cluster has its own, and its admin
-//! may map the names that logical clusters use to those (`spec.classMappings`). What a cluster lacks is reported to the user,
-//! because a pod that names it is refused there, or a claim waits there for ever.
+//! They are not sent: a tenant's PriorityClass would preempt the pods of others. A physical cluster has its own, and
+//! its admin may map the names that logical clusters use to those (`spec.classMappings`). Missing classes are reported
+//! to the user, because the physical cluster refuses a pod that names one, and a claim waits for ever.
 
 use api::fleet::{ClassKind, ClassMapping, PhysicalCluster};
 use serde_json::Value;
@@ -49,8 +49,8 @@ pub(super) fn map_names(object: &mut Value, mappings: &[ClassMapping]) {
 pub fn missing(object: &Value, cluster: &PhysicalCluster) -> Vec<(ClassKind, String)> {
     let known = cluster.status.as_ref().map(|status| status.classes.as_slice()).unwrap_or_default();
     let lacks = |kind: ClassKind, name: &str| {
-        let there = known.iter().find(|row| row.kind == kind);
-        there.is_some_and(|row| !row.truncated && !row.names.iter().any(|one| one == name))
+        let reported = known.iter().find(|row| row.kind == kind);
+        reported.is_some_and(|row| !row.truncated && !row.names.iter().any(|one| one == name))
     };
     let mut missing = Vec::new();
     visit(&mut object.clone(), &mut |kind, name| {
@@ -62,7 +62,7 @@ pub fn missing(object: &Value, cluster: &PhysicalCluster) -> Vec<(ClassKind, Str
 }
 
 /// The missing classes of a cluster as a message, with what to do.
-pub fn told(missing: &[(ClassKind, String)], cluster: &str) -> String {
+pub fn missing_message(missing: &[(ClassKind, String)], cluster: &str) -> String {
     let names: Vec<String> = missing.iter().map(|(kind, name)| format!("{kind:?} {name}")).collect();
     format!(
         "{cluster} has no {}; an admin can create it there, or map the name in spec.classMappings of PhysicalCluster \
@@ -113,14 +113,14 @@ mod tests {
         } } } })
     }
 
-    /// Pods that named a PriorityClass of their logical cluster were never made on a physical cluster that had none of that
-    /// name, and nothing told the user.
+    /// Pods that named a PriorityClass of their logical cluster were never created on a physical cluster without a class of
+    /// that name, and the user got no condition or Event.
     #[test]
     fn missing_classes_are_named_only_if_the_classes_are_known() {
         let found = missing(&deployment(), &cluster());
         assert_eq!(found, [(ClassKind::PriorityClass, "high".to_owned())]);
         assert_eq!(
-            told(&found, "west"),
+            missing_message(&found, "west"),
             "west has no PriorityClass high; an admin can create it there, or map the name in spec.classMappings of \
              PhysicalCluster west"
         );
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admin_maps_names() {
+    fn class_names_are_mapped() {
         let mapping = |kind, from: &str, to: &str| ClassMapping { kind, from: from.into(), to: to.into() };
         let mappings = [
             mapping(ClassKind::PriorityClass, "high", "low"),

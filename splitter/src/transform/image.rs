@@ -11,7 +11,7 @@ struct ImageName<'a> {
 
 impl<'a> ImageName<'a> {
     fn parse(text: &'a str) -> ImageName<'a> {
-        let is_host = |part: &&str| part.contains(['.', ':']) || *part == "localhost";
+        let is_host = |prefix: &&str| prefix.contains(['.', ':']) || *prefix == "localhost";
         let first = text.split_once('/').map(|(first, _)| first).filter(is_host);
         let rest = first.map_or(text, |registry| &text[registry.len() + 1..]);
         let (rest, digest) = rest.split_once('@').map_or((rest, None), |(rest, digest)| (rest, Some(digest)));
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_name_are_replaced() {
+    fn parts_of_an_image_name_are_replaced() {
         let check = |image: &str, registry: Option<&str>, tag: Option<&str>, expected: &str| {
             assert_eq!(renamed(image, registry, tag), expected, "{image} {registry:?} {tag:?}");
         };

@@ -1,8 +1,8 @@
 //! Applies Overrides, as the last step.
 //!
 //! Overrides are applied in the order of priority and name, their rules in the order they are written, and the parts of
-//! a rule in the order of its fields. The first error stops all of them: half of an Override is not what its author
-//! wrote, so the mailbox object stays as it is. No Override may change the kind, name or namespace of an object.
+//! a rule in the order of its fields. The first error stops all of them: half of an Override is not the policy its
+//! author wrote, so the mailbox object is unchanged. No Override may change the kind, name or namespace of an object.
 
 use api::fleet::{
     Arguments, Environment, Image, Operation, Override, OverrideRule, PatchStep, PhysicalCluster, Table,
@@ -37,16 +37,18 @@ pub fn apply(
     if applying.is_empty() {
         return Ok(object);
     }
-    let seen = serde_json::to_value(cluster).unwrap_or_default();
+    let cluster_value = serde_json::to_value(cluster).unwrap_or_default();
     let before = identity(&object);
     // One for all of them: copying a value into itself doubles it every time.
     let mut budget = PatchBudget::default();
     for one in applying {
         for (rule, steps) in one.spec.rules.iter().enumerate() {
             let failed = |why: String| OverrideError { name: one.metadata.name.clone(), rule, why };
-            match select::cluster(&steps.cluster_selector, cluster, &seen) {
-                Selected::Yes => change(&mut object, steps, &seen, &mut budget).map_err(failed)?,
-                Selected::Mistaken { text, mistake } => return Err(failed(format!("{text:?}: {mistake}"))),
+            match select::cluster(&steps.cluster_selector, cluster, &cluster_value) {
+                Selected::Yes => change(&mut object, steps, &cluster_value, &mut budget).map_err(failed)?,
+                Selected::InvalidExpression { text, error } => {
+                    return Err(failed(format!("{text:?}: {error}")));
+                }
                 _ => {}
             }
             if let Some(field) = changed(&before, &identity(&object)) {
@@ -96,9 +98,9 @@ fn change(
     for computed in &rule.computed {
         let value = match expression::compile_cached(&computed.expression, &["object", "cluster"]).as_ref() {
             Ok(program) => program.evaluate(&[("object", object), ("cluster", cluster)]),
-            Err(mistake) => Err(mistake.clone()),
+            Err(error) => Err(error.clone()),
         };
-        let value = value.map_err(|mistake| format!("{:?}: {mistake}", computed.expression))?;
+        let value = value.map_err(|error| format!("{:?}: {error}", computed.expression))?;
         budget.copy(&value).map_err(|why| format!("{:?}: {why}", computed.expression))?;
         pointer::set(object, &computed.path, value)?;
     }
@@ -132,7 +134,7 @@ fn list<'a>(container: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Va
     if !field.is_array() {
         *field = json!([]);
     }
-    field.as_array_mut().expect("it was just made one")
+    field.as_array_mut().expect("the field was set to an array above")
 }
 
 fn set_variables(object: &mut Value, change: &Environment) {

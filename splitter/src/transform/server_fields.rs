@@ -23,11 +23,11 @@ const ANNOTATIONS: &[&str] = &[
 const LABELS: &[&str] = &["holon.dev/", "kubernetes.io/metadata.name", "pod-security.kubernetes.io/"];
 
 /// Whether a label is not propagated.
-pub(crate) fn is_kept_here(label: &str) -> bool {
+pub(crate) fn is_not_propagated(label: &str) -> bool {
     LABELS.iter().any(|start| label.starts_with(start))
 }
 
-struct Field {
+struct ServerField {
     group: &'static str,
     kind: &'static str,
     /// `*` is every item of a list.
@@ -36,28 +36,28 @@ struct Field {
     unless: Option<fn(&Value) -> bool>,
 }
 
-const fn field(group: &'static str, kind: &'static str, path: &'static [&'static str]) -> Field {
-    Field { group, kind, path, unless: None }
+const fn field(group: &'static str, kind: &'static str, path: &'static [&'static str]) -> ServerField {
+    ServerField { group, kind, path, unless: None }
 }
 
-const fn service(path: &'static [&'static str]) -> Field {
-    Field { group: "", kind: "Service", path, unless: Some(is_headless) }
+const fn service(path: &'static [&'static str]) -> ServerField {
+    ServerField { group: "", kind: "Service", path, unless: Some(is_headless) }
 }
 
-const fn job(path: &'static [&'static str]) -> Field {
-    Field { group: "batch", kind: "Job", path, unless: Some(selects_by_hand) }
+const fn job(path: &'static [&'static str]) -> ServerField {
+    ServerField { group: "batch", kind: "Job", path, unless: Some(has_manual_selector) }
 }
 
 fn is_headless(service: &Value) -> bool {
     service.pointer("/spec/clusterIP").is_some_and(|address| address == "None")
 }
 
-fn selects_by_hand(job: &Value) -> bool {
+fn has_manual_selector(job: &Value) -> bool {
     job.pointer("/spec/manualSelector").is_some_and(|by_hand| by_hand == true)
 }
 
 /// The physical cluster would refuse these fields, or its controllers own them.
-const FIELDS: &[Field] = &[
+const FIELDS: &[ServerField] = &[
     field("", "Namespace", &["spec"]),
     field("", "ServiceAccount", &["secrets"]),
     field("", "Pod", &["spec", "nodeName"]),
@@ -81,16 +81,16 @@ const TOKEN_VOLUME: &str = "kube-api-access-";
 pub(super) fn strip_server_fields(object: &mut Value) {
     let (group, kind) = super::group_kind(object);
     let (group, kind) = (group.to_owned(), kind.to_owned());
-    let applies = |field: &&Field| {
-        let kept = field.unless.is_some_and(|unless| unless(object));
-        field.group == group && field.kind == kind && !kept
+    let applies = |field: &&ServerField| {
+        let is_kept = field.unless.is_some_and(|unless| unless(object));
+        field.group == group && field.kind == kind && !is_kept
     };
-    let fields: Vec<&Field> = FIELDS.iter().filter(applies).collect();
+    let fields: Vec<&ServerField> = FIELDS.iter().filter(applies).collect();
     for field in fields {
         remove(object, field.path);
     }
     if group.is_empty() && kind == "Service" {
-        strip_given_node_ports(object);
+        strip_allocated_node_ports(object);
     }
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -113,7 +113,7 @@ fn retain(table: Option<&mut Value>, without: &[&str]) {
 }
 
 /// Removes the node ports that the server allocated. Those that the user set have a field manager, and stay.
-fn strip_given_node_ports(service: &mut Value) {
+fn strip_allocated_node_ports(service: &mut Value) {
     let entries = service["metadata"]["managedFields"].as_array().into_iter().flatten();
     let owned: Vec<(i64, String)> = entries
         .filter_map(|entry| entry.pointer("/fieldsV1/f:spec/f:ports")?.as_object())

@@ -26,7 +26,7 @@ fn sent(object: &Value, destination: &Destination) -> Value {
 }
 
 #[test]
-fn namespaces_of_different_logical_clusters_do_not_meet() {
+fn namespaces_of_different_logical_clusters_do_not_collide() {
     assert_eq!(physical_namespace(ID, "shop"), "shop-m41cmv47");
     assert_ne!(physical_namespace(ID, "shop"), physical_namespace("~bbbbbbbbbbbbbbbb", "shop"));
     let (long, longer) = ("x".repeat(63), format!("{}y", "x".repeat(62)));
@@ -68,8 +68,8 @@ fn server_fields_are_removed_and_the_label_and_locator_are_added() {
             "spec": { "replicas": 3 },
         })
     );
-    let part = Part(vec![("/spec/replicas".into(), json!(1))]);
-    let Ok(Transformed::Object(divided)) = transform(&object, Some(&part), &destination(&east, &[])) else {
+    let patch = TargetPatch(vec![("/spec/replicas".into(), json!(1))]);
+    let Ok(Transformed::Object(divided)) = transform(&object, Some(&patch), &destination(&east, &[])) else {
         panic!()
     };
     assert_eq!(divided["spec"], json!({ "replicas": 1 }));
@@ -158,11 +158,11 @@ fn objects_of_no_use_downstream_are_not_propagated() {
     let east = cluster("east", json!({}));
     let mut own = cluster("own", json!({}));
     own.spec.dedicated_to = Some("root:team-a".into());
-    let check = |object: Value, stays: bool| {
+    let check = |object: Value, is_skipped: bool| {
         let mut object = object;
         object["metadata"]["namespace"] = "shop".into();
         let transformed = transform(&object, None, &destination(&east, &[])).unwrap();
-        assert_eq!(matches!(transformed, Transformed::NotPropagated(_)), stays, "{object}");
+        assert_eq!(matches!(transformed, Transformed::NotPropagated(_)), is_skipped, "{object}");
     };
     check(
         json!({ "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token" }),
@@ -247,7 +247,7 @@ fn objects_named_by_a_pod_are_its_dependencies() {
 }
 
 #[test]
-fn other_kinds_name_things_too() {
+fn ingresses_service_accounts_and_stateful_sets_have_dependencies() {
     let check = |object: Value, expected: &[&str]| {
         let found: Vec<String> =
             dependencies(&object).into_iter().map(|need| format!("{}/{}", need.kind, need.name)).collect();
@@ -375,7 +375,7 @@ fn an_override_changes_objects_for_selected_clusters_only() {
 }
 
 #[test]
-fn overrides_come_in_order_and_all_or_none() {
+fn overrides_are_applied_in_order_and_all_or_none() {
     let east = cluster("east", json!({}));
     let step = |value: u32| json!([{ "jsonPatch": [{ "op": "add", "path": "/spec/x", "value": value }] }]);
     let overrides =
@@ -414,11 +414,11 @@ fn overrides_come_in_order_and_all_or_none() {
     let nesting: Vec<Value> =
         (0..200).map(|_| json!({ "op": "copy", "from": "/spec", "path": "/spec/x" })).collect();
     fails(json!([{ "jsonPatch": nesting }]), "/spec/x is too deep");
-    // What an expression computes is counted with what is copied.
+    // The results of expressions count towards the same limit as copies.
     let computed: Vec<Value> =
         (0..40).map(|n| json!({ "path": format!("/spec/x{n}"), "expression": "object.spec" })).collect();
     fails(json!([{ "computed": computed }]), "copies more than 3145728 bytes");
-    // A long path nests what it sets deeper every time. What is too deep would overflow the stack of what walks it.
+    // A long path nests its value deeper every time. A value that is too deep would overflow the stack of recursive code.
     let path = format!("/spec{}", "/a".repeat(100));
     let deeper: Vec<Value> = (0..40).map(|_| json!({ "path": path, "expression": "object.spec" })).collect();
     fails(json!([{ "computed": deeper }]), "more than 127 levels deep");
@@ -441,9 +441,9 @@ fn pods_call_the_api_they_were_applied_to() {
         let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "op", "namespace": "shop" }, "spec": { "template": { "spec": spec } } });
         let destination = Destination { api_access: Some(&api_access), ..destination(&east, &[]) };
         let once = sent(&object, &destination);
-        let mut again = once.clone();
-        api_access::rewrite(&mut again, &api_access);
-        assert_eq!(once, again, "twice changes nothing");
+        let mut twice = once.clone();
+        api_access::rewrite(&mut twice, &api_access);
+        assert_eq!(once, twice, "twice changes nothing");
         once["spec"]["template"]["spec"].clone()
     };
     let folder = "/var/run/secrets/kubernetes.io/serviceaccount";

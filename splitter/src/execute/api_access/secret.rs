@@ -19,15 +19,15 @@ const PREFIX: &str = "holon-api-access-";
 const NAME_BYTES_MAX: usize = 253;
 const HASH_CHARS: usize = 8;
 /// A server issues tokens for ten minutes at least. A shorter answer must not make this controller renew all the time.
-const LEAST: Duration = Duration::from_secs(60);
+const VALIDITY_MIN: Duration = Duration::from_secs(60);
 
 /// The name of the Secret of an account. A name that is too long is cut and gets a hash of the whole.
 pub(super) fn name(account: &str) -> String {
-    let room = NAME_BYTES_MAX - PREFIX.len();
-    if account.len() <= room {
+    let length_max = NAME_BYTES_MAX - PREFIX.len();
+    if account.len() <= length_max {
         return format!("{PREFIX}{account}");
     }
-    let begin = account.get(..room - HASH_CHARS - 1).unwrap_or_default().trim_end_matches(['-', '.']);
+    let begin = account.get(..length_max - HASH_CHARS - 1).unwrap_or_default().trim_end_matches(['-', '.']);
     format!("{PREFIX}{begin}-{}", word(&[account], HASH_CHARS))
 }
 
@@ -46,12 +46,12 @@ pub(super) struct AccessSecret {
 }
 
 #[derive(serde::Deserialize)]
-pub(super) struct Marked {
+pub(super) struct SecretMetadata {
     metadata: LabelsAndAnnotations,
 }
 
 /// The account of a Secret, and the uid of that account.
-pub(super) fn owner(object: &Marked) -> Option<(ServiceAccountRef, String)> {
+pub(super) fn owner(object: &SecretMetadata) -> Option<(ServiceAccountRef, String)> {
     let of: Locator = serde_json::from_str(object.metadata.annotations.get(API_ACCESS)?).ok()?;
     let (cluster, namespace) = (of.logical_cluster.parse().ok()?, of.namespace?);
     Some((ServiceAccountRef { cluster, namespace, name: of.name }, of.uid))
@@ -76,9 +76,9 @@ impl AccessSecret {
         })
     }
 
-    /// How long the Secret stays valid. None if it has to be written again: the token is due for renewal, the account
+    /// How long the Secret is valid. None if it has to be written again: the token is due for renewal, the account
     /// was recreated, or the certificate authority changed.
-    pub(super) fn good_for(&self, account_uid: &str, api_endpoint: &ApiEndpoint) -> Option<Duration> {
+    pub(super) fn valid_for(&self, account_uid: &str, api_endpoint: &ApiEndpoint) -> Option<Duration> {
         let left = self.renew_after?.duration_since(Timestamp::now());
         let is_same =
             self.account_uid == account_uid && self.authority == STANDARD.encode(&api_endpoint.authority);
@@ -86,21 +86,22 @@ impl AccessSecret {
     }
 }
 
-/// The Secret with this token, and how long it stays valid: two thirds of the token's lifetime. The last third is left
+/// The Secret with this token, and how long it is valid: two thirds of the token's lifetime. The last third is left
 /// for retries.
 pub(super) fn written(
     account: &ServiceAccountRef,
     account_uid: &str,
     namespace: &str,
     api_endpoint: &ApiEndpoint,
-    answer: &Value,
+    response: &Value,
     before: Option<&AccessSecret>,
 ) -> (Value, Duration) {
     let now = Timestamp::now();
-    let ends = answer["status"]["expirationTimestamp"].as_str().and_then(|time| time.parse().ok());
-    let life = ends.and_then(|ends: Timestamp| Duration::try_from(ends.duration_since(now)).ok());
-    let good_for = (life.unwrap_or_default() * 2 / 3).max(LEAST);
-    let renew_after = now.checked_add(good_for).unwrap_or(now);
+    let expires = response["status"]["expirationTimestamp"].as_str().and_then(|time| time.parse().ok());
+    let lifetime =
+        expires.and_then(|expires: Timestamp| Duration::try_from(expires.duration_since(now)).ok());
+    let valid_for = (lifetime.unwrap_or_default() * 2 / 3).max(VALIDITY_MIN);
+    let renew_after = now.checked_add(valid_for).unwrap_or(now);
     let of = Locator {
         logical_cluster: account.cluster.to_string(),
         namespace: Some(account.namespace.clone()),
@@ -116,7 +117,7 @@ pub(super) fn written(
             "annotations": { API_ACCESS: json!(of).to_string(), RENEW_AFTER: renew_after.to_string() },
         },
         "data": {
-            "token": encoded(answer["status"]["token"].as_str().unwrap_or_default()),
+            "token": encoded(response["status"]["token"].as_str().unwrap_or_default()),
             "ca.crt": encoded(&api_endpoint.authority),
             "namespace": encoded(&account.namespace),
         },
@@ -126,5 +127,5 @@ pub(super) fn written(
         secret["metadata"]["resourceVersion"] = before.version.as_str().into();
         secret["metadata"]["finalizers"] = before.finalizers.clone();
     }
-    (secret, good_for)
+    (secret, valid_for)
 }

@@ -43,20 +43,20 @@ fn api_endpoint(authority: &str) -> ApiEndpoint {
 }
 
 #[test]
-fn a_secret_is_good_for_two_thirds_of_its_tokens_life_and_for_one_account() {
-    let ends = Timestamp::now() + SignedDuration::from_secs(24 * 60 * 60);
-    let answer = json!({ "status": { "token": "t", "expirationTimestamp": ends.to_string() } });
-    let (written, left) = secret::written(&account(), "u1", "shop-1", &api_endpoint("ca"), &answer, None);
+fn a_secret_is_valid_for_two_thirds_of_its_token_lifetime_and_for_one_account() {
+    let expires = Timestamp::now() + SignedDuration::from_secs(24 * 60 * 60);
+    let response = json!({ "status": { "token": "t", "expirationTimestamp": expires.to_string() } });
+    let (written, left) = secret::written(&account(), "u1", "shop-1", &api_endpoint("ca"), &response, None);
     assert!((57_590..=57_600).contains(&left.as_secs()), "{left:?}");
     let read = AccessSecret::read(&written).unwrap();
     assert_eq!((&read.account, read.name.as_str()), (&account(), "holon-api-access-bot"));
-    assert!(read.good_for("u1", &api_endpoint("ca")).is_some_and(|left| left.as_secs() > 57_000));
-    // Another account of the same name, another authority, a time that has come.
-    assert_eq!(read.good_for("u2", &api_endpoint("ca")), None);
-    assert_eq!(read.good_for("u1", &api_endpoint("another")), None);
+    assert!(read.valid_for("u1", &api_endpoint("ca")).is_some_and(|left| left.as_secs() > 57_000));
+    // Another account of the same name, another authority, an expired token.
+    assert_eq!(read.valid_for("u2", &api_endpoint("ca")), None);
+    assert_eq!(read.valid_for("u1", &api_endpoint("another")), None);
     let mut old = written.clone();
     old["metadata"]["annotations"][RENEW_AFTER] = "2020-01-01T00:00:00Z".into();
-    assert_eq!(AccessSecret::read(&old).unwrap().good_for("u1", &api_endpoint("ca")), None);
+    assert_eq!(AccessSecret::read(&old).unwrap().valid_for("u1", &api_endpoint("ca")), None);
     // A Secret of this name that another client created is not ours.
     let mut other = written;
     other["metadata"]["annotations"][API_ACCESS] = Value::Null;
@@ -64,7 +64,7 @@ fn a_secret_is_good_for_two_thirds_of_its_tokens_life_and_for_one_account() {
 }
 
 #[test]
-fn every_account_has_a_secret_of_its_own_however_long_its_name() {
+fn every_account_has_its_own_secret_name_whatever_its_length() {
     assert_eq!(secret::name("default"), "holon-api-access-default");
     let (long, other) = ("a".repeat(253), format!("{}b", "a".repeat(252)));
     assert_eq!(secret::name(&long).len(), 253);
@@ -76,7 +76,7 @@ fn immutable_objects_keep_their_api_address() {
     let api_access = ApiAccess { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
     let old = ApiAccess { host: "old".into(), ..api_access.clone() };
     let member = Arc::new(MemberCluster { owner: Id::ROOT, object: Default::default(), mailbox: None });
-    let copy = |object: Option<Value>| MailboxObject {
+    let mailbox_object = |object: Option<Value>| MailboxObject {
         is_nearest: true,
         member: member.clone(),
         mailbox: Id::ROOT,
@@ -86,7 +86,7 @@ fn immutable_objects_keep_their_api_address() {
     let sent = json!({ "metadata": { "annotations": { API_HOME: json!(old).to_string() } } });
     let check = |kind: (&str, &str), present: Option<&Value>, expected: Option<&str>| {
         let object = json!({ "apiVersion": kind.0, "kind": kind.1 });
-        let found = at(Some(&api_access), &object, &copy(present.cloned()));
+        let found = at(Some(&api_access), &object, &mailbox_object(present.cloned()));
         assert_eq!(
             found.map(|api_access| api_access.host.clone()).as_deref(),
             expected,

@@ -11,12 +11,12 @@ use crate::controller::{WorkItem, lock};
 use crate::snapshot::ObjectRef;
 
 #[derive(Debug, Default)]
-pub(crate) struct ProjectionIndex(Mutex<State>);
+pub(crate) struct ProjectionIndex(Mutex<ProjectionState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ProjectionState {
     /// By source. More than one only until the older is deleted.
-    shown: HashMap<ObjectRef, BTreeSet<Key>>,
+    projected: HashMap<ObjectRef, BTreeSet<Key>>,
     /// The projected ReplicaSets of a Deployment, in a mailbox or in a user's logical cluster.
     sets: HashMap<ObjectRef, BTreeSet<String>>,
     /// The object that each source waits for: one at a time.
@@ -28,7 +28,7 @@ struct State {
     uses: HashMap<Id, BTreeMap<String, usize>>,
 }
 
-fn note<K: std::hash::Hash + Eq + Clone, V: Ord>(
+fn add_or_remove<K: std::hash::Hash + Eq + Clone, V: Ord>(
     of: &mut HashMap<K, BTreeSet<V>>,
     key: &K,
     value: V,
@@ -46,25 +46,25 @@ fn note<K: std::hash::Hash + Eq + Clone, V: Ord>(
 
 impl ProjectionIndex {
     /// Adds or removes a projection of a source.
-    pub(super) fn show(&self, source: &ObjectRef, key: &Key, gone: bool) {
-        note(&mut lock(&self.0).shown, source, key.clone(), gone);
+    pub(super) fn set_projection(&self, source: &ObjectRef, key: &Key, gone: bool) {
+        add_or_remove(&mut lock(&self.0).projected, source, key.clone(), gone);
     }
 
-    pub(super) fn shown(&self, source: &ObjectRef) -> Vec<Key> {
-        lock(&self.0).shown.get(source).into_iter().flatten().cloned().collect()
+    pub(super) fn projected(&self, source: &ObjectRef) -> Vec<Key> {
+        lock(&self.0).projected.get(source).into_iter().flatten().cloned().collect()
     }
 
     /// All sources in a mailbox, or in one of its namespaces.
     pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<ObjectRef> {
-        let is_there = |source: &&ObjectRef| {
+        let is_in_mailbox = |source: &&ObjectRef| {
             source.cluster() == mailbox && namespace.is_none_or(|name| source.key.namespace == name)
         };
-        lock(&self.0).shown.keys().filter(is_there).cloned().collect()
+        lock(&self.0).projected.keys().filter(is_in_mailbox).cloned().collect()
     }
 
     /// Adds or removes a ReplicaSet of a Deployment.
     pub(super) fn set(&self, deployment: &ObjectRef, name: &str, gone: bool) {
-        note(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
+        add_or_remove(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
     }
 
     pub(super) fn sets(&self, deployment: &ObjectRef) -> Vec<Key> {
@@ -112,16 +112,16 @@ impl ProjectionIndex {
     pub(super) fn wait(&self, source: &ObjectRef, on: ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(before) = state.awaited.insert(source.clone(), on.clone()) {
-            note(&mut state.waiting, &before, source.clone(), true);
+            add_or_remove(&mut state.waiting, &before, source.clone(), true);
         }
-        note(&mut state.waiting, &on, source.clone(), false);
+        add_or_remove(&mut state.waiting, &on, source.clone(), false);
     }
 
     /// The source waits no more.
     pub(super) fn stop_waiting(&self, source: &ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(on) = state.awaited.remove(source) {
-            note(&mut state.waiting, &on, source.clone(), true);
+            add_or_remove(&mut state.waiting, &on, source.clone(), true);
         }
     }
 
@@ -151,14 +151,14 @@ mod tests {
         index.wait(&pod, set.clone());
         index.wait(&pod, other.clone());
         index.wake_waiting(&queue, &set);
-        assert!(queue.is_empty(), "it waits for something else by now");
+        assert!(queue.is_empty(), "the pod waits for another object now");
         index.wake_waiting(&queue, &other);
         assert_eq!(queue.next().await, WorkItem::Projected(pod.clone()));
         index.wake_waiting(&queue, &other);
         index.wait(&pod, set.clone());
         index.stop_waiting(&pod);
         index.wake_waiting(&queue, &set);
-        assert_eq!(queue.len(), 1, "only what is in hand");
+        assert_eq!(queue.len(), 1, "one reconcile is queued");
         assert!(lock(&index.0).waiting.is_empty() && lock(&index.0).awaited.is_empty());
     }
 
@@ -169,7 +169,7 @@ mod tests {
         let targets = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert!(index.record(&key("a"), targets(&["east", "west"])));
         assert!(!index.record(&key("b"), targets(&["east"])));
-        assert!(!index.record(&key("b"), targets(&["east"])), "said twice");
+        assert!(!index.record(&key("b"), targets(&["east"])), "an unchanged record changes nothing");
         assert!(index.record(&key("a"), targets(&[])), "west is used no more");
         assert_eq!(index.used(Id::new(7)), targets(&["east"]));
         assert!(index.record(&key("b"), targets(&["west"])));
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn projected_objects_are_found_by_their_source() {
         let (index, source, key) = (ProjectionIndex::default(), subject("a"), Key::new("shop", "a-east"));
-        index.show(&source, &key, false);
+        index.set_projection(&source, &key, false);
         assert_eq!(
-            (index.shown(&source), index.sources(Id::new(7), Some("shop"))),
+            (index.projected(&source), index.sources(Id::new(7), Some("shop"))),
             (vec![key.clone()], vec![source.clone()])
         );
         assert_eq!(index.sources(Id::new(7), Some("other")), []);
-        index.show(&source, &key, true);
-        assert_eq!(index.shown(&source), []);
+        index.set_projection(&source, &key, true);
+        assert_eq!(index.projected(&source), []);
     }
 }

@@ -13,7 +13,11 @@ use crate::transform::projection::object_references::ProjectedRef;
 use crate::transform::projection::replica_sets;
 
 /// The user's object, or the projection, for an owner reference or object reference in a mailbox.
-pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Result<ProjectedRef, OriginError> {
+pub(super) fn find_user_object(
+    splitter: &Splitter,
+    origin: &Origin,
+    named: &Value,
+) -> Result<ProjectedRef, OriginError> {
     let text = |field: &str| named[field].as_str().unwrap_or_default();
     let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
     let watched = splitter.caches.by_group_kind(group, text("kind")).ok_or(OriginError::NotOurs)?;
@@ -22,18 +26,22 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
         namespace: origin.namespace_on.clone(),
         name: text("name").to_owned(),
     };
-    let there = ObjectRef { kind: watched.name.clone(), key };
-    let object = watched.view.get(&there.key).ok_or_else(|| OriginError::NotYet(there.clone()))?;
-    let head = ProjectionMetadata::of(&object);
+    let mailbox_ref = ObjectRef { kind: watched.name.clone(), key };
+    let object =
+        watched.view.get(&mailbox_ref.key).ok_or_else(|| OriginError::NotYet(mailbox_ref.clone()))?;
+    let metadata = ProjectionMetadata::of(&object);
     // Owner references have the uid of the mailbox object, endpoints the uid on the physical cluster.
     let is_it = |uid: &str| {
-        [Some(&object.uid), head.annotations.get(DOWNSTREAM_UID)].into_iter().flatten().any(|one| one == uid)
+        [Some(&object.uid), metadata.annotations.get(DOWNSTREAM_UID)]
+            .into_iter()
+            .flatten()
+            .any(|one| one == uid)
     };
     if !text("uid").is_empty() && !is_it(text("uid")) {
-        return Err(OriginError::NotYet(there));
+        return Err(OriginError::NotYet(mailbox_ref));
     }
-    if head.is_shown() {
-        return shown(splitter, origin, &watched, &there, &head);
+    if metadata.is_projection() {
+        return find_projection(splitter, origin, &watched, &mailbox_ref, &metadata);
     }
     let locator = PlacementMarks::of(&object).locator.ok_or(OriginError::NotOurs)?;
     let key = Key { cluster: Some(origin.cluster), namespace: origin.namespace.clone(), name: locator.name };
@@ -46,33 +54,33 @@ pub(super) fn seen(splitter: &Splitter, origin: &Origin, named: &Value) -> Resul
 }
 
 /// The projection of an object that is itself a projection in the mailbox.
-fn shown(
+fn find_projection(
     splitter: &Splitter,
     origin: &Origin,
     watched: &WatchedKind,
-    there: &ObjectRef,
-    head: &ProjectionMetadata,
+    mailbox_ref: &ObjectRef,
+    metadata: &ProjectionMetadata,
 ) -> Result<ProjectedRef, OriginError> {
-    let deployment = head.deployment(&there.key).filter(|_| &*watched.name == SETS);
+    let deployment = metadata.deployment(&mailbox_ref.key).filter(|_| &*watched.name == SETS);
     if let Some(deployment) = deployment {
-        return set(splitter, origin, watched, there, &deployment.key.name);
+        return find_replica_set(splitter, origin, watched, mailbox_ref, &deployment.key.name);
     }
-    let below = head.annotations.get(DOWNSTREAM_UID);
-    for key in splitter.projections.shown(there) {
+    let downstream_uid = metadata.annotations.get(DOWNSTREAM_UID);
+    for key in splitter.projections.projected(mailbox_ref) {
         let Some(found) = watched.view.get(&key) else { continue };
-        if ProjectionMetadata::of(&found).annotations.get(DOWNSTREAM_UID) == below {
+        if ProjectionMetadata::of(&found).annotations.get(DOWNSTREAM_UID) == downstream_uid {
             return Ok(ProjectedRef { name: key.name, uid: found.uid.clone() });
         }
     }
-    Err(OriginError::NotYet(there.clone()))
+    Err(OriginError::NotYet(mailbox_ref.clone()))
 }
 
 /// The merged ReplicaSet for this template.
-fn set(
+fn find_replica_set(
     splitter: &Splitter,
     origin: &Origin,
     watched: &WatchedKind,
-    there: &ObjectRef,
+    mailbox_ref: &ObjectRef,
     deployment: &str,
 ) -> Result<ProjectedRef, OriginError> {
     let key = Key {
@@ -82,7 +90,7 @@ fn set(
     };
     let deployment = ObjectRef { kind: DEPLOYMENTS.into(), key };
     let of = |key: &Key| watched.get(key);
-    let template = of(&there.key).as_ref().map(replica_sets::key);
+    let template = of(&mailbox_ref.key).as_ref().map(replica_sets::key);
     let sets = splitter.projections.sets(&deployment);
     let found = sets.iter().filter_map(of).find(|set| Some(replica_sets::key(set)) == template);
     let found = found.ok_or(OriginError::NotYet(deployment))?;
@@ -90,14 +98,18 @@ fn set(
 }
 
 /// The owner references of a projection. Owners that are not projected are left out if there are others.
-pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Result<Vec<Value>, OriginError> {
+pub(super) fn owners(
+    splitter: &Splitter,
+    origin: &Origin,
+    mailbox_object: &Value,
+) -> Result<Vec<Value>, OriginError> {
     let mut owners = Vec::new();
     let mut unknown = OriginError::NotOurs;
-    for owner in there["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
-        match seen(splitter, origin, owner) {
-            Ok(seen) => {
+    for owner in mailbox_object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+        match find_user_object(splitter, origin, owner) {
+            Ok(reference) => {
                 let mut here = json!({
-                    "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": seen.name, "uid": seen.uid,
+                    "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": reference.name, "uid": reference.uid,
                 });
                 if owner["controller"] == true {
                     here["controller"] = true.into();
@@ -105,13 +117,13 @@ pub(super) fn owners(splitter: &Splitter, origin: &Origin, there: &Value) -> Res
                 owners.push(here);
             }
             Err(OriginError::NotOurs) => {}
-            Err(yet) => unknown = yet,
+            Err(not_yet) => unknown = not_yet,
         }
     }
     if owners.is_empty() { Err(unknown) } else { Ok(owners) }
 }
 
 /// The uid on the physical cluster of a projected object.
-pub(super) fn below_uid(object: &Value) -> &str {
+pub(super) fn downstream_uid(object: &Value) -> &str {
     annotation(object, DOWNSTREAM_UID)
 }

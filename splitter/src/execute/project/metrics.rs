@@ -29,16 +29,16 @@ pub(super) async fn ensure_definitions(
     let server = splitter.caches.server.within(cluster);
     for mut definition in metrics::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let is_metrics_definition = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
+        let is_served = mailboxes.iter().any(|mailbox| find(*mailbox, &name).is_some());
         match find(cluster, &name) {
-            None if is_metrics_definition => {
+            None if is_served => {
                 definition["metadata"]["labels"][PROJECTED] = TRUE.into();
                 server.create(&view.kind, "", &definition).await?;
             }
-            Some(found) if !is_metrics_definition && ProjectionMetadata::of(&found).is_shown() => {
+            Some(found) if !is_served && ProjectionMetadata::of(&found).is_projection() => {
                 server.delete(Place::new(&view.kind, "", &name), &found.uid).await?;
             }
-            // A definition of the user stays.
+            // A definition of the user is kept.
             Some(_) | None => {}
         }
     }

@@ -17,7 +17,7 @@ use crate::snapshot::{MemberCluster, WatchedKind};
 use crate::transform::projection::nodes::node;
 
 /// The fields of a Node's status that are compared and written.
-const SAID: [&str; 4] = ["capacity", "allocatable", "conditions", "nodeInfo"];
+const STATUS_FIELDS: [&str; 4] = ["capacity", "allocatable", "conditions", "nodeInfo"];
 
 pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, CallError> {
     let caches = &splitter.caches;
@@ -25,16 +25,19 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
         return Ok(Outcome::Done);
     };
     let used = splitter.projections.used(cluster);
-    let seen = splitter.visible_from(cluster);
-    let wanted: BTreeMap<&str, &Arc<MemberCluster>> =
-        seen.iter().map(|member| (member.name(), member)).filter(|(name, _)| used.contains(*name)).collect();
+    let visible = splitter.visible_from(cluster);
+    let desired: BTreeMap<&str, &Arc<MemberCluster>> = visible
+        .iter()
+        .map(|member| (member.name(), member))
+        .filter(|(name, _)| used.contains(*name))
+        .collect();
     let server = caches.server.within(cluster);
     let writer = NodeWriter { server: &server, watched: &watched };
-    for member in wanted.values() {
+    for member in desired.values() {
         let node = desired_node(member);
         match watched.view.get(&key(cluster, member.name())) {
             None => writer.create(&node).await?,
-            Some(found) if ProjectionMetadata::of(&found).is_shown() => {
+            Some(found) if ProjectionMetadata::of(&found).is_projection() => {
                 writer.update(&node, &found.read(&watched.kind)).await?;
             }
             // A Node of the user.
@@ -44,15 +47,16 @@ pub(crate) async fn nodes(splitter: &Splitter, cluster: Id) -> Result<Outcome, C
         }
     }
     for key in watched.view.keys_within(cluster, None) {
-        let Some(found) = watched.view.get(&key).filter(|found| ProjectionMetadata::of(found).is_shown())
+        let Some(found) =
+            watched.view.get(&key).filter(|found| ProjectionMetadata::of(found).is_projection())
         else {
             continue;
         };
-        if !wanted.contains_key(&*key.name) {
+        if !desired.contains_key(&*key.name) {
             writer.remove(&key, &found.uid).await?;
         }
     }
-    let mailboxes: Vec<Id> = wanted.values().filter_map(|member| member.mailbox()).collect();
+    let mailboxes: Vec<Id> = desired.values().filter_map(|member| member.mailbox()).collect();
     metrics::ensure_definitions(splitter, cluster, &mailboxes).await?;
     Ok(Outcome::Done)
 }
@@ -63,8 +67,8 @@ fn key(cluster: Id, name: &str) -> Key {
 
 fn desired_node(member: &MemberCluster) -> Value {
     let mut node = node(&member.object);
-    let said = json!([node["metadata"]["labels"], node["spec"]]).to_string();
-    node["metadata"]["annotations"] = json!({ api::names::PROJECTED_HASH: word(&[&said], 12) });
+    let content = json!([node["metadata"]["labels"], node["spec"]]).to_string();
+    node["metadata"]["annotations"] = json!({ api::names::PROJECTED_HASH: word(&[&content], 12) });
     node
 }
 
@@ -78,16 +82,20 @@ impl NodeWriter<'_> {
         self.server.create(&self.watched.kind, "", node).await.map(drop)
     }
 
-    async fn update(&self, node: &Value, shown: &Value) -> Result<(), CallError> {
+    async fn update(&self, node: &Value, projected: &Value) -> Result<(), CallError> {
         let place = Place::new(&self.watched.kind, "", text(node, "name"));
-        if annotation(shown, api::names::PROJECTED_HASH) != annotation(node, api::names::PROJECTED_HASH) {
+        if annotation(projected, api::names::PROJECTED_HASH) != annotation(node, api::names::PROJECTED_HASH) {
             let mut object = node.clone();
-            object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
+            object["metadata"]["resourceVersion"] = projected["metadata"]["resourceVersion"].clone();
             self.server.replace(place, &object).await?;
         }
-        if SAID.iter().any(|field| settled(&node["status"][field]) != settled(&shown["status"][field])) {
-            let fields: Value =
-                SAID.iter().map(|field| (field.to_string(), node["status"][field].clone())).collect();
+        if STATUS_FIELDS.iter().any(|field| {
+            without_heartbeats(&node["status"][field]) != without_heartbeats(&projected["status"][field])
+        }) {
+            let fields: Value = STATUS_FIELDS
+                .iter()
+                .map(|field| (field.to_string(), node["status"][field].clone()))
+                .collect();
             self.server.patch(place.part("status"), Patch::Merge, &json!({ "status": fields })).await?;
         }
         Ok(())
@@ -99,7 +107,7 @@ impl NodeWriter<'_> {
 }
 
 /// Heartbeat times change all the time; they are written together with other changes.
-fn settled(field: &Value) -> Value {
+fn without_heartbeats(field: &Value) -> Value {
     let mut field = field.clone();
     for condition in field.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         condition.remove("lastHeartbeatTime");
@@ -113,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heartbeat_alone_is_nothing_to_write() {
+    fn a_changed_heartbeat_time_alone_is_not_written() {
         let ready = |beat: &str, status: &str| json!([{ "type": "Ready", "status": status, "lastHeartbeatTime": beat, "x": null }]);
-        assert_eq!(settled(&ready("t1", "True")), settled(&ready("t2", "True")));
-        assert_ne!(settled(&ready("t1", "True")), settled(&ready("t1", "False")));
-        assert_eq!(settled(&json!({ "cpu": "8" })), json!({ "cpu": "8" }));
+        assert_eq!(without_heartbeats(&ready("t1", "True")), without_heartbeats(&ready("t2", "True")));
+        assert_ne!(without_heartbeats(&ready("t1", "True")), without_heartbeats(&ready("t1", "False")));
+        assert_eq!(without_heartbeats(&json!({ "cpu": "8" })), json!({ "cpu": "8" }));
     }
 }

@@ -18,7 +18,7 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, Patch, Place};
 use serde_json::{Value, json};
 
-use super::lookup::{self, below_uid};
+use super::lookup::{self, downstream_uid};
 use super::origin::{self, Origin, OriginError};
 use super::write::{ProjectedObject, ProjectionWriter, UpdateOutcome};
 use super::{ProjectionMetadata, annotation};
@@ -35,8 +35,9 @@ const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 pub(super) async fn reconcile(splitter: &Splitter, source: &ObjectRef) -> Result<Outcome, CallError> {
     let Some(watched) = splitter.caches.by_resource(&source.kind) else { return Ok(Outcome::Done) };
     splitter.projections.stop_waiting(source);
-    let there = watched.view.get(&source.key).filter(|found| ProjectionMetadata::of(found).is_shown());
-    let Some(there) = there.map(|there| there.read(&watched.kind)) else {
+    let mailbox_object =
+        watched.view.get(&source.key).filter(|found| ProjectionMetadata::of(found).is_projection());
+    let Some(mailbox_object) = mailbox_object.map(|mailbox_object| mailbox_object.read(&watched.kind)) else {
         return remove_projections(splitter, source, &watched).await;
     };
     let origin = match origin::origin(&splitter.caches, source) {
@@ -45,20 +46,22 @@ pub(super) async fn reconcile(splitter: &Splitter, source: &ObjectRef) -> Result
     };
     let server = splitter.caches.server.within(origin.cluster);
     let writer = ProjectionWriter { server: &server, watched: &watched };
-    let projection = Projection { splitter, source, there: &there, origin: &origin, writer };
+    let projection =
+        Projection { splitter, source, mailbox_object: &mailbox_object, origin: &origin, writer };
     let mut kept = None;
-    for key in splitter.projections.shown(source) {
-        let Some(shown) = watched.get(&key) else { continue };
-        let is_it = below_uid(&shown) == below_uid(&there) && key.cluster == Some(origin.cluster);
+    for key in splitter.projections.projected(source) {
+        let Some(projected) = watched.get(&key) else { continue };
+        let is_it = downstream_uid(&projected) == downstream_uid(&mailbox_object)
+            && key.cluster == Some(origin.cluster);
         match is_it && kept.is_none() {
-            true => kept = Some((key, shown)),
+            true => kept = Some((key, projected)),
             // The source was replaced by another object of its name, or is projected twice.
-            false => remove(splitter, &watched, &key, &shown).await?,
+            false => remove(splitter, &watched, &key, &projected).await?,
         }
     }
     match kept {
         None => projection.create().await,
-        Some((key, shown)) => projection.update(&key, &shown).await,
+        Some((key, projected)) => projection.update(&key, &projected).await,
     }
 }
 
@@ -73,11 +76,11 @@ async fn remove(
     splitter: &Splitter,
     watched: &WatchedKind,
     key: &Key,
-    shown: &Value,
+    projected: &Value,
 ) -> Result<(), CallError> {
     let Some(cluster) = key.cluster else { return Ok(()) };
     let server = splitter.caches.server.within(cluster);
-    ProjectionWriter { server: &server, watched }.remove(key, shown).await
+    ProjectionWriter { server: &server, watched }.remove(key, projected).await
 }
 
 /// The source was deleted. The server has to confirm that before projections are removed.
@@ -86,16 +89,16 @@ async fn remove_projections(
     source: &ObjectRef,
     watched: &WatchedKind,
 ) -> Result<Outcome, CallError> {
-    let shown = splitter.projections.shown(source);
+    let projected = splitter.projections.projected(source);
     // Events outlive their object, as in Kubernetes.
-    if shown.is_empty() || watched.is("", "Event") {
+    if projected.is_empty() || watched.is("", "Event") {
         return Ok(Outcome::Done);
     }
     let place = Place::new(&watched.kind, &source.key.namespace, &source.key.name);
     let found = splitter.caches.server.within(source.cluster()).get(place).await?;
-    for key in shown {
+    for key in projected {
         let Some(object) = watched.get(&key) else { continue };
-        if found.as_ref().is_some_and(|found| below_uid(found) == below_uid(&object)) {
+        if found.as_ref().is_some_and(|found| downstream_uid(found) == downstream_uid(&object)) {
             return Ok(Outcome::RequeueAfter(STALE_CACHE_REQUEUE));
         }
         remove(splitter, watched, &key, &object).await?;
@@ -107,23 +110,23 @@ async fn remove_projections(
 struct Projection<'a> {
     splitter: &'a Splitter,
     source: &'a ObjectRef,
-    there: &'a Value,
+    mailbox_object: &'a Value,
     origin: &'a Origin,
     writer: ProjectionWriter<'a>,
 }
 
 impl<'a> Projection<'a> {
-    fn below(&self) -> SourceObject<'a> {
+    fn source_object(&self) -> SourceObject<'a> {
         SourceObject {
             cluster: self.origin.member.name(),
             name: &self.source.key.name,
-            uid: below_uid(self.there),
+            uid: downstream_uid(self.mailbox_object),
         }
     }
 
     /// Whether the splitter's finalizer holds the projection, so that its deletion is read here.
-    fn has_finalizer(&self, shown: &Value) -> bool {
-        let finalizers = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
+    fn has_finalizer(&self, projected: &Value) -> bool {
+        let finalizers = projected["metadata"]["finalizers"].as_array().into_iter().flatten();
         finalizers.into_iter().any(|finalizer| finalizer == SPLITTER)
     }
 
@@ -143,7 +146,7 @@ impl<'a> Projection<'a> {
         };
         let Origin { cluster, namespace, .. } = self.origin;
         if !origin::is_namespace_active(&self.splitter.caches, *cluster, namespace)
-            || is_being_deleted(self.there)
+            || is_being_deleted(self.mailbox_object)
         {
             return Ok(Outcome::Done);
         }
@@ -151,21 +154,22 @@ impl<'a> Projection<'a> {
         Ok(Outcome::Done)
     }
 
-    async fn update(&self, key: &Key, shown: &Value) -> Result<Outcome, CallError> {
+    async fn update(&self, key: &Key, projected: &Value) -> Result<Outcome, CallError> {
         let desired = self.desired(&key.name);
-        if is_being_deleted(shown) && self.has_finalizer(shown) {
-            return self.handle_user_deletion(key, shown, desired.ok().as_ref()).await;
+        if is_being_deleted(projected) && self.has_finalizer(projected) {
+            return self.handle_user_deletion(key, projected, desired.ok().as_ref()).await;
         }
         let desired = match desired {
             Ok(desired) => desired,
             Err(unknown) => return Ok(wait_for(self.splitter, self.source, unknown)),
         };
-        let mut now = shown.clone();
-        if is_being_deleted(self.there) && self.has_finalizer(shown) {
-            let seconds = self.there["metadata"]["deletionGracePeriodSeconds"].as_i64();
-            self.writer.mark(key, shown, seconds).await?;
+        let mut now = projected.clone();
+        if is_being_deleted(self.mailbox_object) && self.has_finalizer(projected) {
+            let seconds = self.mailbox_object["metadata"]["deletionGracePeriodSeconds"].as_i64();
+            self.writer.mark(key, projected, seconds).await?;
             // An object that is being deleted only changes its status.
-            now["metadata"]["deletionTimestamp"] = self.there["metadata"]["deletionTimestamp"].clone();
+            now["metadata"]["deletionTimestamp"] =
+                self.mailbox_object["metadata"]["deletionTimestamp"].clone();
         }
         self.resize(&desired, &now).await?;
         match self.writer.update(key, &desired, &now).await? {
@@ -176,15 +180,16 @@ impl<'a> Projection<'a> {
 
     /// Copies a larger storage request from the user's claim to the mailbox. While the mailbox matches what was last
     /// projected, a different request is the user's; otherwise the mailbox is newer.
-    async fn resize(&self, desired: &ProjectedObject, shown: &Value) -> Result<(), CallError> {
+    async fn resize(&self, desired: &ProjectedObject, projected: &Value) -> Result<(), CallError> {
         let watched = self.writer.watched;
-        let requested = shown.pointer(STORAGE_REQUEST).filter(|_| watched.is("", "PersistentVolumeClaim"));
-        let is_pending = |size: &&Value| self.there.pointer(STORAGE_REQUEST) != Some(*size);
-        let Some(requested) = requested.filter(is_pending).filter(|_| desired.is_shown_by(shown)) else {
+        let requested =
+            projected.pointer(STORAGE_REQUEST).filter(|_| watched.is("", "PersistentVolumeClaim"));
+        let is_pending = |size: &&Value| self.mailbox_object.pointer(STORAGE_REQUEST) != Some(*size);
+        let Some(requested) = requested.filter(is_pending).filter(|_| desired.matches(projected)) else {
             return Ok(());
         };
         let change = json!([
-            { "op": "test", "path": "/metadata/uid", "value": text(self.there, "uid") },
+            { "op": "test", "path": "/metadata/uid", "value": text(self.mailbox_object, "uid") },
             { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
         ]);
         let place = Place::new(&watched.kind, &self.source.key.namespace, &self.source.key.name);
@@ -192,7 +197,7 @@ impl<'a> Projection<'a> {
         match mailbox.patch(place, Patch::Json, &change).await {
             // Another claim has the name in the mailbox now, and is projected next.
             Err(error) if error.code() == 422 => Ok(()),
-            asked => asked.map(drop),
+            patched => patched.map(drop),
         }
     }
 
@@ -201,57 +206,59 @@ impl<'a> Projection<'a> {
     async fn handle_user_deletion(
         &self,
         key: &Key,
-        shown: &Value,
+        projected: &Value,
         desired: Option<&ProjectedObject>,
     ) -> Result<Outcome, CallError> {
         // Its owners were recreated: it is projected again, with the new owners.
-        if desired.is_some_and(|desired| *desired.owners() != shown["metadata"]["ownerReferences"]) {
-            self.writer.remove(key, shown).await?;
+        if desired.is_some_and(|desired| *desired.owners() != projected["metadata"]["ownerReferences"]) {
+            self.writer.remove(key, projected).await?;
             return Ok(Outcome::Failed);
         }
         // A terminating namespace waits for its pods before it deletes their owners, so the pods must not wait for the
         // owners.
-        let stays =
+        let is_active =
             origin::is_namespace_active(&self.splitter.caches, self.origin.cluster, &self.origin.namespace);
-        if stays && self.is_user_deletion(shown).await? {
-            if !is_being_deleted(self.there) {
-                let seconds = shown["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        if is_active && self.is_user_deletion(projected).await? {
+            if !is_being_deleted(self.mailbox_object) {
+                let seconds = projected["metadata"]["deletionGracePeriodSeconds"].as_i64();
                 let place =
                     Place::new(&self.writer.watched.kind, &self.source.key.namespace, &self.source.key.name);
                 let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
-                mailbox.delete_within(place, text(self.there, "uid"), seconds).await?;
+                mailbox.delete_within(place, text(self.mailbox_object, "uid"), seconds).await?;
                 tracing::info!(
                     object = %self.source,
                     logical_cluster = %self.origin.cluster,
-                    revision = text(shown, "resourceVersion"),
+                    revision = text(projected, "resourceVersion"),
                     from = self.origin.member.name(),
                     reason = "the user deleted its projection",
                     "deleted from the mailbox"
                 );
             }
-        } else if !stays || !self.origin.member.is_ready() {
+        } else if !is_active || !self.origin.member.is_ready() {
             // The physical cluster does not report, or the user's namespace is terminating.
-            self.writer.release(key, shown).await?;
+            self.writer.release(key, projected).await?;
             return Ok(Outcome::Done);
         }
         if let Some(desired) = desired {
-            self.writer.update(key, desired, shown).await?;
+            self.writer.update(key, desired, projected).await?;
         }
         Ok(Outcome::Done)
     }
 
-    /// Whether the user deleted this projection, and not its owner. The server is asked: the cache of owners may be
+    /// Whether the user deleted this projection, and not its owner. Owners are read from the server: their cache may be
     /// older than that of the objects deleted after them.
-    async fn is_user_deletion(&self, shown: &Value) -> Result<bool, CallError> {
-        for owner in shown["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
-            let said = |field: &str| owner[field].as_str().unwrap_or_default();
-            let group = said("apiVersion").split_once('/').map_or("", |(group, _)| group);
-            let Some(watched) = self.splitter.caches.by_group_kind(group, said("kind")) else {
+    async fn is_user_deletion(&self, projected: &Value) -> Result<bool, CallError> {
+        for owner in projected["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let owner_text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let group = owner_text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+            let Some(watched) = self.splitter.caches.by_group_kind(group, owner_text("kind")) else {
                 return Ok(false);
             };
-            let place = Place::new(&watched.kind, &self.origin.namespace, said("name"));
+            let place = Place::new(&watched.kind, &self.origin.namespace, owner_text("name"));
             let found = self.writer.server.get(place).await?;
-            if !found.is_some_and(|found| text(&found, "uid") == said("uid") && !is_being_deleted(&found)) {
+            if !found
+                .is_some_and(|found| text(&found, "uid") == owner_text("uid") && !is_being_deleted(&found))
+            {
                 return Ok(false);
             }
         }
@@ -260,26 +267,27 @@ impl<'a> Projection<'a> {
 
     /// The projection as it should be.
     fn desired(&self, name: &str) -> Result<ProjectedObject, OriginError> {
-        let Projection { splitter, origin, there, .. } = *self;
+        let Projection { splitter, origin, mailbox_object, .. } = *self;
         let watched = self.writer.watched;
-        let owners = match lookup::owners(splitter, origin, there) {
+        let owners = match lookup::owners(splitter, origin, mailbox_object) {
             Ok(owners) => owners,
             // Events have no owners, and claims outlive theirs.
             Err(_) if watched.is("", "Event") || watched.is("", "PersistentVolumeClaim") => Vec::new(),
             Err(unknown) => return Err(unknown),
         };
         let mailbox = origin.mailbox.to_string();
-        let here = ProjectionTarget { namespace: &origin.namespace, name, owners, mailbox: &mailbox };
-        let projected = pods::project(there, &self.below(), &here);
-        let generation = there["metadata"]["generation"].as_i64();
-        let seen = |named: &Value| lookup::seen(splitter, origin, named);
+        let target = ProjectionTarget { namespace: &origin.namespace, name, owners, mailbox: &mailbox };
+        let projected = pods::project(mailbox_object, &self.source_object(), &target);
+        let generation = mailbox_object["metadata"]["generation"].as_i64();
+        let find_user_object = |named: &Value| lookup::find_user_object(splitter, origin, named);
         let projected = if watched.is("", "Event") {
-            let unknown = seen(&there["involvedObject"]).err().unwrap_or(OriginError::NotOurs);
-            object_references::event(&projected, &origin.namespace, |named| seen(named).ok())
+            let unknown =
+                find_user_object(&mailbox_object["involvedObject"]).err().unwrap_or(OriginError::NotOurs);
+            object_references::event(&projected, &origin.namespace, |named| find_user_object(named).ok())
                 .ok_or(unknown)?
         } else if watched.is("discovery.k8s.io", "EndpointSlice") {
-            object_references::slice(&projected, &self.below(), &origin.namespace, |named| {
-                let found = seen(named);
+            object_references::slice(&projected, &self.source_object(), &origin.namespace, |named| {
+                let found = find_user_object(named);
                 if let Err(OriginError::NotYet(on)) = &found {
                     splitter.projections.wait(self.source, on.clone());
                 }
@@ -291,41 +299,44 @@ impl<'a> Projection<'a> {
         Ok(ProjectedObject::new(projected, generation))
     }
 
-    /// The name of the projection: that of the source, unless another object has it and stays.
+    /// The name of the projection: that of the source, unless another object keeps it.
     fn name(&self) -> String {
-        let below = self.below();
-        let holders: Vec<(String, NameHolder)> = [below.name.to_owned(), pods::disambiguated(&below)]
+        let source = self.source_object();
+        let holders: Vec<(String, NameHolder)> = [source.name.to_owned(), pods::disambiguated(&source)]
             .into_iter()
             .filter_map(|name| Some((name.clone(), self.holder(&name)?)))
             .collect();
-        let shown: BTreeMap<String, SourceObject> =
-            holders.iter().map(|(name, holder)| (name.clone(), holder.below())).collect();
-        let mut all = vec![below];
-        all.extend(holders.iter().filter(|(_, holder)| holder.stays).map(|(_, holder)| holder.below()));
-        pods::names(&all, &shown)[&(below.cluster, below.uid)].clone()
+        let projected: BTreeMap<String, SourceObject> =
+            holders.iter().map(|(name, holder)| (name.clone(), holder.source_object())).collect();
+        let mut all = vec![source];
+        all.extend(
+            holders.iter().filter(|(_, holder)| holder.keeps_name).map(|(_, holder)| holder.source_object()),
+        );
+        pods::names(&all, &projected)[&(source.cluster, source.uid)].clone()
     }
 
     /// The object that has this name in the user's namespace.
     fn holder(&self, name: &str) -> Option<NameHolder> {
         let watched = self.writer.watched;
         let object = watched.view.get(&self.key(name))?;
-        let head = ProjectionMetadata::of(&object);
+        let metadata = ProjectionMetadata::of(&object);
         let whole = object.read(&watched.kind);
-        let Some(source) = head.source(&watched.name).filter(|_| head.is_shown()) else {
+        let Some(source) = metadata.source(&watched.name).filter(|_| metadata.is_projection()) else {
             return Some(NameHolder {
                 cluster: String::new(),
                 name: name.to_owned(),
                 uid: object.uid.clone(),
-                stays: true,
+                keeps_name: true,
             });
         };
-        let there = watched.get(&source.key);
-        let (_, below) = annotation(&whole, DOWNSTREAM_NAME).split_once('/').unwrap_or_default();
+        let mailbox_object = watched.get(&source.key);
+        let (_, downstream) = annotation(&whole, DOWNSTREAM_NAME).split_once('/').unwrap_or_default();
         Some(NameHolder {
-            cluster: head.labels.get(CLUSTER).cloned().unwrap_or_default(),
-            name: below.to_owned(),
-            uid: below_uid(&whole).to_owned(),
-            stays: there.is_some_and(|there| below_uid(&there) == below_uid(&whole)),
+            cluster: metadata.labels.get(CLUSTER).cloned().unwrap_or_default(),
+            name: downstream.to_owned(),
+            uid: downstream_uid(&whole).to_owned(),
+            keeps_name: mailbox_object
+                .is_some_and(|mailbox_object| downstream_uid(&mailbox_object) == downstream_uid(&whole)),
         })
     }
 }
@@ -337,11 +348,11 @@ struct NameHolder {
     name: String,
     uid: String,
     /// Whether its source still exists.
-    stays: bool,
+    keeps_name: bool,
 }
 
 impl NameHolder {
-    fn below(&self) -> SourceObject<'_> {
+    fn source_object(&self) -> SourceObject<'_> {
         SourceObject { cluster: &self.cluster, name: &self.name, uid: &self.uid }
     }
 }

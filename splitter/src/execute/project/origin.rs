@@ -2,7 +2,7 @@
 //!
 //! The splitter annotates every namespace of a mailbox with the user's namespace it stands for. Objects are projected
 //! only to logical clusters that can use the physical cluster: the one its PhysicalCluster object is in, and those
-//! below. The owner of a physical cluster can write into its mailbox, so the annotation alone grants nothing.
+//! below it. The owner of a physical cluster can write into its mailbox, so the annotation alone grants nothing.
 
 use std::sync::Arc;
 

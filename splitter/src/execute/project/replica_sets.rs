@@ -23,61 +23,62 @@ pub(super) async fn reconcile(splitter: &Splitter, deployment: &ObjectRef) -> Re
     if caches.is_mailbox(deployment.cluster()) {
         return Ok(Outcome::Done);
     }
-    let below = below(splitter, deployment, &sets);
-    let shown: Vec<Value> =
+    let downstream = list_downstream(splitter, deployment, &sets);
+    let projected: Vec<Value> =
         splitter.projections.sets(deployment).iter().filter_map(|key| sets.get(key)).collect();
-    let (own, foreign): (Vec<&Value>, Vec<&Value>) = shown
+    let (own, foreign): (Vec<&Value>, Vec<&Value>) = projected
         .iter()
         .partition(|set| set["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
-    let wanted = merge_replica_sets(&object, &below.iter().collect::<Vec<_>>(), &own);
-    if below.is_empty() && own.is_empty() {
+    let desired = merge_replica_sets(&object, &downstream.iter().collect::<Vec<_>>(), &own);
+    if downstream.is_empty() && own.is_empty() {
         return Ok(Outcome::Done);
     }
     let server = caches.server.within(deployment.cluster());
     let writer = ReplicaSetWriter { server: &server, sets: &sets };
-    for set in &wanted.sets {
-        match own.iter().find(|shown| text(shown, "name") == text(set, "name")) {
-            Some(shown) => writer.update(set, shown).await?,
+    for set in &desired.sets {
+        match own.iter().find(|projected| text(projected, "name") == text(set, "name")) {
+            Some(projected) => writer.update(set, projected).await?,
             // ReplicaSets of an earlier Deployment of this name are about to be deleted.
-            None if foreign.iter().any(|shown| text(shown, "name") == text(set, "name")) => {
+            None if foreign.iter().any(|projected| text(projected, "name") == text(set, "name")) => {
                 return Ok(Outcome::Failed);
             }
             None => writer.create(set).await?,
         }
     }
-    for shown in own {
-        if !wanted.sets.iter().any(|set| text(set, "name") == text(shown, "name")) {
-            writer.remove(shown).await?;
+    for projected in own {
+        if !desired.sets.iter().any(|set| text(set, "name") == text(projected, "name")) {
+            writer.remove(projected).await?;
         }
     }
-    if let Some(revision) = wanted.revision {
-        say_revision(splitter, &server, deployment, &object, revision).await?;
+    if let Some(revision) = desired.revision {
+        write_revision(splitter, &server, deployment, &object, revision).await?;
     }
     Ok(Outcome::Done)
 }
 
 /// The ReplicaSets of this Deployment in all mailboxes that its logical cluster may use.
-fn below(splitter: &Splitter, deployment: &ObjectRef, sets: &WatchedKind) -> Vec<Value> {
+fn list_downstream(splitter: &Splitter, deployment: &ObjectRef, sets: &WatchedKind) -> Vec<Value> {
     let caches = &splitter.caches;
     let id = deployment.cluster();
     let (members, lineage) = {
         let clusters = caches.clusters();
         (caches.members().all(&clusters), clusters.lineage(id))
     };
-    let mut below = Vec::new();
+    let mut downstream = Vec::new();
     for member in members.iter().filter(|member| lineage.contains(&member.owner)) {
         let Some(mailbox) = member.mailbox() else { continue };
-        let there = namespace_on(member, id, &deployment.key.namespace);
-        if origin::user_namespace(caches, mailbox, &there).as_ref()
+        let mailbox_namespace = namespace_on(member, id, &deployment.key.namespace);
+        if origin::user_namespace(caches, mailbox, &mailbox_namespace).as_ref()
             != Some(&(id, deployment.key.namespace.clone()))
         {
             continue;
         }
-        let key = Key { cluster: Some(mailbox), namespace: there, name: deployment.key.name.clone() };
+        let key =
+            Key { cluster: Some(mailbox), namespace: mailbox_namespace, name: deployment.key.name.clone() };
         let found = splitter.projections.sets(&ObjectRef { kind: deployment.kind.clone(), key });
-        below.extend(found.iter().filter_map(|key| sets.get(key)));
+        downstream.extend(found.iter().filter_map(|key| sets.get(key)));
     }
-    below
+    downstream
 }
 
 /// Removes a projected ReplicaSet without Deployment.
@@ -92,7 +93,7 @@ pub(super) async fn remove_stray(splitter: &Splitter, subject: &ObjectRef) -> Re
 }
 
 /// Writes the revision annotation that clients read.
-async fn say_revision(
+async fn write_revision(
     splitter: &Splitter,
     server: &Remote,
     deployment: &ObjectRef,
@@ -105,7 +106,7 @@ async fn say_revision(
     }
     let Some(watched) = splitter.caches.by_resource(&deployment.kind) else { return Ok(()) };
     let change = json!({ "metadata": { "uid": text(object, "uid"), "annotations": { REVISION: revision } } });
-    // Through the status subresource, so that the generation stays.
+    // Through the status subresource, so that the generation is unchanged.
     let place = Place::new(&watched.kind, &deployment.key.namespace, &deployment.key.name).part("status");
     server.patch(place, Patch::Merge, &change).await.map(drop)
 }
@@ -125,48 +126,48 @@ impl ReplicaSetWriter<'_> {
         self.write_status(set, &created).await
     }
 
-    async fn update(&self, set: &Value, shown: &Value) -> Result<(), CallError> {
-        if is_being_deleted(shown) {
+    async fn update(&self, set: &Value, projected: &Value) -> Result<(), CallError> {
+        if is_being_deleted(projected) {
             return Ok(());
         }
-        let mut now = shown.clone();
-        if !is_same(set, shown) {
+        let mut now = projected.clone();
+        if !is_same(set, projected) {
             let mut object = set.clone();
-            object["metadata"]["uid"] = shown["metadata"]["uid"].clone();
-            object["metadata"]["resourceVersion"] = shown["metadata"]["resourceVersion"].clone();
+            object["metadata"]["uid"] = projected["metadata"]["uid"].clone();
+            object["metadata"]["resourceVersion"] = projected["metadata"]["resourceVersion"].clone();
             now = self.server.replace(self.place(set), &object).await?;
         }
         self.write_status(set, &now).await
     }
 
-    async fn write_status(&self, set: &Value, shown: &Value) -> Result<(), CallError> {
+    async fn write_status(&self, set: &Value, projected: &Value) -> Result<(), CallError> {
         let mut status = set["status"].clone();
-        status["observedGeneration"] = shown["metadata"]["generation"].clone();
-        if status == shown["status"] {
+        status["observedGeneration"] = projected["metadata"]["generation"].clone();
+        if status == projected["status"] {
             return Ok(());
         }
         let change = json!([
-            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "test", "path": "/metadata/uid", "value": text(projected, "uid") },
             { "op": "add", "path": "/status", "value": status },
         ]);
         self.server.patch(self.place(set).part("status"), Patch::Json, &change).await.map(drop)
     }
 
-    async fn remove(&self, shown: &Value) -> Result<(), CallError> {
-        self.server.delete(self.place(shown), text(shown, "uid")).await.map(drop)
+    async fn remove(&self, projected: &Value) -> Result<(), CallError> {
+        self.server.delete(self.place(projected), text(projected, "uid")).await.map(drop)
     }
 }
 
 /// Whether the projection has all fields as they should be.
-fn is_same(set: &Value, shown: &Value) -> bool {
-    const SAID: [&str; 5] = [
+fn is_same(set: &Value, projected: &Value) -> bool {
+    const COMPARED: [&str; 5] = [
         "/metadata/labels",
         "/metadata/annotations",
         "/metadata/ownerReferences",
         "/spec/replicas",
         "/spec/template",
     ];
-    SAID.into_iter().all(|pointer| set.pointer(pointer) == shown.pointer(pointer))
+    COMPARED.into_iter().all(|pointer| set.pointer(pointer) == projected.pointer(pointer))
 }
 
 #[cfg(test)]
@@ -174,15 +175,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_that_says_the_same_is_not_written_again() {
+    fn an_unchanged_replica_set_is_not_written() {
         let set = json!({
             "metadata": { "name": "web-1", "annotations": { REVISION: "1" }, "labels": { "a": "b" }, "ownerReferences": [{}] },
             "spec": { "replicas": 2, "selector": {}, "template": {} },
         });
-        let mut shown = set.clone();
-        shown["metadata"]["generation"] = 3.into();
-        assert!(is_same(&set, &shown));
-        shown["metadata"]["annotations"]["more"] = "x".into();
-        assert!(!is_same(&set, &shown));
+        let mut projected = set.clone();
+        projected["metadata"]["generation"] = 3.into();
+        assert!(is_same(&set, &projected));
+        projected["metadata"]["annotations"]["more"] = "x".into();
+        assert!(!is_same(&set, &projected));
     }
 }

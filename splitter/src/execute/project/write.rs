@@ -33,15 +33,15 @@ impl ProjectedObject {
     }
 
     /// Whether the projection was last written from the same content, and still has its owners.
-    pub(super) fn is_shown_by(&self, shown: &Value) -> bool {
-        annotation(shown, PROJECTED_HASH) == annotation(&self.object, PROJECTED_HASH)
-            && shown["metadata"]["ownerReferences"] == *self.owners()
+    pub(super) fn matches(&self, projected: &Value) -> bool {
+        annotation(projected, PROJECTED_HASH) == annotation(&self.object, PROJECTED_HASH)
+            && projected["metadata"]["ownerReferences"] == *self.owners()
     }
 
     /// The status, with `observedGeneration` in terms of the projection.
-    fn status_of(&self, shown: &Value) -> Option<Value> {
+    fn status_of(&self, projected: &Value) -> Option<Value> {
         let mut status = self.status.clone()?;
-        let here = shown["metadata"]["generation"].as_i64().unwrap_or_default();
+        let here = projected["metadata"]["generation"].as_i64().unwrap_or_default();
         if let Some(observed) = status.get("observedGeneration").and_then(Value::as_i64) {
             let is_present = self.generation.is_none_or(|generation| observed >= generation);
             status["observedGeneration"] = if is_present { here } else { (here - 1).max(0) }.into();
@@ -94,11 +94,11 @@ impl ProjectionWriter<'_> {
         &self,
         key: &Key,
         desired: &ProjectedObject,
-        shown: &Value,
+        projected: &Value,
     ) -> Result<UpdateOutcome, CallError> {
-        let mut now = shown.clone();
-        if !desired.is_shown_by(shown) && !is_being_deleted(shown) {
-            match self.rewrite(key, desired, shown).await? {
+        let mut now = projected.clone();
+        if !desired.matches(projected) && !is_being_deleted(projected) {
+            match self.rewrite(key, desired, projected).await? {
                 Some(written) => now = written,
                 None => return Ok(UpdateOutcome::Deleted),
             }
@@ -111,34 +111,34 @@ impl ProjectionWriter<'_> {
         &self,
         key: &Key,
         desired: &ProjectedObject,
-        shown: &Value,
+        projected: &Value,
     ) -> Result<Option<Value>, CallError> {
         let node = |object: &Value| object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-        let mut version = shown["metadata"]["resourceVersion"].clone();
+        let mut version = projected["metadata"]["resourceVersion"].clone();
         // `spec.nodeName` is only set through the binding subresource.
-        if node(shown).is_empty() && !node(&desired.object).is_empty() {
+        if node(projected).is_empty() && !node(&desired.object).is_empty() {
             let binding = json!({
-                "apiVersion": "v1", "kind": "Binding", "metadata": { "name": key.name, "uid": text(shown, "uid") },
+                "apiVersion": "v1", "kind": "Binding", "metadata": { "name": key.name, "uid": text(projected, "uid") },
                 "target": { "apiVersion": "v1", "kind": "Node", "name": node(&desired.object) },
             });
             self.server.post(self.place(key).part("binding"), &binding).await?;
             version = Value::Null;
         }
-        let later = |object: &Value| object["spec"][EPHEMERAL].clone();
-        if !later(&desired.object).is_null() && later(shown) != later(&desired.object) {
-            let change = json!({ "spec": { EPHEMERAL: later(&desired.object) } });
+        let ephemeral = |object: &Value| object["spec"][EPHEMERAL].clone();
+        if !ephemeral(&desired.object).is_null() && ephemeral(projected) != ephemeral(&desired.object) {
+            let change = json!({ "spec": { EPHEMERAL: ephemeral(&desired.object) } });
             let place = self.place(key).part("ephemeralcontainers");
             self.server.patch(place, Patch::Merge, &change).await?;
             version = Value::Null;
         }
         let mut object = desired.object.clone();
-        object["metadata"]["uid"] = text(shown, "uid").into();
+        object["metadata"]["uid"] = text(projected, "uid").into();
         object["metadata"]["resourceVersion"] = version;
         match self.server.replace(self.place(key), &object).await {
             Ok(written) => Ok(Some(written)),
             // An immutable field changed.
             Err(error) if error.code() == 422 => {
-                self.remove(key, shown).await?;
+                self.remove(key, projected).await?;
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -149,13 +149,14 @@ impl ProjectionWriter<'_> {
         &self,
         key: &Key,
         desired: &ProjectedObject,
-        shown: &Value,
+        projected: &Value,
     ) -> Result<(), CallError> {
-        let Some(status) = desired.status_of(shown).filter(|status| *status != shown["status"]) else {
+        let Some(status) = desired.status_of(projected).filter(|status| *status != projected["status"])
+        else {
             return Ok(());
         };
         let change = json!([
-            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "test", "path": "/metadata/uid", "value": text(projected, "uid") },
             { "op": "add", "path": "/status", "value": status },
         ]);
         self.server.patch(self.place(key).part("status"), Patch::Json, &change).await?;
@@ -166,31 +167,33 @@ impl ProjectionWriter<'_> {
     pub(super) async fn mark(
         &self,
         key: &Key,
-        shown: &Value,
+        projected: &Value,
         grace_seconds: Option<i64>,
     ) -> Result<(), CallError> {
-        self.server.delete_within(self.place(key), text(shown, "uid"), grace_seconds).await.map(drop)
+        self.server.delete_within(self.place(key), text(projected, "uid"), grace_seconds).await.map(drop)
     }
 
     /// Removes a projection at once. The finalizer is removed first: a deletion that the finalizer holds would look as
     /// if the user had deleted it, and would be passed on to the source.
-    pub(super) async fn remove(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
-        self.release(key, shown).await?;
-        self.mark(key, shown, Some(0)).await
+    pub(super) async fn remove(&self, key: &Key, projected: &Value) -> Result<(), CallError> {
+        self.release(key, projected).await?;
+        self.mark(key, projected, Some(0)).await
     }
 
     /// Removes the splitter's finalizer.
-    pub(super) async fn release(&self, key: &Key, shown: &Value) -> Result<(), CallError> {
-        let found = shown["metadata"]["finalizers"].as_array().into_iter().flatten();
+    pub(super) async fn release(&self, key: &Key, projected: &Value) -> Result<(), CallError> {
+        let found = projected["metadata"]["finalizers"].as_array().into_iter().flatten();
         let (ours, others): (Vec<&Value>, Vec<&Value>) = found.partition(|name| *name == SPLITTER);
         if ours.is_empty() {
             return Ok(());
         }
-        if is_being_deleted(shown) && shown["metadata"]["deletionGracePeriodSeconds"].as_i64() != Some(0) {
-            self.mark(key, shown, Some(0)).await?;
+        if is_being_deleted(projected)
+            && projected["metadata"]["deletionGracePeriodSeconds"].as_i64() != Some(0)
+        {
+            self.mark(key, projected, Some(0)).await?;
         }
         let change = json!([
-            { "op": "test", "path": "/metadata/uid", "value": text(shown, "uid") },
+            { "op": "test", "path": "/metadata/uid", "value": text(projected, "uid") },
             { "op": "add", "path": "/metadata/finalizers", "value": others },
         ]);
         match self.server.patch(self.place(key), Patch::Json, &change).await {
@@ -206,29 +209,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_is_hung_once_and_again_when_its_owners_are_others() {
+    fn a_projection_is_rewritten_only_if_its_content_or_owners_changed() {
         let object = json!({
             "metadata": { "name": "a", "annotations": {}, "ownerReferences": [{ "uid": "u" }] },
             "spec": { "x": 1 }, "status": { "phase": "Running" },
         });
         let desired = ProjectedObject::new(object.clone(), None);
         assert!(desired.object.get("status").is_none());
-        let mut shown = desired.object.clone();
-        assert!(desired.is_shown_by(&shown) && !desired.is_shown_by(&object));
-        shown["metadata"]["ownerReferences"] = Value::Null;
-        assert!(!desired.is_shown_by(&shown));
+        let mut projected = desired.object.clone();
+        assert!(desired.matches(&projected) && !desired.matches(&object));
+        projected["metadata"]["ownerReferences"] = Value::Null;
+        assert!(!desired.matches(&projected));
         let mut other = object.clone();
         other["status"] = json!({ "phase": "Failed" });
-        assert_eq!(ProjectedObject::new(other, None).object, desired.object, "a status is apart");
+        assert_eq!(
+            ProjectedObject::new(other, None).object,
+            desired.object,
+            "the status is not part of the hash"
+        );
     }
 
     #[test]
     fn observed_generations_are_translated_to_the_projected_object() {
-        let check = |observed: i64, there: i64, expected: i64| {
+        let check = |observed: i64, source_generation: i64, expected: i64| {
             let object =
                 json!({ "metadata": { "annotations": {} }, "status": { "observedGeneration": observed } });
-            let shown = json!({ "metadata": { "generation": 5 } });
-            let status = ProjectedObject::new(object, Some(there)).status_of(&shown);
+            let projected = json!({ "metadata": { "generation": 5 } });
+            let status = ProjectedObject::new(object, Some(source_generation)).status_of(&projected);
             assert_eq!(status, Some(json!({ "observedGeneration": expected })));
         };
         check(3, 3, 5);

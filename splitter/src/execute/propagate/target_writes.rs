@@ -1,4 +1,4 @@
-//! What may be written to each target now.
+//! The write that each target may get now.
 //!
 //! Replicas change in the order that never requests too many or too few ([`scaling_order`]); templates change in the
 //! order that never takes down more than the whole may miss ([`rollout`], [`ordinals`]).
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use api::fleet::{Role, Target};
 use serde_json::Value;
 
-use crate::division::autoscaled::{self, Ask};
-use crate::division::ordinals::{self, Range};
-use crate::division::rollout::{self, Bounds, RolloutGrant, RolloutStage, RolloutTarget};
+use crate::division::autoscaled::{self, ReplicaRequest};
+use crate::division::ordinals::{self, OrdinalRange};
+use crate::division::rollout::{self, RolloutBounds, RolloutGrant, RolloutStage, RolloutTarget};
 use crate::division::scaling_order::{self, ObservedTarget, Slack};
-use crate::division::{self, Part, REPLICAS, Rule};
+use crate::division::{self, DivisionRule, REPLICAS, TargetPatch};
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::PlacementDecision;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
@@ -22,58 +22,60 @@ const START: &str = "/spec/ordinals/start";
 const STRATEGY: &str = "/spec/strategy/rollingUpdate";
 const SUSPEND: &str = "/spec/suspend";
 
-/// What is written to one target now.
+/// The write to one target.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum TargetWrite {
-    /// Nothing: the target waits for its turn, or leaves.
+    /// No write: the target waits for its turn, or leaves.
     Skip,
-    /// Only these fields of the existing copy.
-    Fields(Part),
+    /// Only these fields of the existing mailbox object.
+    Fields(TargetPatch),
     /// The whole object with these fields; with the template it has, if it waits for the new one.
-    Full { part: Part, keeps_template: bool },
+    Full { patch: TargetPatch, keeps_template: bool },
 }
 
 pub(super) fn of(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
+    mailbox_object: &MailboxObject,
 ) -> TargetWrite {
-    // A completed Job is not started again where its copy was deleted.
-    if copy.is_being_deleted() || copy.object.is_none() && completed::is_completed(context.object) {
+    // A completed Job is not started again on a target whose mailbox object was deleted.
+    if mailbox_object.is_being_deleted()
+        || mailbox_object.object.is_none() && completed::is_completed(context.object)
+    {
         return TargetWrite::Skip;
     }
-    let scaled = scaled(context, decided, target, copy);
+    let scaled = scaled(context, decided, target, mailbox_object);
     let number = match scaled {
-        Some(ask) => Some(Number::Is(ask.number)),
-        None => counted(context, decided, target, copy),
+        Some(request) => Some(ReplicaWrite::Set(request.number)),
+        None => counted(context, decided, target, mailbox_object),
     };
     let number = match number {
-        Some(Number::Waits) => return TargetWrite::Skip,
-        Some(Number::Is(number)) => Some(number),
+        Some(ReplicaWrite::Wait) => return TargetWrite::Skip,
+        Some(ReplicaWrite::Set(number)) => Some(number),
         None => None,
     };
     let at = context.replicas_at();
-    let numbered = |part: Part| match number {
-        Some(number) => Part(part.0.into_iter().chain([(at.to_owned(), number.into())]).collect()),
-        None => part,
+    let numbered = |patch: TargetPatch| match number {
+        Some(number) => TargetPatch(patch.0.into_iter().chain([(at.to_owned(), number.into())]).collect()),
+        None => patch,
     };
     if target.role == Role::Leaving {
-        return match number.filter(|_| scaled.is_none_or(|ask| !ask.left_alone)) {
-            Some(_) => TargetWrite::Fields(numbered(Part::default())),
+        return match number.filter(|_| scaled.is_none_or(|request| !request.by_autoscaler)) {
+            Some(_) => TargetWrite::Fields(numbered(TargetPatch::default())),
             None => TargetWrite::Skip,
         };
     }
-    if decided.rule == Rule::Schedule && is_elsewhere(context, copy) {
-        let part = Part(vec![(SUSPEND.to_owned(), true.into())]);
-        return TargetWrite::Full { part, keeps_template: false };
+    if decided.rule == DivisionRule::Schedule && is_elsewhere(context, mailbox_object) {
+        let patch = TargetPatch(vec![(SUSPEND.to_owned(), true.into())]);
+        return TargetWrite::Full { patch, keeps_template: false };
     }
-    match turn(context, decided, target, copy) {
+    match rollout_grant(context, decided, target, mailbox_object) {
         Some(grant) if !grant.may_update => {
-            TargetWrite::Full { part: numbered(Part::default()), keeps_template: true }
+            TargetWrite::Full { patch: numbered(TargetPatch::default()), keeps_template: true }
         }
-        Some(grant) => TargetWrite::Full { part: numbered(grant.part()), keeps_template: false },
-        None => TargetWrite::Full { part: numbered(Part::default()), keeps_template: false },
+        Some(grant) => TargetWrite::Full { patch: numbered(grant.patch()), keeps_template: false },
+        None => TargetWrite::Full { patch: numbered(TargetPatch::default()), keeps_template: false },
     }
 }
 
@@ -82,8 +84,8 @@ pub(super) fn scaled(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
-) -> Option<Ask> {
+    mailbox_object: &MailboxObject,
+) -> Option<ReplicaRequest> {
     let at = context.replicas_at();
     if !context.is_autoscaled() || !decided.rule.has_replicas() {
         return None;
@@ -91,13 +93,13 @@ pub(super) fn scaled(
     let share = target.share.and_then(|share| u32::try_from(share).ok());
     match (decided.plan.total, share) {
         // The user scaled to zero, which applies to every target.
-        (Some(0), _) => Some(Ask { number: 0, left_alone: false }),
-        (Some(_), _) if is_handed_over(decided) => handed_over(context, decided, target, copy),
+        (Some(0), _) => Some(ReplicaRequest { number: 0, by_autoscaler: false }),
+        (Some(_), _) if is_handed_over(decided) => handed_over(context, decided, target, mailbox_object),
         (Some(_), Some(share)) if mailbox_objects::is_staying(target) => {
             let is_moving = autoscaled::is_moving(&decided.record.spec.targets);
-            Some(autoscaled::next(autoscaled::Seen::of(copy, at), share, is_moving))
+            Some(autoscaled::next(autoscaled::ObservedReplicas::of(mailbox_object, at), share, is_moving))
         }
-        _ => copy.number(at).map(|number| Ask { number, left_alone: true }),
+        _ => mailbox_object.number(at).map(|number| ReplicaRequest { number, by_autoscaler: true }),
     }
 }
 
@@ -106,31 +108,36 @@ fn is_handed_over(decided: &PlacementDecision) -> bool {
     decided.exclusive && decided.record.spec.targets.iter().any(|target| target.role == Role::Leaving)
 }
 
-/// An autoscaler does not scale what has zero replicas, so a leaving target is scaled down as if there were none.
+/// An autoscaler does not scale from zero replicas, so a leaving target is scaled down as if it had no autoscaler.
 fn handed_over(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
-) -> Option<Ask> {
-    match counted(context, decided, target, copy)? {
-        Number::Waits => None,
-        Number::Is(number) if mailbox_objects::is_staying(target) => {
-            Some(autoscaled::next(autoscaled::Seen::of(copy, context.replicas_at()), number, true))
-        }
-        Number::Is(number) => Some(Ask { number, left_alone: false }),
+    mailbox_object: &MailboxObject,
+) -> Option<ReplicaRequest> {
+    match counted(context, decided, target, mailbox_object)? {
+        ReplicaWrite::Wait => None,
+        ReplicaWrite::Set(number) if mailbox_objects::is_staying(target) => Some(autoscaled::next(
+            autoscaled::ObservedReplicas::of(mailbox_object, context.replicas_at()),
+            number,
+            true,
+        )),
+        ReplicaWrite::Set(number) => Some(ReplicaRequest { number, by_autoscaler: false }),
     }
 }
 
-/// Whether another mailbox still has a copy.
-fn is_elsewhere(context: &PlacementContext, copy: &MailboxObject) -> bool {
-    context.copies.iter().any(|other| other.mailbox != copy.mailbox && other.object.is_some())
+/// Whether another mailbox still has the object.
+fn is_elsewhere(context: &PlacementContext, mailbox_object: &MailboxObject) -> bool {
+    context
+        .mailbox_objects
+        .iter()
+        .any(|other| other.mailbox != mailbox_object.mailbox && other.object.is_some())
 }
 
-enum Number {
-    Is(u32),
+enum ReplicaWrite {
+    Set(u32),
     /// The target may neither start nor change.
-    Waits,
+    Wait,
 }
 
 /// The replicas requested of a target without autoscaler.
@@ -138,12 +145,12 @@ fn counted(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
-) -> Option<Number> {
+    mailbox_object: &MailboxObject,
+) -> Option<ReplicaWrite> {
     decided.plan.total?;
     match decided.rule {
-        Rule::Replicas => Some(number(context, decided, target, copy)),
-        Rule::Ordinals => Some(ordinal_number(context, decided, target, copy)),
+        DivisionRule::Replicas => Some(number(context, decided, target, mailbox_object)),
+        DivisionRule::Ordinals => Some(ordinal_number(context, decided, target, mailbox_object)),
         _ => None,
     }
 }
@@ -153,14 +160,14 @@ fn number(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
-) -> Number {
+    mailbox_object: &MailboxObject,
+) -> ReplicaWrite {
     let allowed = allowed(context, decided);
-    match (allowed.get(&target.cluster), copy.number(context.replicas_at())) {
-        (Some(number), _) => Number::Is(*number),
-        (None, Some(asked)) => Number::Is(asked),
-        (None, None) if target.share == Some(0) => Number::Is(0),
-        (None, None) => Number::Waits,
+    match (allowed.get(&target.cluster), mailbox_object.number(context.replicas_at())) {
+        (Some(number), _) => ReplicaWrite::Set(*number),
+        (None, Some(requested)) => ReplicaWrite::Set(requested),
+        (None, None) if target.share == Some(0) => ReplicaWrite::Set(0),
+        (None, None) => ReplicaWrite::Wait,
     }
 }
 
@@ -169,56 +176,63 @@ fn ordinal_number(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
-) -> Number {
+    mailbox_object: &MailboxObject,
+) -> ReplicaWrite {
     let share = target.share.and_then(|share| u32::try_from(share).ok()).unwrap_or_default();
-    let wanted = if mailbox_objects::is_staying(target) { share } else { 0 };
-    match (allowed(context, decided).get(&target.cluster), copy.number(REPLICAS)) {
-        (Some(number), _) if *number == wanted => Number::Is(wanted),
-        (None, Some(asked)) if asked == wanted && starts_as_planned(decided, target, copy) => {
-            Number::Is(asked)
+    let desired = if mailbox_objects::is_staying(target) { share } else { 0 };
+    match (allowed(context, decided).get(&target.cluster), mailbox_object.number(REPLICAS)) {
+        (Some(number), _) if *number == desired => ReplicaWrite::Set(desired),
+        (None, Some(requested))
+            if requested == desired && starts_as_planned(decided, target, mailbox_object) =>
+        {
+            ReplicaWrite::Set(requested)
         }
-        (_, None) if wanted == 0 => Number::Is(0),
-        _ => Number::Waits,
+        (_, None) if desired == 0 => ReplicaWrite::Set(0),
+        _ => ReplicaWrite::Wait,
     }
 }
 
-fn starts_as_planned(decided: &PlacementDecision, target: &Target, copy: &MailboxObject) -> bool {
+fn starts_as_planned(decided: &PlacementDecision, target: &Target, mailbox_object: &MailboxObject) -> bool {
     let planned =
-        decided.plan.part(&target.cluster).and_then(|part| part.0.iter().find(|(at, _)| at == START));
+        decided.plan.patch(&target.cluster).and_then(|patch| patch.0.iter().find(|(at, _)| at == START));
     let start = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
-    let present = copy.object.as_ref().and_then(|object| object.pointer(START));
+    let present = mailbox_object.object.as_ref().and_then(|object| object.pointer(START));
     // A target without replicas may start anywhere.
-    copy.number(REPLICAS) == Some(0) || planned.is_none_or(|(_, value)| start(Some(value)) == start(present))
+    mailbox_object.number(REPLICAS) == Some(0)
+        || planned.is_none_or(|(_, value)| start(Some(value)) == start(present))
 }
 
 fn allowed(context: &PlacementContext, decided: &PlacementDecision) -> BTreeMap<String, u32> {
     let at = context.replicas_at();
-    let targets = mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets);
-    let seen = |(_, copy): &(&Target, &MailboxObject)| {
-        let asked = context.wanted_of(copy)?;
-        let reported = |field: &str| copy.reported(field).unwrap_or_default();
+    let targets = mailbox_objects::at_targets(&context.mailbox_objects, &decided.record.spec.targets);
+    let observed = |(_, mailbox_object): &(&Target, &MailboxObject)| {
+        let requested = context.desired_replicas(mailbox_object)?;
+        let reported = |field: &str| mailbox_object.reported(field).unwrap_or_default();
+        let running = if mailbox_object.has_observed() {
+            reported("replicas")
+        } else {
+            requested.max(reported("replicas"))
+        };
         let running =
-            if copy.has_observed() { reported("replicas") } else { asked.max(reported("replicas")) };
-        let running = running.max(context.terminating_pods.get(&copy.mailbox).copied().unwrap_or_default());
-        let leaving = copy.is_being_deleted();
+            running.max(context.terminating_pods.get(&mailbox_object.mailbox).copied().unwrap_or_default());
+        let leaving = mailbox_object.is_being_deleted();
         Some((
-            copy.name().to_owned(),
-            ObservedTarget { asked, available: copy.available(), running, leaving },
+            mailbox_object.name().to_owned(),
+            ObservedTarget { requested, available: mailbox_object.available(), running, leaving },
         ))
     };
-    let seen: BTreeMap<String, ObservedTarget> = targets.iter().filter_map(seen).collect();
+    let observed: BTreeMap<String, ObservedTarget> = targets.iter().filter_map(observed).collect();
     let share = |target: &Target| Some((target.cluster.clone(), u32::try_from(target.share?).ok()?));
     let staying = decided.record.spec.targets.iter().filter(|target| mailbox_objects::is_staying(target));
-    let mut wanted: BTreeMap<String, u32> = staying.filter_map(share).collect();
-    // Replicas that do not fit on the new targets stay on the old ones.
+    let mut desired: BTreeMap<String, u32> = staying.filter_map(share).collect();
+    // The old targets keep the replicas that do not fit on the new ones.
     let mut pending = decided.plan.pending;
-    for (target, copy) in targets.iter().filter(|(target, _)| target.role == Role::Leaving) {
-        let kept = copy.number(at).unwrap_or_default().min(pending);
+    for (target, mailbox_object) in targets.iter().filter(|(target, _)| target.role == Role::Leaving) {
+        let kept = mailbox_object.number(at).unwrap_or_default().min(pending);
         pending -= kept;
-        wanted.insert(target.cluster.clone(), kept);
+        desired.insert(target.cluster.clone(), kept);
     }
-    scaling_order::next(&seen, &wanted, slack(context, decided))
+    scaling_order::next(&observed, &desired, slack(context, decided))
 }
 
 fn slack(context: &PlacementContext, decided: &PlacementDecision) -> Slack {
@@ -231,7 +245,7 @@ fn slack(context: &PlacementContext, decided: &PlacementDecision) -> Slack {
     };
     let moving: u32 = decided.record.spec.targets.iter().map(leaving).sum();
     let total = decided.plan.total.unwrap_or_default();
-    let bounds = rollout::bounds(context.object, total).unwrap_or(Bounds { surge: 0, unavailable: 0 });
+    let bounds = rollout::bounds(context.object, total).unwrap_or(RolloutBounds { surge: 0, unavailable: 0 });
     // Replicas may be missing only if no surge is allowed: with surge, the new ones are created first.
     match bounds.surge.max(moving) {
         0 => Slack::new(0, bounds.unavailable),
@@ -240,30 +254,34 @@ fn slack(context: &PlacementContext, decided: &PlacementDecision) -> Slack {
 }
 
 /// The rollout grant of a target. None if all targets have the template, or none has to wait.
-fn turn(
+fn rollout_grant(
     context: &PlacementContext,
     decided: &PlacementDecision,
     target: &Target,
-    copy: &MailboxObject,
+    mailbox_object: &MailboxObject,
 ) -> Option<RolloutGrant> {
     let staying: Vec<(&Target, &MailboxObject)> =
-        mailbox_objects::at_targets(&context.copies, &decided.record.spec.targets)
+        mailbox_objects::at_targets(&context.mailbox_objects, &decided.record.spec.targets)
             .into_iter()
-            .filter(|(target, copy)| mailbox_objects::is_staying(target) && copy.object.is_some())
+            .filter(|(target, mailbox_object)| {
+                mailbox_objects::is_staying(target) && mailbox_object.object.is_some()
+            })
             .collect();
-    let is_old = |copy: &MailboxObject| {
-        let wanted = context.template_for(copy);
-        copy.template().is_some() && wanted.is_some() && copy.template() != wanted
+    let is_old = |mailbox_object: &MailboxObject| {
+        let desired = context.template_for(mailbox_object);
+        mailbox_object.template().is_some() && desired.is_some() && mailbox_object.template() != desired
     };
     if staying.len() < 2 {
         return None;
     }
     let keep = RolloutGrant { surge: 0, unavailable: 0, may_update: false };
     match decided.rule {
-        Rule::Replicas => {
+        DivisionRule::Replicas => {
             let next = if context.is_autoscaled() { BTreeMap::new() } else { allowed(context, decided) };
-            let turns: Vec<RolloutTarget> =
-                staying.iter().map(|(_, copy)| replicas_turn(context, copy, &next)).collect();
+            let turns: Vec<RolloutTarget> = staying
+                .iter()
+                .map(|(_, mailbox_object)| rollout_target(context, mailbox_object, &next))
+                .collect();
             // The last target of a rollout keeps its grant, too.
             if turns.iter().all(|turn| turn.stage == RolloutStage::Done) {
                 return None;
@@ -278,19 +296,20 @@ fn turn(
             // A target that is rolling keeps the bounds it was written.
             if turns[at].stage == RolloutStage::Waiting { Some(grant) } else { Some(keep) }
         }
-        Rule::Ordinals if is_old(copy) => {
-            let range = |copy: &MailboxObject| {
-                let object = copy.object.as_ref();
+        DivisionRule::Ordinals if is_old(mailbox_object) => {
+            let range = |mailbox_object: &MailboxObject| {
+                let object = mailbox_object.object.as_ref();
                 let start = object.map_or(0, |object| division::number(object, START, 0));
-                Range { start, len: copy.number(REPLICAS).unwrap_or_default() }
+                OrdinalRange { start, len: mailbox_object.number(REPLICAS).unwrap_or_default() }
             };
-            let rows: Vec<(&str, Range, bool)> = staying
+            let rows: Vec<(&str, OrdinalRange, bool)> = staying
                 .iter()
-                .map(|(_, copy)| {
+                .map(|(_, mailbox_object)| {
                     (
-                        copy.name(),
-                        range(copy),
-                        !is_old(copy) && is_done(copy, copy.number(REPLICAS).unwrap_or_default()),
+                        mailbox_object.name(),
+                        range(mailbox_object),
+                        !is_old(mailbox_object)
+                            && is_done(mailbox_object, mailbox_object.number(REPLICAS).unwrap_or_default()),
                     )
                 })
                 .collect();
@@ -302,38 +321,38 @@ fn turn(
 }
 
 /// Replicas that are about to be requested do not exist yet, so they count as down: replicas change before templates.
-fn replicas_turn<'a>(
+fn rollout_target<'a>(
     context: &PlacementContext,
-    copy: &'a MailboxObject,
+    mailbox_object: &'a MailboxObject,
     next: &BTreeMap<String, u32>,
 ) -> RolloutTarget<'a> {
-    let asked = context.wanted_of(copy).unwrap_or_default();
-    let share = next.get(copy.name()).copied().unwrap_or_default().max(asked);
-    let down = share.saturating_sub(copy.available());
-    let is_degraded = context.degraded.mailboxes.contains(&copy.mailbox);
-    let stage = match context.template_for(copy) {
-        Some(wanted) if copy.template() != Some(wanted) => RolloutStage::Waiting,
+    let requested = context.desired_replicas(mailbox_object).unwrap_or_default();
+    let share = next.get(mailbox_object.name()).copied().unwrap_or_default().max(requested);
+    let down = share.saturating_sub(mailbox_object.available());
+    let is_degraded = context.degraded.mailboxes.contains(&mailbox_object.mailbox);
+    let stage = match context.template_for(mailbox_object) {
+        Some(desired) if mailbox_object.template() != Some(desired) => RolloutStage::Waiting,
         // The template cannot be made for this target, so the rollout does not wait for it.
         None => RolloutStage::Done,
-        Some(_) if is_done(copy, asked) => RolloutStage::Done,
+        Some(_) if is_done(mailbox_object, requested) => RolloutStage::Done,
         Some(_) => {
             let granted = |field: &str| {
-                let strategy = copy.object.as_ref().and_then(|object| object.pointer(STRATEGY));
+                let strategy = mailbox_object.object.as_ref().and_then(|object| object.pointer(STRATEGY));
                 strategy.map_or(0, |strategy| division::number(strategy, &format!("/{field}"), 0))
             };
-            RolloutStage::Rolling(Bounds {
+            RolloutStage::Rolling(RolloutBounds {
                 surge: granted("maxSurge"),
                 unavailable: granted("maxUnavailable"),
             })
         }
     };
-    RolloutTarget { cluster: copy.name(), share, down, is_degraded, stage }
+    RolloutTarget { cluster: mailbox_object.name(), share, down, is_degraded, stage }
 }
 
 /// Whether all replicas of a target are updated and available.
-fn is_done(copy: &MailboxObject, asked: u32) -> bool {
-    copy.has_observed()
-        && copy.reported("updatedReplicas") == Some(asked)
-        && copy.reported("replicas") == Some(asked)
-        && copy.available() >= asked
+fn is_done(mailbox_object: &MailboxObject, requested: u32) -> bool {
+    mailbox_object.has_observed()
+        && mailbox_object.reported("updatedReplicas") == Some(requested)
+        && mailbox_object.reported("replicas") == Some(requested)
+        && mailbox_object.available() >= requested
 }

@@ -21,7 +21,7 @@ use crate::placement::targets::Rejection;
 use crate::snapshot::mailbox_objects::{MailboxObject, locator};
 use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
 use crate::transform::group_kind;
-use crate::transform::server_fields::is_kept_here;
+use crate::transform::server_fields::is_not_propagated;
 
 use super::permission;
 
@@ -43,42 +43,43 @@ pub(crate) async fn write_object(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
-    copy: &MailboxObject,
-    mut wanted: Value,
+    mailbox_object: &MailboxObject,
+    mut desired: Value,
 ) -> Result<SendResult, CallError> {
-    let hash = word(&[&wanted.to_string()], 12);
-    wanted["metadata"]["annotations"][PROPAGATED_HASH] = hash.into();
-    let mailbox = splitter.caches.server.within(copy.mailbox);
-    let next = match &copy.object {
-        // The copy belongs to a deleted object of the same name. The new copy is created when it is gone.
-        Some(present) if is_another(present, &wanted) => {
-            let deleted = delete(splitter, watched, subject, copy, "the object was replaced").await?;
+    let hash = word(&[&desired.to_string()], 12);
+    desired["metadata"]["annotations"][PROPAGATED_HASH] = hash.into();
+    let mailbox = splitter.caches.server.within(mailbox_object.mailbox);
+    let next = match &mailbox_object.object {
+        // The mailbox object belongs to a deleted object of the same name. It is created again after its deletion.
+        Some(present) if is_another(present, &desired) => {
+            let deleted =
+                delete(splitter, watched, subject, mailbox_object, "the object was replaced").await?;
             return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
         }
         Some(present) => {
-            let next = replaced(present, wanted);
+            let next = replaced(present, desired);
             if is_current(present, &next) {
                 return Ok(SendResult::Unchanged);
             }
             next
         }
-        None => wanted,
+        None => desired,
     };
-    if let Some(rejection) = permission::check(splitter, watched, subject, copy, &next).await? {
+    if let Some(rejection) = permission::check(splitter, watched, subject, mailbox_object, &next).await? {
         return Ok(SendResult::Denied(rejection));
     }
-    let written = match &copy.object {
+    let written = match &mailbox_object.object {
         None => {
-            definitions::bring(splitter, watched, subject, copy.mailbox).await?;
-            make_namespace(splitter, subject, copy).await?;
-            mailbox.create(&watched.kind, &copy.namespace, &next).await?
+            definitions::ensure_definition(splitter, watched, subject, mailbox_object.mailbox).await?;
+            create_namespace(splitter, subject, mailbox_object).await?;
+            mailbox.create(&watched.kind, &mailbox_object.namespace, &next).await?
         }
         Some(_) => {
-            let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
+            let place = Place::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
             mailbox.replace(place, &next).await?
         }
     };
-    splitter.expectations.expect_write(subject, &watched.view, copy.mailbox, &written);
+    splitter.expectations.expect_write(subject, &watched.view, mailbox_object.mailbox, &written);
     Ok(SendResult::Written)
 }
 
@@ -87,23 +88,25 @@ pub(crate) async fn delete(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
-    copy: &MailboxObject,
+    mailbox_object: &MailboxObject,
     reason: &str,
 ) -> Result<bool, CallError> {
-    let Some(object) = copy.object.as_ref().filter(|_| !copy.is_being_deleted()) else { return Ok(false) };
+    let Some(object) = mailbox_object.object.as_ref().filter(|_| !mailbox_object.is_being_deleted()) else {
+        return Ok(false);
+    };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let place = Place::new(&watched.kind, &copy.namespace, &subject.key.name);
-    let is_deleted = splitter.caches.server.within(copy.mailbox).delete(place, uid).await?;
+    let place = Place::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
+    let is_deleted = splitter.caches.server.within(mailbox_object.mailbox).delete(place, uid).await?;
     let key = Key {
-        cluster: Some(copy.mailbox),
-        namespace: copy.namespace.clone(),
+        cluster: Some(mailbox_object.mailbox),
+        namespace: mailbox_object.namespace.clone(),
         name: subject.key.name.clone(),
     };
     splitter.expectations.expect_deletion(subject, &watched.view, key, uid);
     if is_deleted {
         tracing::info!(
             revision = metadata::text(object, "resourceVersion"),
-            from = copy.name(),
+            from = mailbox_object.name(),
             reason,
             "deleted from the mailbox"
         );
@@ -111,24 +114,24 @@ pub(crate) async fn delete(
     Ok(is_deleted)
 }
 
-fn is_another(present: &Value, wanted: &Value) -> bool {
+fn is_another(present: &Value, desired: &Value) -> bool {
     let uid = |object: &Value| locator(object).map(|locator| locator.uid);
-    uid(present) != uid(wanted)
+    uid(present) != uid(desired)
 }
 
-/// Whether the copy has all wanted fields, and was last written from the same content.
-fn is_current(present: &Value, wanted: &Value) -> bool {
-    present["metadata"]["annotations"][PROPAGATED_HASH] == wanted["metadata"]["annotations"][PROPAGATED_HASH]
-        && covers(present, wanted, SharedLists::None)
+/// Whether the mailbox object has all desired fields, and was last written from the same content.
+fn is_current(present: &Value, desired: &Value) -> bool {
+    present["metadata"]["annotations"][PROPAGATED_HASH] == desired["metadata"]["annotations"][PROPAGATED_HASH]
+        && covers(present, desired, SharedLists::None)
 }
 
 /// Kinds whose spec is mostly immutable. Fields that the server defaulted, such as the selector of a Job, the volume of
 /// a claim or the token volume of a pod, cannot be removed.
 const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
 
-/// The wanted object with the identity, finalizers and status of the present one.
-fn replaced(present: &Value, wanted: Value) -> Value {
-    let mut object = wanted;
+/// The desired object with the identity, finalizers and status of the present one.
+fn replaced(present: &Value, desired: Value) -> Value {
+    let mut object = desired;
     if FIXED.contains(&group_kind(present)) {
         object["spec"] = overlaid(&present["spec"], &object["spec"]);
     }
@@ -143,27 +146,27 @@ fn replaced(present: &Value, wanted: Value) -> Value {
     object
 }
 
-/// The present value with all wanted fields set. Fields that the wanted value lacks stay.
-fn overlaid(present: &Value, wanted: &Value) -> Value {
-    match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => {
+/// The present value with all desired fields set. Fields that the desired value lacks are kept.
+fn overlaid(present: &Value, desired: &Value) -> Value {
+    match (present, desired) {
+        (Value::Object(present), Value::Object(desired)) => {
             let mut both = present.clone();
-            for (name, wanted) in wanted {
-                let value = overlaid(present.get(name).unwrap_or(&Value::Null), wanted);
+            for (name, desired) in desired {
+                let value = overlaid(present.get(name).unwrap_or(&Value::Null), desired);
                 both.insert(name.clone(), value);
             }
             Value::Object(both)
         }
         // Servers append to lists.
-        (Value::Array(present), Value::Array(wanted)) if present.len() >= wanted.len() => {
-            let ours = present.iter().zip(wanted).map(|(present, wanted)| overlaid(present, wanted));
-            Value::Array(ours.chain(present[wanted.len()..].iter().cloned()).collect())
+        (Value::Array(present), Value::Array(desired)) if present.len() >= desired.len() => {
+            let ours = present.iter().zip(desired).map(|(present, desired)| overlaid(present, desired));
+            Value::Array(ours.chain(present[desired.len()..].iter().cloned()).collect())
         }
-        _ => wanted.clone(),
+        _ => desired.clone(),
     }
 }
 
-/// The present copy as if it had just been transformed, so that it can be compared with the wanted one.
+/// The present mailbox object as if it had just been transformed, so that it can be compared with the desired one.
 pub(super) fn comparable(mut present: Value) -> Value {
     if let Some(whole) = present.as_object_mut() {
         whole.remove("status");
@@ -177,41 +180,50 @@ pub(super) fn comparable(mut present: Value) -> Value {
     present
 }
 
-/// Creates the namespace of a copy in the mailbox.
-async fn make_namespace(
+/// Creates the namespace of a mailbox object in its mailbox.
+async fn create_namespace(
     splitter: &Splitter,
     subject: &ObjectRef,
-    copy: &MailboxObject,
+    mailbox_object: &MailboxObject,
 ) -> Result<(), CallError> {
     let caches = &splitter.caches;
-    let there = Key { cluster: Some(copy.mailbox), namespace: String::new(), name: copy.namespace.clone() };
-    if caches.config.namespaces.get(&there).is_some() {
+    let mailbox_key = Key {
+        cluster: Some(mailbox_object.mailbox),
+        namespace: String::new(),
+        name: mailbox_object.namespace.clone(),
+    };
+    if caches.config.namespaces.get(&mailbox_key).is_some() {
         return Ok(());
     }
-    let here = Key { name: subject.key.namespace.clone(), ..there.clone() };
-    let here = Key { cluster: subject.key.cluster, ..here };
-    let Some(own) = caches.config.namespaces.get(&here) else { return Ok(()) };
+    let user_key = Key { name: subject.key.namespace.clone(), ..mailbox_key.clone() };
+    let user_key = Key { cluster: subject.key.cluster, ..user_key };
+    let Some(own) = caches.config.namespaces.get(&user_key) else { return Ok(()) };
     let locator =
-        json!({ "logicalCluster": subject.cluster().to_string(), "name": here.name, "uid": own.uid });
+        json!({ "logicalCluster": subject.cluster().to_string(), "name": user_key.name, "uid": own.uid });
     let own = own.read(&caches.config.namespaces.kind);
-    let via = via(&own, copy.mailbox);
-    let mut labels = carried(&own);
+    let via = via(&own, mailbox_object.mailbox);
+    let mut labels = propagated_labels(&own);
     labels.insert(PLACED.to_owned(), TRUE.to_owned());
     // Custom kinds may have pod specs anywhere, so Pod Security admission of the physical cluster checks their pods.
-    if pod_security::level(&copy.member.object.spec) == PodSecurity::Baseline {
+    if pod_security::level(&mailbox_object.member.object.spec) == PodSecurity::Baseline {
         labels.insert(ENFORCE.to_owned(), BASELINE.to_owned());
     }
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": copy.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
+        "metadata": { "name": mailbox_object.namespace, "labels": labels, "annotations": { LOCATOR: locator.to_string(), VIA: via } },
     });
-    match caches.server.within(copy.mailbox).create(&caches.config.namespaces.kind, "", &namespace).await {
+    match caches
+        .server
+        .within(mailbox_object.mailbox)
+        .create(&caches.config.namespaces.kind, "", &namespace)
+        .await
+    {
         Err(error) if error.is_conflict() => Ok(()),
         done => done.map(drop),
     }
 }
 
-/// The mailboxes that a copy of a namespace came through, this one included.
+/// The mailboxes that a namespace came through, this one included.
 fn via(own: &Value, mailbox: Id) -> String {
     match own["metadata"]["annotations"][VIA].as_str() {
         Some(via) => format!("{via},{mailbox}"),
@@ -219,39 +231,39 @@ fn via(own: &Value, mailbox: Id) -> String {
     }
 }
 
-/// The labels of a namespace that its copies have.
-fn carried(namespace: &Value) -> Labels {
+/// The labels of a namespace that are propagated to mailboxes.
+fn propagated_labels(namespace: &Value) -> Labels {
     let mut labels = table(&namespace["metadata"]["labels"]);
-    labels.retain(|name, _| name != PLACED && !is_kept_here(name));
+    labels.retain(|name, _| name != PLACED && !is_not_propagated(name));
     labels
 }
 
-/// Copies changed labels of a user's namespace to its copy: NetworkPolicies and admission on the physical cluster use
-/// them. When an admin allows privileged pods on a cluster, existing namespaces allow them too. When an admin allows
-/// fewer, existing namespaces stay as they are.
+/// Propagates changed labels of a user's namespace to its mailbox namespace: NetworkPolicies and admission on the
+/// physical cluster use them. When an admin allows privileged pods on a cluster, existing namespaces allow them too.
+/// When an admin allows fewer, existing namespaces are unchanged.
 pub(crate) async fn update_namespace_labels(
     splitter: &Splitter,
     member: &MemberCluster,
     mailbox: Id,
     own: &Value,
-    copy: &Value,
+    mailbox_namespace: &Value,
 ) -> Result<(), CallError> {
-    let (wanted, present) = (carried(own), carried(copy));
+    let (desired, present) = (propagated_labels(own), propagated_labels(mailbox_namespace));
     let mut change: BTreeMap<&str, Option<&String>> =
         present.keys().map(|name| (name.as_str(), None)).collect();
-    change.extend(wanted.iter().map(|(name, value)| (name.as_str(), Some(value))));
+    change.extend(desired.iter().map(|(name, value)| (name.as_str(), Some(value))));
     change.retain(|name, value| *value != present.get(*name));
-    let is_enforced = copy["metadata"]["labels"][ENFORCE] == BASELINE;
+    let is_enforced = mailbox_namespace["metadata"]["labels"][ENFORCE] == BASELINE;
     if is_enforced && pod_security::level(&member.object.spec) == PodSecurity::Privileged {
         change.insert(ENFORCE, None);
     }
-    let lacks_via = copy["metadata"]["annotations"][VIA].is_null();
+    let lacks_via = mailbox_namespace["metadata"]["annotations"][VIA].is_null();
     if change.is_empty() && !lacks_via {
         return Ok(());
     }
     let kind = &splitter.caches.config.namespaces.kind;
-    let name = copy["metadata"]["name"].as_str().unwrap_or_default();
-    let mut change = json!({ "metadata": { "uid": copy["metadata"]["uid"], "labels": change } });
+    let name = mailbox_namespace["metadata"]["name"].as_str().unwrap_or_default();
+    let mut change = json!({ "metadata": { "uid": mailbox_namespace["metadata"]["uid"], "labels": change } });
     if lacks_via {
         change["metadata"]["annotations"] = json!({ VIA: via(own, mailbox) });
     }
@@ -273,19 +285,19 @@ mod tests {
         let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
         let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
             "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });
-        let wanted = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
-        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", wanted.clone()));
+        let desired = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
+        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", desired.clone()));
         assert_eq!(now["spec"]["parallelism"], 5);
         assert_eq!(
             (&now["spec"]["selector"], &now["spec"]["template"]),
             (&job["selector"], &job["template"])
         );
-        // Other kinds lose fields that are no longer wanted.
-        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", wanted.clone()));
-        assert_eq!(now["spec"], wanted);
+        // Other kinds lose fields that are no longer desired.
+        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", desired.clone()));
+        assert_eq!(now["spec"], desired);
         let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });
-        let wanted = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
-        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", wanted));
+        let desired = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
+        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", desired));
         assert_eq!(now["spec"]["volumes"], pod["volumes"]);
         assert_eq!(now["spec"]["containers"], json!([{ "image": "a:2", "imagePullPolicy": "Always" }]));
     }

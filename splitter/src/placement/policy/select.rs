@@ -21,10 +21,10 @@ pub enum Selected {
     Expression {
         text: String,
     },
-    /// An expression cannot be read or evaluated.
-    Mistaken {
+    /// An expression cannot be compiled or evaluated.
+    InvalidExpression {
         text: String,
-        mistake: ExpressionError,
+        error: ExpressionError,
     },
 }
 
@@ -49,7 +49,7 @@ pub fn labels(selector: &LabelSelector, labels: &Labels) -> Selected {
 }
 
 /// The requirement in the syntax of the annotation.
-pub fn text(requirement: &Requirement) -> String {
+pub fn requirement_text(requirement: &Requirement) -> String {
     let Requirement { key, operator, values } = requirement;
     match (operator, values.as_slice()) {
         (Compare::In, [value]) => format!("{key}={value}"),
@@ -79,19 +79,19 @@ pub fn cluster(selector: &ClusterSelector, cluster: &PhysicalCluster, value: &Va
     if selected != Selected::Yes {
         return selected;
     }
-    let held = expressions.iter().map(|text| holds(text, value));
-    held.into_iter().find(|held| *held != Selected::Yes).unwrap_or(Selected::Yes)
+    let result = expressions.iter().map(|text| evaluate(text, value));
+    result.into_iter().find(|result| *result != Selected::Yes).unwrap_or(Selected::Yes)
 }
 
-fn holds(text: &str, cluster: &Value) -> Selected {
-    let held = match compile_cached(text, &["cluster"]).as_ref() {
+fn evaluate(text: &str, cluster: &Value) -> Selected {
+    let result = match compile_cached(text, &["cluster"]).as_ref() {
         Ok(program) => program.evaluate_bool(&[("cluster", cluster)]),
-        Err(mistake) => Err(mistake.clone()),
+        Err(error) => Err(error.clone()),
     };
     let text = text.to_owned();
-    match held {
+    match result {
         Ok(true) => Selected::Yes,
         Ok(false) => Selected::Expression { text },
-        Err(mistake) => Selected::Mistaken { text, mistake },
+        Err(error) => Selected::InvalidExpression { text, error },
     }
 }

@@ -2,18 +2,18 @@ use api::fleet::{Compare, LabelSelector, Metadata, ObjectSelector, Requirement, 
 use serde_json::json;
 
 use super::*;
-use select::text;
+use select::requirement_text;
 
 fn map(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 #[test]
-fn values_of_the_annotation() {
+fn valid_annotation_values_are_parsed() {
     let check = |value: &str, names: &[&str], labels: &[&str]| {
         let selector = annotation::parse(value).unwrap_or_else(|error| panic!("{value:?}: {error}"));
         assert_eq!(selector.names, names, "{value:?}");
-        let written: Vec<String> = selector.labels.match_expressions.iter().map(text).collect();
+        let written: Vec<String> = selector.labels.match_expressions.iter().map(requirement_text).collect();
         assert_eq!(written, labels, "{value:?}");
     };
     check("west", &["west"], &[]);
@@ -93,11 +93,11 @@ fn labels_are_compared_as_in_kubernetes() {
 }
 
 #[test]
-fn the_nearest_annotation_counts() {
+fn the_nearest_annotation_wins() {
     let [east, west, none] = [map(&[(PLACEMENT, "east")]), map(&[(PLACEMENT, "west")]), map(&[])];
-    assert_eq!(nearest(&east, &west, &none), Some((Level::Object, "east")));
-    assert_eq!(nearest(&none, &west, &east), Some((Level::Namespace, "west")));
-    assert_eq!(nearest(&none, &none, &east), Some((Level::LogicalCluster, "east")));
+    assert_eq!(nearest(&east, &west, &none), Some((AnnotationLevel::Object, "east")));
+    assert_eq!(nearest(&none, &west, &east), Some((AnnotationLevel::Namespace, "west")));
+    assert_eq!(nearest(&none, &none, &east), Some((AnnotationLevel::LogicalCluster, "east")));
     assert_eq!(nearest(&none, &none, &none), None);
 }
 
@@ -111,7 +111,7 @@ fn web<'a>(labels: &'a Labels, namespace_labels: &'a Labels) -> ObjectAttributes
 }
 
 #[test]
-fn of_several_placements_one_counts() {
+fn one_of_several_placements_wins_by_priority_and_specificity() {
     let (labels, team) = (map(&[("app", "web")]), map(&[("team", "a")]));
     let subject = web(&labels, &team);
     let all = placement("all", json!({}));
@@ -145,7 +145,7 @@ fn of_several_placements_one_counts() {
 }
 
 #[test]
-fn an_annotation_says_where_and_a_placement_how() {
+fn an_annotation_selects_clusters_and_a_placement_the_division() {
     let (labels, team) = (map(&[]), map(&[]));
     let subject = web(&labels, &team);
     let placements = [placement(
@@ -154,7 +154,8 @@ fn an_annotation_says_where_and_a_placement_how() {
                 "fallbackGroups": [{ "name": "cloud" }], "division": "Duplicate" }),
     )];
     let effective =
-        super::effective_placement(&subject, Some((Level::Namespace, "east,west")), &placements).unwrap();
+        super::effective_placement(&subject, Some((AnnotationLevel::Namespace, "east,west")), &placements)
+            .unwrap();
     assert_eq!((effective.by.source, effective.by.name.as_str()), (Source::Annotation, "east,west"));
     assert_eq!(effective.spec.cluster_selector.names, ["east", "west"]);
     assert_eq!((effective.spec.number_of_clusters, effective.spec.fallback_groups.len()), (None, 0));
@@ -166,12 +167,12 @@ fn an_annotation_says_where_and_a_placement_how() {
     assert_eq!((default.by.source, default.spec.number_of_clusters), (Source::Default, Some(1)));
     assert_ne!(effective.fingerprint(), default.fingerprint());
 
-    // A typing mistake must not move an app to wherever the next rule says.
-    let unreadable =
-        super::effective_placement(&subject, Some((Level::Object, "East")), &placements).unwrap_err();
-    let told = "annotation holon.dev/placement=\"East\" on the object is invalid, column 1: names of physical clusters are lower case; write east; \
+    // A typo must not move an app to the clusters of the next level.
+    let invalid = super::effective_placement(&subject, Some((AnnotationLevel::Object, "East")), &placements)
+        .unwrap_err();
+    let expected = "annotation holon.dev/placement=\"East\" on the object is invalid, column 1: names of physical clusters are lower case; write east; \
                 nothing is moved until it is fixed or removed";
-    assert_eq!((unreadable.level, unreadable.to_string().as_str()), (Level::Object, told));
+    assert_eq!((invalid.level, invalid.to_string().as_str()), (AnnotationLevel::Object, expected));
 }
 
 #[test]

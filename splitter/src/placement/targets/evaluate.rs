@@ -1,4 +1,4 @@
-//! Evaluates every cluster by itself: whether the placement selects it, what rejects it, and how many replicas fit.
+//! Evaluates every cluster by itself: whether the placement selects it, why it is rejected, and how many replicas fit.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ pub(super) struct EvaluatedCluster<'a> {
     pub(super) tier: Option<usize>,
     /// Why no new workload may be placed there; of several reasons, the first.
     pub(super) rejection: Option<Rejection>,
-    /// Its share if it runs there now and may stay.
-    pub(super) stays: Option<u32>,
+    /// Its share if the workload runs there now and may keep running.
+    pub(super) current_share: Option<u32>,
     /// Whether the rest of its namespace runs there.
     pub(super) beside: bool,
     /// Whether it is chosen only if there is no other.
@@ -48,12 +48,12 @@ impl EvaluatedCluster<'_> {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.stays.is_some() || self.tier.is_some() && self.rejection.is_none()
+        self.current_share.is_some() || self.tier.is_some() && self.rejection.is_none()
     }
 
     pub(super) fn pick(&self, tier: usize) -> Pick {
         // A cluster that takes no new workloads keeps the share of those it runs.
-        let held = self.stays.filter(|_| self.rejection.as_ref().is_some_and(Rejection::freezes));
+        let held = self.current_share.filter(|_| self.rejection.as_ref().is_some_and(Rejection::freezes));
         let ShareBounds { min, max, .. } = self.bounds;
         let cluster = self.name().to_owned();
         let (weight, capacity, limit) = (self.weight, self.capacity, self.limit);
@@ -63,23 +63,25 @@ impl EvaluatedCluster<'_> {
 
 pub(super) fn fleet<'a>(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     candidates: &'a [Candidate],
     current: &CurrentPlacement,
 ) -> Vec<EvaluatedCluster<'a>> {
     let mut sorted: Vec<&Candidate> = candidates.iter().collect();
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
-    let changed = current.under.is_some_and(|under| under != effective.fingerprint());
-    let mut judged: Vec<EvaluatedCluster> =
-        sorted.into_iter().map(|candidate| one(effective, work, candidate, current, changed)).collect();
-    score::give(&mut judged);
-    weigh(&effective.spec, work, &mut judged);
-    judged
+    let changed = current.fingerprint.is_some_and(|fingerprint| fingerprint != effective.fingerprint());
+    let mut evaluated: Vec<EvaluatedCluster> = sorted
+        .into_iter()
+        .map(|candidate| evaluate_one(effective, request, candidate, current, changed))
+        .collect();
+    score::assign(&mut evaluated);
+    weigh(&effective.spec, request, &mut evaluated);
+    evaluated
 }
 
-fn one<'a>(
+fn evaluate_one<'a>(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     candidate: &'a Candidate,
     current: &CurrentPlacement,
     placement_changed: bool,
@@ -92,41 +94,42 @@ fn one<'a>(
     let share = current.share(candidate.name());
     let leaves = must_leave(spec, candidate);
     // A weight of 0 excludes a cluster.
-    let weightless = work.extent != Extent::Copied
+    let weightless = request.extent != Extent::Copied
         && spec.weights == Weights::Static
         && bounds.weight.unwrap_or_default() == 0;
-    let stays = share.filter(|_| leaves.is_none() && !weightless && (tier.is_some() || !placement_changed));
-    let room = Headroom::of(work, candidate, share);
+    let current_share =
+        share.filter(|_| leaves.is_none() && !weightless && (tier.is_some() || !placement_changed));
+    let headroom = Headroom::of(request, candidate, share);
     let rejection = leaves
         .or(unselected)
-        .or_else(|| closed(spec, work, candidate, weightless))
-        .or_else(|| room.tightest.clone());
+        .or_else(|| closed(spec, request, candidate, weightless))
+        .or_else(|| headroom.tightest.clone());
     // Free capacity counts if there is a fallback, or shares follow capacity. Otherwise a cluster may add nodes for
     // unschedulable pods, and only bounds, quotas and estimates limit it.
     let free_counts = spec.weights == Weights::Capacity || !spec.fallback_groups.is_empty();
     let ceilings = [
         (ShareLimit::Maximum, bounds.max),
-        (ShareLimit::Bound, room.bounded),
-        (ShareLimit::Quota, room.quota),
+        (ShareLimit::Bound, headroom.bounded),
+        (ShareLimit::Quota, headroom.quota),
         (ShareLimit::Estimate, candidate.estimate),
-        (ShareLimit::FreeCapacity, room.fits.filter(|_| free_counts)),
+        (ShareLimit::FreeCapacity, headroom.fits.filter(|_| free_counts)),
     ];
     let known = ceilings.into_iter().filter_map(|(ceiling, most)| Some((most?, ceiling)));
     let capacity = ceilings[1..].iter().filter_map(|(_, most)| *most).min();
     let avoided = untolerated(spec, candidate.cluster, Effect::PreferNoSchedule).is_some();
     EvaluatedCluster {
-        tie: api::meta::hash::hash(&[work.key, candidate.name()]),
+        tie: api::meta::hash::hash(&[request.key, candidate.name()]),
         capacity,
         limit: known.min_by_key(|(most, _)| *most).map(|(_, ceiling)| ceiling),
-        free: room.free,
-        fits: room.fits,
+        free: headroom.free,
+        fits: headroom.fits,
         score: None,
         weight: 1,
         candidate,
         tier,
         rejection,
-        stays,
-        beside: work.beside == Some(candidate.name()),
+        current_share,
+        beside: request.beside == Some(candidate.name()),
         avoided,
         bounds,
     }
@@ -136,9 +139,9 @@ fn one<'a>(
 fn as_value(spec: &PlacementSpec, cluster: &PhysicalCluster) -> Value {
     let groups = spec.fallback_groups.iter().map(|group| &group.cluster_selector);
     let rules = spec.shares.iter().map(|rule| &rule.cluster_selector);
-    let asked =
+    let reads_value =
         groups.chain(rules).chain([&spec.cluster_selector]).any(|selector| !selector.expressions.is_empty());
-    if asked { serde_json::to_value(cluster).unwrap_or_default() } else { Value::Null }
+    if reads_value { serde_json::to_value(cluster).unwrap_or_default() } else { Value::Null }
 }
 
 fn tier_of(
@@ -174,7 +177,7 @@ fn must_leave(spec: &PlacementSpec, candidate: &Candidate) -> Option<Rejection> 
 /// Why a cluster takes no new workloads of any size.
 fn closed(
     spec: &PlacementSpec,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     candidate: &Candidate,
     weightless: bool,
 ) -> Option<Rejection> {
@@ -182,7 +185,7 @@ fn closed(
     if !candidate.usable {
         return Some(Rejection::NotGranted);
     }
-    if let Some(path) = cluster.spec.dedicated_to.as_deref().filter(|path| *path != work.logical_cluster) {
+    if let Some(path) = cluster.spec.dedicated_to.as_deref().filter(|path| *path != request.logical_cluster) {
         return Some(Rejection::Dedicated { to: path.to_owned() });
     }
     if let Some(path) = &candidate.circular {
@@ -197,22 +200,22 @@ fn closed(
     if let Some(rejection) = unready(cluster) {
         return Some(rejection);
     }
-    if let Some(asked) = work.kinds.iter().find(|asked| lacks_kind(cluster, asked)) {
-        return Some(Rejection::NotServed(asked.clone()));
+    if let Some(kind) = request.kinds.iter().find(|kind| lacks_kind(cluster, kind)) {
+        return Some(Rejection::KindNotServed(kind.clone()));
     }
-    if pod_security::level(&cluster.spec) == PodSecurity::Baseline && !work.violations.is_empty() {
-        return Some(Rejection::PodSecurity(work.violations.to_vec()));
+    if pod_security::level(&cluster.spec) == PodSecurity::Baseline && !request.violations.is_empty() {
+        return Some(Rejection::PodSecurity(request.violations.to_vec()));
     }
-    if let Some(claim) = &candidate.apart_from {
-        return Some(Rejection::ApartFrom(claim.clone()));
+    if let Some(claim) = &candidate.claim_elsewhere {
+        return Some(Rejection::DataElsewhere(claim.clone()));
     }
-    weightless.then_some(Rejection::Weightless)
+    weightless.then_some(Rejection::NoWeight)
 }
 
 /// Whether a cluster is known not to serve a kind. One that has not reported its kinds is not known to lack any.
-pub fn lacks_kind(cluster: &PhysicalCluster, asked: &GroupKind) -> bool {
+pub fn lacks_kind(cluster: &PhysicalCluster, kind: &GroupKind) -> bool {
     let kinds = cluster.status.as_ref().map(|status| status.kinds.as_slice()).unwrap_or_default();
-    let is_it = |served: &ServedKind| served.group == asked.group && served.kind == asked.kind;
+    let is_it = |served: &ServedKind| served.group == kind.group && served.kind == kind.kind;
     !kinds.is_empty() && !kinds.iter().any(is_it)
 }
 
@@ -224,7 +227,7 @@ fn unready(cluster: &PhysicalCluster) -> Option<Rejection> {
         Some(ready) => {
             Some(Rejection::NotReady { status: ready.status.clone(), message: ready.message.clone() })
         }
-        None => Some(Rejection::NeverSeen),
+        None => Some(Rejection::NeverReported),
     }
 }
 
@@ -254,17 +257,18 @@ impl Headroom {
     /// The requests that a cluster reports include those of this workload, so its share fits on top of the free
     /// capacity, without its unschedulable pods, which have no requests there yet. A bound is counted without the share;
     /// a lowered bound lets nothing grow, and moves nothing.
-    fn of(work: &PlacementRequest, candidate: &Candidate, share: Option<u32>) -> Headroom {
+    fn of(request: &PlacementRequest, candidate: &Candidate, share: Option<u32>) -> Headroom {
         let here = share.unwrap_or_default();
-        let more = |left: &Amounts, here: u32| fits(left, &work.each).map(|more| more.saturating_add(here));
+        let more =
+            |left: &Amounts, here: u32| fits(left, &request.each).map(|more| more.saturating_add(here));
         let status = candidate.cluster.status.as_ref();
         let free = status.filter(|status| !status.allocatable.is_empty()).map(|status| {
             minus(&quantity::amounts(&status.allocatable), &quantity::amounts(&status.requested))
         });
         let limits = limits(candidate);
-        let counted = |limit: &Limit| if limit.quota.is_some() { here } else { 0 };
-        let within = |limit: &Limit| more(&limit.left(), counted(limit)).map(|fits| fits.max(here));
-        let needed = if work.extent == Extent::Divided { 1 } else { work.replicas.max(1) };
+        let counted = |limit: &CapacityLimit| if limit.quota.is_some() { here } else { 0 };
+        let within = |limit: &CapacityLimit| more(&limit.left(), counted(limit)).map(|fits| fits.max(here));
+        let needed = if request.extent == Extent::Divided { 1 } else { request.replicas.max(1) };
         let tightest = limits.iter().find(|limit| within(limit).is_some_and(|fits| fits < needed));
         let of = |quota: bool| {
             limits.iter().filter(|limit| limit.quota.is_some() == quota).filter_map(within).min()
@@ -275,43 +279,44 @@ impl Headroom {
             bounded: of(false),
             quota: of(true),
             tightest: tightest
-                .and_then(|limit| limit.exceeded(&work.each, needed.saturating_sub(counted(limit)))),
+                .and_then(|limit| limit.exceeded(&request.each, needed.saturating_sub(counted(limit)))),
         }
     }
 }
 
 /// A bound of the cluster, or a quota of the namespace there.
-struct Limit {
+struct CapacityLimit {
     /// The name of the quota; none for a bound.
     quota: Option<String>,
     most: Amounts,
     used: Amounts,
 }
 
-impl Limit {
+impl CapacityLimit {
     fn left(&self) -> Amounts {
         minus(&self.most, &self.used)
     }
 
     fn exceeded(&self, each: &Amounts, needed: u32) -> Option<Rejection> {
         let left = self.left();
-        let asked = |amount: &i128| amount * i128::from(needed.max(1));
-        let (resource, amount) =
-            each.iter().find(|(name, amount)| left.get(*name).is_some_and(|left| *left < asked(amount)))?;
+        let requested = |amount: &i128| amount * i128::from(needed.max(1));
+        let (resource, amount) = each
+            .iter()
+            .find(|(name, amount)| left.get(*name).is_some_and(|left| *left < requested(amount)))?;
         let (most, used) = (self.most.get(resource)?, self.used.get(resource).unwrap_or(&0));
-        let (resource, asked) = (resource.clone(), asked(amount));
-        Some(Rejection::Exceeded { quota: self.quota.clone(), resource, most: *most, used: *used, asked })
+        let (resource, requested) = (resource.clone(), requested(amount));
+        Some(Rejection::Exceeded { quota: self.quota.clone(), resource, most: *most, used: *used, requested })
     }
 }
 
-fn limits(candidate: &Candidate) -> Vec<Limit> {
+fn limits(candidate: &Candidate) -> Vec<CapacityLimit> {
     let bounds = quantity::amounts(&candidate.cluster.spec.bounds);
     let used = candidate.taken.clone();
-    let mut limits = vec![Limit { quota: None, most: bounds, used }];
+    let mut limits = vec![CapacityLimit { quota: None, most: bounds, used }];
     let status = candidate.cluster.status.as_ref();
     let quotas = status.map(|status| status.quotas.as_slice()).unwrap_or_default();
     let here = quotas.iter().filter(|quota| quota.namespace == candidate.namespace);
-    limits.extend(here.map(|quota| Limit {
+    limits.extend(here.map(|quota| CapacityLimit {
         quota: Some(format!("{}/{}", quota.namespace, quota.name)),
         most: requests(quantity::amounts(&quota.hard)),
         used: requests(quantity::amounts(&quota.used)),
@@ -329,18 +334,18 @@ fn requests(amounts: Amounts) -> Amounts {
 }
 
 /// Sets the weights of the shares. Unknown capacity counts as average.
-fn weigh(spec: &PlacementSpec, work: &PlacementRequest, judged: &mut [EvaluatedCluster]) {
-    let known: BTreeMap<usize, u64> = judged
+fn weigh(spec: &PlacementSpec, request: &PlacementRequest, evaluated: &mut [EvaluatedCluster]) {
+    let known: BTreeMap<usize, u64> = evaluated
         .iter()
         .enumerate()
         .filter(|(_, one)| one.is_open())
         .filter_map(|(at, one)| Some((at, u64::from(one.fits?))))
         .collect();
     let average = known.values().sum::<u64>().checked_div(known.len() as u64).unwrap_or(1).max(1);
-    for (at, one) in judged.iter_mut().enumerate() {
+    for (at, one) in evaluated.iter_mut().enumerate() {
         one.weight = match spec.weights {
             Weights::Equal => 1,
-            Weights::Static if work.extent != Extent::Copied => one.bounds.weight.unwrap_or_default(),
+            Weights::Static if request.extent != Extent::Copied => one.bounds.weight.unwrap_or_default(),
             Weights::Static => 1,
             Weights::Capacity => known.get(&at).copied().unwrap_or(average),
         };

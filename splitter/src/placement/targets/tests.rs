@@ -3,7 +3,7 @@ use api::meta::quantity::amounts_of;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::placement::policy::{self, Level, ObjectAttributes};
+use crate::placement::policy::{self, AnnotationLevel, ObjectAttributes};
 
 mod verdicts;
 
@@ -25,7 +25,7 @@ fn condition(status: &str, message: &str) -> Value {
     json!({ "type": "Ready", "status": status, "reason": "X", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
 
-/// A cluster with nothing special about it and this many processors free.
+/// A cluster without labels and taints that has this many processors free.
 fn plain(name: &str, free_cpu: u32) -> PhysicalCluster {
     let allocatable = json!({ "cpu": free_cpu + 4, "memory": "64Gi" });
     cluster(
@@ -36,7 +36,7 @@ fn plain(name: &str, free_cpu: u32) -> PhysicalCluster {
     )
 }
 
-fn work(replicas: u32) -> PlacementRequest<'static> {
+fn request(replicas: u32) -> PlacementRequest<'static> {
     let each = amounts_of(&json!({ "cpu": "500m", "memory": "1Gi" }));
     PlacementRequest {
         key: "shop/web",
@@ -59,7 +59,7 @@ fn annotated(value: &str) -> EffectivePlacement {
         labels: &labels,
         namespace_labels: &labels,
     };
-    policy::effective_placement(&subject, Some((Level::Namespace, value)), &[]).unwrap()
+    policy::effective_placement(&subject, Some((AnnotationLevel::Namespace, value)), &[]).unwrap()
 }
 
 fn placed(spec: Value) -> EffectivePlacement {
@@ -80,24 +80,29 @@ fn names(decision: &TargetChoice) -> Vec<&str> {
     decision.picks.iter().map(|pick| pick.cluster.as_str()).collect()
 }
 
-/// Chooses with a fleet where nothing else is known.
+/// Chooses among clusters without reservations.
 fn decide(
     effective: &EffectivePlacement,
     clusters: &[PhysicalCluster],
     current: &[(&str, i64)],
 ) -> TargetChoice {
     let fleet: Vec<Candidate> = clusters.iter().map(Candidate::new).collect();
-    let (targets, under) = (steady(current), effective.fingerprint());
-    choose(effective, &work(6), &fleet, &CurrentPlacement { targets: &targets, under: Some(&under) })
+    let (targets, fingerprint) = (steady(current), effective.fingerprint());
+    choose(
+        effective,
+        &request(6),
+        &fleet,
+        &CurrentPlacement { targets: &targets, fingerprint: Some(&fingerprint) },
+    )
 }
 
 #[test]
-fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
+fn without_a_policy_the_cluster_with_most_free_capacity_is_chosen_and_kept() {
     let effective = EffectivePlacement::default_choice();
     let fleet = [plain("east", 4), plain("west", 9), plain("north", 2)];
     assert_eq!(names(&decide(&effective, &fleet, &[])), ["west"]);
-    assert_eq!(names(&decide(&effective, &fleet, &[("north", 6)])), ["north"], "it stays");
-    // Unknown room counts as average: less than the roomiest, more than the fullest.
+    assert_eq!(names(&decide(&effective, &fleet, &[("north", 6)])), ["north"], "the current target is kept");
+    // Unknown capacity counts as average: less than the emptiest cluster, more than the fullest.
     let unknown = cluster("misty", json!({}), json!({}), json!({}));
     assert_eq!(
         names(&decide(&effective, &[unknown.clone(), plain("west", 9), plain("north", 1)], &[])),
@@ -114,19 +119,19 @@ fn without_a_policy_it_goes_where_there_is_most_room_and_stays() {
 }
 
 #[test]
-fn ties_fall_by_name_and_fall_the_same_again() {
+fn ties_are_broken_by_name_and_deterministically() {
     let fleet = [plain("east", 4), plain("west", 4)];
     let fleet: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
     let effective = EffectivePlacement::default_choice();
     let winner = |key: &str| {
         let decision =
-            choose(&effective, &PlacementRequest { key, ..work(1) }, &fleet, &CurrentPlacement::default());
+            choose(&effective, &PlacementRequest { key, ..request(1) }, &fleet, &CurrentPlacement::default());
         decision.picks[0].cluster.clone()
     };
     let winners: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
     assert!(winners.iter().any(|name| name == "east") && winners.iter().any(|name| name == "west"));
-    let again: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
-    assert_eq!(winners, again);
+    let repeated: Vec<String> = (0..20).map(|app| winner(&format!("shop/{app}"))).collect();
+    assert_eq!(winners, repeated);
 }
 
 /// kcp evicted everything from a cluster that was cordoned. Here nothing that runs there moves, gains or loses.
@@ -144,20 +149,20 @@ fn a_cordoned_cluster_keeps_its_replicas_and_gets_no_new_ones() {
     assert_eq!(
         names(&decide(&EffectivePlacement::default_choice(), &fleet, &[])),
         ["west"],
-        "and gets nothing new"
+        "a cordoned cluster gets no new workload"
     );
 }
 
 #[test]
 fn a_filter_never_evicts() {
-    let bad = |spec: Value, status: Value| cluster("east", json!({}), spec, status);
+    let unsuitable = |spec: Value, status: Value| cluster("east", json!({}), spec, status);
     let silent = json!({ "conditions": [condition("Unknown", "no report for 50 s")] });
     for east in [
-        bad(json!({ "schedulable": false }), json!({})),
-        bad(json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] }), json!({})),
-        bad(json!({ "dedicatedTo": "root:team-b" }), json!({})),
-        bad(json!({}), silent),
-        bad(
+        unsuitable(json!({ "schedulable": false }), json!({})),
+        unsuitable(json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] }), json!({})),
+        unsuitable(json!({ "dedicatedTo": "root:team-b" }), json!({})),
+        unsuitable(json!({}), silent),
+        unsuitable(
             json!({}),
             json!({ "kinds": [{ "kind": "Pod", "resource": "pods", "namespaced": true, "versions": ["v1"] }] }),
         ),
@@ -166,26 +171,34 @@ fn a_filter_never_evicts() {
         let west = plain("west", 4);
         let fleet = [Candidate::new(&east), Candidate::new(&west)];
         let (effective, targets) = (EffectivePlacement::default_choice(), steady(&[("east", 6)]));
-        let under = effective.fingerprint();
-        let work = PlacementRequest { kinds: &kinds, ..work(6) };
-        let decision =
-            choose(&effective, &work, &fleet, &CurrentPlacement { targets: &targets, under: Some(&under) });
+        let fingerprint = effective.fingerprint();
+        let request = PlacementRequest { kinds: &kinds, ..request(6) };
+        let decision = choose(
+            &effective,
+            &request,
+            &fleet,
+            &CurrentPlacement { targets: &targets, fingerprint: Some(&fingerprint) },
+        );
         assert_eq!(names(&decision), ["east"], "{east:?}");
-        let decision = choose(&effective, &work, &fleet, &CurrentPlacement::default());
+        let decision = choose(&effective, &request, &fleet, &CurrentPlacement::default());
         assert_eq!(names(&decision), ["west"], "{east:?}");
     }
 }
 
-/// Pods of an app waited for a node. Their share counted as room on top of what was free, so the cluster seemed to have room
-/// for all of them, and `explain` said so.
+/// Pods of an app waited for a node. Their share was added to the free capacity, so the cluster seemed to have
+/// capacity for all of them, and `explain` reported that.
 #[test]
-fn pods_that_wait_for_a_node_are_no_room() {
+fn unschedulable_pods_are_not_free_capacity() {
     let east = plain("east", 4);
     let fits = |waiting: u32| {
         let fleet = [Candidate { waiting, ..Candidate::new(&east) }];
         let targets = steady(&[("east", 6)]);
-        let decision =
-            choose(&annotated("*"), &work(6), &fleet, &CurrentPlacement { targets: &targets, under: None });
+        let decision = choose(
+            &annotated("*"),
+            &request(6),
+            &fleet,
+            &CurrentPlacement { targets: &targets, fingerprint: None },
+        );
         decision.verdicts[0].capacity.as_ref().and_then(|capacity| capacity.fits).unwrap()
     };
     let all = fits(0);
@@ -193,7 +206,7 @@ fn pods_that_wait_for_a_node_are_no_room() {
 }
 
 #[test]
-fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
+fn a_drain_a_no_execute_taint_and_a_failure_evict() {
     let drained = cluster("east", json!({}), json!({ "drain": true }), json!({}));
     let tainted =
         cluster("east", json!({}), json!({ "taints": [{ "key": "k", "effect": "NoExecute" }] }), json!({}));
@@ -206,7 +219,7 @@ fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
             )),
             ["west"]
         );
-        // Nowhere to go: it stays, and that is said. Karmada deleted the only copy (7455).
+        // No other cluster: the target is kept, and the outcome has the reason. Karmada deleted the only copy (7455).
         let decision = decide(&EffectivePlacement::default_choice(), &[east], &[("east", 6)]);
         assert_eq!(names(&decision), ["east"]);
         assert!(matches!(decision.outcome, ChoiceOutcome::Held { .. }), "{decision:?}");
@@ -214,19 +227,23 @@ fn a_drain_a_taint_that_evicts_and_a_failure_move_it() {
     let (east, west) = (plain("east", 4), plain("west", 1));
     let failed = Candidate { failed: Some("silent for 6 min".into()), ..Candidate::new(&east) };
     let targets = steady(&[("east", 6)]);
-    let current = CurrentPlacement { targets: &targets, under: None };
-    let decision =
-        choose(&EffectivePlacement::default_choice(), &work(6), &[failed, Candidate::new(&west)], &current);
+    let current = CurrentPlacement { targets: &targets, fingerprint: None };
+    let decision = choose(
+        &EffectivePlacement::default_choice(),
+        &request(6),
+        &[failed, Candidate::new(&west)],
+        &current,
+    );
     assert_eq!(names(&decision), ["west"]);
 }
 
 #[test]
-fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
+fn a_changed_placement_moves_a_workload_and_an_unsatisfiable_one_does_not() {
     let fleet = [plain("east", 4), plain("west", 4)];
     let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
-    let (targets, under) = (steady(&[("east", 6)]), EffectivePlacement::default_choice().fingerprint());
-    let current = CurrentPlacement { targets: &targets, under: Some(&under) };
-    let to = |value: &str| choose(&annotated(value), &work(6), &candidates, &current);
+    let (targets, fingerprint) = (steady(&[("east", 6)]), EffectivePlacement::default_choice().fingerprint());
+    let current = CurrentPlacement { targets: &targets, fingerprint: Some(&fingerprint) };
+    let to = |value: &str| choose(&annotated(value), &request(6), &candidates, &current);
     assert_eq!(names(&to("west")), ["west"]);
     assert_eq!(names(&to("east,west")), ["east", "west"]);
     let nowhere = to("nowhere");
@@ -253,7 +270,7 @@ fn a_changed_wish_moves_it_and_a_wish_for_nothing_does_not() {
 }
 
 #[test]
-fn a_number_of_clusters_prefers_where_it_runs() {
+fn number_of_clusters_prefers_current_targets() {
     let fleet: Vec<PhysicalCluster> =
         [("a", 1), ("b", 9), ("c", 5), ("d", 7)].map(|(name, cpu)| plain(name, cpu)).into();
     let effective = placed(json!({ "numberOfClusters": 2 }));
@@ -284,7 +301,7 @@ fn clusters_are_spread_over_groups() {
         };
         let found: Vec<(&str, usize)> = ["a", "b", "c"].into_iter().map(|zone| (zone, count(zone))).collect();
         assert_eq!(found, expected, "{spec}");
-        assert!(!names(&decision).contains(&"bare"), "it is in no group");
+        assert!(!names(&decision).contains(&"bare"), "a cluster without the label is in no group");
     };
     let spread = |more: Value| {
         let mut spread = json!({ "label": "zone" });
@@ -298,7 +315,7 @@ fn clusters_are_spread_over_groups() {
         &[],
         &[("a", 1), ("b", 1), ("c", 1)],
     );
-    // Where it runs comes first, as far as the groups allow.
+    // Current targets come first, as far as the groups allow.
     let effective = placed(json!({ "spread": spread(json!({ "minGroups": 2 })), "numberOfClusters": 3 }));
     let decision = decide(&effective, &fleet, &[("a1", 1), ("a2", 1), ("a3", 1)]);
     assert_eq!(names(&decision).iter().filter(|name| name.starts_with('a')).count(), 2, "{decision:?}");
@@ -332,7 +349,7 @@ fn a_fallback_is_used_only_while_it_is_needed() {
     check(3, &[], &[("basement", 6)]);
     check(2, &[], &[("basement", 4), ("cloud", 2)]);
     check(0, &[], &[("basement", 0), ("cloud", 6)]);
-    // What it has there is part of what fits; and when everything fits, the cloud is left.
+    // Its own replicas count as fitting. When all fit, the cloud is released.
     check(0, &[("basement", 4), ("cloud", 2)], &[("basement", 4), ("cloud", 2)]);
     check(1, &[("basement", 4), ("cloud", 2)], &[("basement", 6)]);
 }

@@ -1,4 +1,4 @@
-//! The verdict on every cluster: the rule that decided, the message, and the smallest change that would admit it.
+//! The verdict on every cluster: the rule that decided, the message, and the smallest change that would make it eligible.
 
 use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdict, VerdictKind};
 use api::meta::quantity::{quantities, text};
@@ -23,12 +23,12 @@ pub enum Rejection {
         why: String,
     },
     Tainted(Taint),
-    NeverSeen,
+    NeverReported,
     NotReady {
         status: String,
         message: String,
     },
-    NotServed(GroupKind),
+    KindNotServed(GroupKind),
     /// The physical cluster is a logical cluster, of this server if the path is known, whose own objects could be placed
     /// there again.
     Circular {
@@ -36,15 +36,15 @@ pub enum Rejection {
     },
     /// The fields that the Pod Security Standard of the cluster does not allow.
     PodSecurity(Vec<String>),
-    ApartFrom(ClaimLocation),
-    Weightless,
+    DataElsewhere(ClaimLocation),
+    NoWeight,
     /// A bound, or a quota, in thousandths.
     Exceeded {
         quota: Option<String>,
         resource: String,
         most: i128,
         used: i128,
-        asked: i128,
+        requested: i128,
     },
 }
 
@@ -53,14 +53,14 @@ impl Rejection {
     /// them.
     pub(super) fn freezes(&self) -> bool {
         use Rejection::{
-            Circular, Cordoned, Dedicated, NeverSeen, NotGranted, NotReady, PodSecurity, Tainted,
+            Circular, Cordoned, Dedicated, NeverReported, NotGranted, NotReady, PodSecurity, Tainted,
         };
         matches!(
             self,
             Circular { .. }
                 | Cordoned
                 | Dedicated { .. }
-                | NeverSeen
+                | NeverReported
                 | NotGranted
                 | NotReady { .. }
                 | PodSecurity(_)
@@ -73,7 +73,7 @@ impl Rejection {
         match self {
             Rejection::NotSelected(Selected::NotNamed) => "NotNamed",
             Rejection::NotSelected(Selected::Label { .. }) => "LabelMismatch",
-            Rejection::NotSelected(Selected::Mistaken { .. }) => "InvalidExpression",
+            Rejection::NotSelected(Selected::InvalidExpression { .. }) => "InvalidExpression",
             Rejection::NotSelected(_) => "ExpressionFalse",
             Rejection::NotGranted => "UseNotGranted",
             Rejection::Dedicated { .. } => "Dedicated",
@@ -82,13 +82,13 @@ impl Rejection {
             Rejection::Leaving => "Leaving",
             Rejection::Failed { .. } => "Failed",
             Rejection::Tainted(_) => "UntoleratedTaint",
-            Rejection::NeverSeen => "NeverReported",
+            Rejection::NeverReported => "NeverReported",
             Rejection::NotReady { .. } => "NotReady",
-            Rejection::NotServed(_) => "KindNotServed",
+            Rejection::KindNotServed(_) => "KindNotServed",
             Rejection::Circular { .. } => "Circular",
             Rejection::PodSecurity(_) => "PodSecurity",
-            Rejection::ApartFrom(_) => "DataElsewhere",
-            Rejection::Weightless => "NoWeight",
+            Rejection::DataElsewhere(_) => "DataElsewhere",
+            Rejection::NoWeight => "NoWeight",
             Rejection::Exceeded { quota: None, .. } => "BoundExceeded",
             Rejection::Exceeded { .. } => "QuotaExceeded",
         }
@@ -107,12 +107,12 @@ impl Rejection {
             Rejection::Tainted(taint) => {
                 format!("the physical cluster has the untolerated taint {}", tainted(taint))
             }
-            Rejection::NeverSeen => "the syncer of the physical cluster has not reported yet".to_owned(),
+            Rejection::NeverReported => "the syncer of the physical cluster has not reported yet".to_owned(),
             Rejection::NotReady { status, message } => {
                 let message = if message.is_empty() { String::new() } else { format!(": {message}") };
                 format!("condition Ready is {status}{message}")
             }
-            Rejection::NotServed(kind) => format!("the physical cluster does not serve the kind {}", kind_name(kind)),
+            Rejection::KindNotServed(kind) => format!("the physical cluster does not serve the kind {}", kind_name(kind)),
             Rejection::Circular { is: Some(path) } => {
                 format!(
                     "the physical cluster is logical cluster {path} of this server, so its own objects could be placed on it again"
@@ -125,28 +125,28 @@ impl Rejection {
                 "the physical cluster enforces the Pod Security Standard baseline, which does not allow {}",
                 violations.join(", ")
             ),
-            Rejection::ApartFrom(ClaimLocation { name, at }) => {
+            Rejection::DataElsewhere(ClaimLocation { name, at }) => {
                 format!("the data of PersistentVolumeClaim {name} is on {at}")
             }
-            Rejection::Weightless => "the weight of the physical cluster is 0".to_owned(),
-            Rejection::Exceeded { quota, resource, most, used, asked } => {
-                let (most, used, asked) =
-                    (text(resource, *most), text(resource, *used), text(resource, *asked));
+            Rejection::NoWeight => "the weight of the physical cluster is 0".to_owned(),
+            Rejection::Exceeded { quota, resource, most, used, requested } => {
+                let (most, used, requested) =
+                    (text(resource, *most), text(resource, *used), text(resource, *requested));
                 let limit = match quota {
                     None => format!("spec.bounds.{resource}"),
                     Some(quota) => format!("{resource} of ResourceQuota {quota}"),
                 };
-                format!("{limit} is {most}, of which {used} are used; {asked} are requested")
+                format!("{limit} is {most}, of which {used} are used; {requested} are requested")
             }
         }
     }
 
     /// The message with its remedy, for an object that is recorded there and cannot be sent.
-    pub fn told(&self, cluster: &str) -> String {
+    pub fn message_with_remedy(&self, cluster: &str) -> String {
         format!("{}; {}", self.evidence(), self.remedy(cluster, &EffectivePlacement::default_choice()))
     }
 
-    /// The smallest change that would admit it.
+    /// The smallest change that would make it eligible.
     pub fn remedy(&self, cluster: &str, effective: &EffectivePlacement) -> String {
         let policy = policy(effective);
         match self {
@@ -163,13 +163,13 @@ impl Rejection {
                 Source::Placement => format!("add a toleration of {} to {policy}", tainted(taint)),
                 _ => format!("add a Placement that tolerates {}, or remove the taint", tainted(taint)),
             },
-            Rejection::NeverSeen => {
+            Rejection::NeverReported => {
                 format!("check that the syncer of {cluster} runs: it has not reported to mailbox-{cluster}")
             }
             Rejection::NotReady { .. } => {
                 format!("check the syncer of {cluster}; after two heartbeats the cluster is used again")
             }
-            Rejection::NotServed(kind) => {
+            Rejection::KindNotServed(kind) => {
                 format!("install the CustomResourceDefinition of {} on {cluster}", kind_name(kind))
             }
             Rejection::Circular { .. } => {
@@ -178,12 +178,12 @@ impl Rejection {
             Rejection::PodSecurity(_) => {
                 format!("set spec.podSecurity of PhysicalCluster {cluster} to privileged")
             }
-            Rejection::ApartFrom(ClaimLocation { name, at }) => {
+            Rejection::DataElsewhere(ClaimLocation { name, at }) => {
                 format!("place the object on {at}, or delete PersistentVolumeClaim {name} and its data")
             }
-            Rejection::Weightless => format!("set a weight above 0 in spec.shares of {policy}"),
-            Rejection::Exceeded { quota, resource, used, asked, .. } => {
-                let enough = text(resource, used + asked);
+            Rejection::NoWeight => format!("set a weight above 0 in spec.shares of {policy}"),
+            Rejection::Exceeded { quota, resource, used, requested, .. } => {
+                let enough = text(resource, used + requested);
                 match quota {
                     None => format!("raise spec.bounds.{resource} of PhysicalCluster {cluster} to {enough}"),
                     Some(quota) => format!("raise {resource} of ResourceQuota {quota} to {enough}"),
@@ -249,13 +249,21 @@ fn unselected(selected: &Selected) -> String {
         Selected::Yes => String::new(),
         Selected::NotNamed => "the selector names other physical clusters".to_owned(),
         Selected::Label { requirement, found: Some(found) } => {
-            format!("label {}={found} does not match {}", requirement.key, select::text(requirement))
+            format!(
+                "label {}={found} does not match {}",
+                requirement.key,
+                select::requirement_text(requirement)
+            )
         }
         Selected::Label { requirement, found: None } => {
-            format!("label {} is missing, {} is required", requirement.key, select::text(requirement))
+            format!(
+                "label {} is missing, {} is required",
+                requirement.key,
+                select::requirement_text(requirement)
+            )
         }
         Selected::Expression { text } => format!("expression {text:?} is false"),
-        Selected::Mistaken { text, mistake } => format!("expression {text:?} failed: {mistake}"),
+        Selected::InvalidExpression { text, error } => format!("expression {text:?} failed: {error}"),
     }
 }
 
@@ -270,7 +278,7 @@ fn select_it(selected: &Selected, cluster: &str, effective: &EffectivePlacement)
         Selected::Label { requirement, .. } => {
             format!("kubectl label physicalcluster {cluster} {}", labelled(requirement))
         }
-        Selected::Mistaken { .. } => format!("fix the expression in {}", policy(effective)),
+        Selected::InvalidExpression { .. } => format!("fix the expression in {}", policy(effective)),
         Selected::Expression { .. } | Selected::Yes => {
             format!("change the expression in {}", policy(effective))
         }
@@ -290,17 +298,19 @@ fn labelled(requirement: &Requirement) -> String {
 }
 
 /// A row for every cluster, and for every name in the selector that no cluster has.
-pub(super) fn rows(
+pub(super) fn for_clusters(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
-    judged: &[EvaluatedCluster],
+    request: &PlacementRequest,
+    evaluated: &[EvaluatedCluster],
     picks: &[Pick],
 ) -> Vec<Verdict> {
     let picked = |name: &str| picks.iter().find(|pick| pick.cluster == name);
-    let mut rows: Vec<Verdict> =
-        judged.iter().map(|one| row(effective, work, one, picked(one.name()), judged, picks)).collect();
+    let mut rows: Vec<Verdict> = evaluated
+        .iter()
+        .map(|one| row(effective, request, one, picked(one.name()), evaluated, picks))
+        .collect();
     let names = &effective.spec.cluster_selector.names;
-    let absent = names.iter().filter(|name| !judged.iter().any(|one| one.name() == **name));
+    let absent = names.iter().filter(|name| !evaluated.iter().any(|one| one.name() == **name));
     rows.extend(absent.map(|name| missing(name)));
     rows.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     rows
@@ -308,22 +318,22 @@ pub(super) fn rows(
 
 /// A row for every cluster, if the annotation is invalid: why it is rejected whatever the annotation means, or that only
 /// the annotation is missing.
-pub(super) fn unread(
+pub(super) fn of_invalid_annotation(
     anywhere: &EffectivePlacement,
-    work: &PlacementRequest,
-    judged: &[EvaluatedCluster],
+    request: &PlacementRequest,
+    evaluated: &[EvaluatedCluster],
     picks: &[Pick],
     why: &str,
 ) -> Vec<Verdict> {
-    let stays = || "kept on its current target".to_owned();
+    let kept = || "kept on its current target".to_owned();
     let row = |one: &EvaluatedCluster| {
         let is_picked = picks.iter().any(|pick| pick.cluster == one.name());
-        let said = match (is_picked, &one.rejection) {
+        let judgement = match (is_picked, &one.rejection) {
             (true, Some(but)) => {
-                let message = format!("{}, although {}", stays(), but.evidence());
+                let message = format!("{}, although {}", kept(), but.evidence());
                 (VerdictKind::Chosen, but.rule(), message, String::new())
             }
-            (true, None) => (VerdictKind::Chosen, "", stays(), String::new()),
+            (true, None) => (VerdictKind::Chosen, "", kept(), String::new()),
             (false, Some(but)) => {
                 (VerdictKind::Rejected, but.rule(), but.evidence(), but.remedy(one.name(), anywhere))
             }
@@ -332,9 +342,9 @@ pub(super) fn unread(
                 (VerdictKind::Eligible, "InvalidAnnotation", why.to_owned(), remedy)
             }
         };
-        written(work, one, said)
+        with_capacity(request, one, judgement)
     };
-    judged.iter().map(row).collect()
+    evaluated.iter().map(row).collect()
 }
 
 fn missing(name: &str) -> Verdict {
@@ -351,14 +361,14 @@ fn missing(name: &str) -> Verdict {
 
 fn row(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     one: &EvaluatedCluster,
     pick: Option<&Pick>,
     all: &[EvaluatedCluster],
     picks: &[Pick],
 ) -> Verdict {
     let name = one.name();
-    let said = match (pick, &one.rejection) {
+    let judgement = match (pick, &one.rejection) {
         (Some(_), Some(why)) => {
             let message = format!("kept on its current target, although {}", why.evidence());
             (VerdictKind::Chosen, why.rule(), message, String::new())
@@ -368,21 +378,21 @@ fn row(
             (VerdictKind::Chosen, "", chosen(effective, one, pick), remedy)
         }
         (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, effective)),
-        (None, None) => passed_over(effective, work, one, all, picks),
+        (None, None) => passed_over(effective, request, one, all, picks),
     };
-    written(work, one, said)
+    with_capacity(request, one, judgement)
 }
 
 /// Adds the capacity and the score.
-fn written(
-    work: &PlacementRequest,
+fn with_capacity(
+    request: &PlacementRequest,
     one: &EvaluatedCluster,
-    said: (VerdictKind, &str, String, String),
+    judgement: (VerdictKind, &str, String, String),
 ) -> Verdict {
-    let (verdict, rule, message, remedy) = said;
+    let (verdict, rule, message, remedy) = judgement;
     let capacity = one.free.as_ref().map(|free| Capacity {
         free: quantities(free),
-        each: quantities(&work.each),
+        each: quantities(&request.each),
         fits: one.fits.map(i64::from),
     });
     let (rule, score) = (rule.to_owned(), one.score.and_then(|score| i64::try_from(score).ok()));
@@ -390,22 +400,22 @@ fn written(
 }
 
 fn chosen(effective: &EffectivePlacement, one: &EvaluatedCluster, pick: &Pick) -> String {
-    let room = if one.free.is_none() { "; its free capacity is unknown" } else { "" };
+    let capacity_note = if one.free.is_none() { "; its free capacity is unknown" } else { "" };
     let group = match pick.tier.checked_sub(1).and_then(|group| effective.spec.fallback_groups.get(group)) {
         Some(group) => {
             format!(", as fallback group {}, because the groups before it lack capacity", group.name)
         }
         None => String::new(),
     };
-    let stays = if one.stays.is_some() { "kept on its current target" } else { "chosen" };
-    let most = pick.most().map(|most| format!("; {most}")).unwrap_or_default();
-    format!("{stays} by {}{group}{room}{most}", policy(effective))
+    let verb = if one.current_share.is_some() { "kept on its current target" } else { "chosen" };
+    let most = pick.limit_message().map(|most| format!("; {most}")).unwrap_or_default();
+    format!("{verb} by {}{group}{capacity_note}{most}", policy(effective))
 }
 
-/// Why an admitted cluster was not chosen.
+/// Why an eligible cluster was not chosen.
 fn passed_over(
     effective: &EffectivePlacement,
-    work: &PlacementRequest,
+    request: &PlacementRequest,
     one: &EvaluatedCluster,
     all: &[EvaluatedCluster],
     picks: &[Pick],
@@ -425,13 +435,13 @@ fn passed_over(
             format!("fallback group {group} is not needed: the groups before it have enough capacity");
         return (VerdictKind::Eligible, "FallbackUnused", message, "none needed".to_owned());
     }
-    let number = pick::number(spec, work);
+    let number = pick::number(spec, request);
     if picks.len() >= number {
         let taken = |one: &&EvaluatedCluster| picks.iter().any(|pick| pick.cluster == one.name());
         let others: Vec<&EvaluatedCluster> = all.iter().filter(taken).collect();
-        let here = others.iter().all(|other| other.stays.is_some());
+        let here = others.iter().all(|other| other.current_share.is_some());
         let names = others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ");
-        let few = match work.extent {
+        let few = match request.extent {
             Extent::Single => "the object can run on one physical cluster only".to_owned(),
             _ => format!("the placement chooses {number}"),
         };
@@ -440,7 +450,7 @@ fn passed_over(
             false => format!("{few}, and {names} ranked higher by free capacity or by the tie-break"),
         };
         let remedy = match effective.by.source {
-            Source::Placement if work.extent != Extent::Single => {
+            Source::Placement if request.extent != Extent::Single => {
                 format!("set spec.numberOfClusters of {} to {}", policy(effective), number + 1)
             }
             _ => format!("annotate the namespace with holon.dev/placement={}", one.name()),
@@ -453,27 +463,27 @@ fn passed_over(
 }
 
 /// Why no cluster could be chosen.
-pub(super) fn why_none(effective: &EffectivePlacement, judged: &[EvaluatedCluster]) -> String {
+pub(super) fn why_none(effective: &EffectivePlacement, evaluated: &[EvaluatedCluster]) -> String {
     let names = &effective.spec.cluster_selector.names;
-    if let Some(name) = names.iter().find(|name| !judged.iter().any(|one| one.name() == **name)) {
+    if let Some(name) = names.iter().find(|name| !evaluated.iter().any(|one| one.name() == **name)) {
         return format!(
             "{}: physical cluster {name} is not visible from this logical cluster",
             policy(effective)
         );
     }
-    if judged.is_empty() {
+    if evaluated.is_empty() {
         return "no physical cluster is visible from this logical cluster; join one".to_owned();
     }
-    if judged.iter().any(EvaluatedCluster::is_open) {
+    if evaluated.iter().any(EvaluatedCluster::is_open) {
         let spread =
             effective.spec.spread.iter().map(|spread| spread.label.as_str()).collect::<Vec<_>>().join(", ");
         return format!("{}: not enough groups to spread over {spread}", policy(effective));
     }
     // Only clusters that the placement selects: the others are rejected for one reason.
-    let meant = judged.iter().filter(|one| one.tier.is_some());
-    let reasons: Vec<String> = meant.filter_map(reason).collect();
+    let selected = evaluated.iter().filter(|one| one.tier.is_some());
+    let reasons: Vec<String> = selected.filter_map(reason).collect();
     match reasons.is_empty() {
-        true => format!("{} selects none of {} physical clusters", policy(effective), judged.len()),
+        true => format!("{} selects none of {} physical clusters", policy(effective), evaluated.len()),
         false => format!("{}: {}", policy(effective), reasons.join("; ")),
     }
 }

@@ -27,22 +27,22 @@ pub fn node(cluster: &PhysicalCluster) -> Value {
         "metadata": { "name": name, "labels": labels },
         "spec": spec,
         "status": {
-            "capacity": listed(&status.capacity),
-            "allocatable": listed(&status.allocatable),
+            "capacity": quantities_json(&status.capacity),
+            "allocatable": quantities_json(&status.allocatable),
             "conditions": [ready(status)],
             "nodeInfo": info(status),
         },
     })
 }
 
-fn listed(quantities: &Quantities) -> Value {
+fn quantities_json(quantities: &Quantities) -> Value {
     quantities.iter().map(|(name, amount)| (name.clone(), Value::from(amount.as_str()))).collect()
 }
 
 /// Without a report the condition is Unknown, as for a node that stopped reporting.
 fn ready(status: &PhysicalClusterStatus) -> Value {
     let found = status.conditions.iter().find(|condition| condition.r#type == "Ready");
-    let beat = status.last_heartbeat_time.as_deref();
+    let heartbeat = status.last_heartbeat_time.as_deref();
     let mut condition = match found {
         Some(found) => json!({
             "type": "Ready", "status": found.status, "reason": found.reason, "message": found.message,
@@ -51,8 +51,8 @@ fn ready(status: &PhysicalClusterStatus) -> Value {
         None => json!({ "type": "Ready", "status": "Unknown", "reason": "NeverReported",
                         "message": "the syncer of this physical cluster has not reported yet" }),
     };
-    if let Some(beat) = beat {
-        condition["lastHeartbeatTime"] = beat.into();
+    if let Some(heartbeat) = heartbeat {
+        condition["lastHeartbeatTime"] = heartbeat.into();
     }
     condition
 }
@@ -73,7 +73,7 @@ mod tests {
     use api::fleet::Metadata;
 
     #[test]
-    fn a_physical_cluster_shows_as_a_node() {
+    fn a_physical_cluster_is_projected_as_a_node() {
         let mut east = PhysicalCluster {
             metadata: Metadata {
                 name: "east".into(),
@@ -82,20 +82,23 @@ mod tests {
             },
             ..PhysicalCluster::default()
         };
-        let shown = node(&east);
-        assert_eq!(shown["status"]["conditions"][0]["status"], "Unknown");
-        assert_eq!((&shown["spec"], &shown["metadata"]["labels"]["region"]), (&json!({}), &json!("eu")));
+        let projected = node(&east);
+        assert_eq!(projected["status"]["conditions"][0]["status"], "Unknown");
+        assert_eq!(
+            (&projected["spec"], &projected["metadata"]["labels"]["region"]),
+            (&json!({}), &json!("eu"))
+        );
         east.spec.schedulable = false;
         east.status = Some(serde_json::from_value(json!({
             "version": "v1.36.4", "capacity": { "cpu": "8" }, "allocatable": { "cpu": "7500m" }, "lastHeartbeatTime": "t2",
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Reports", "message": "m", "lastTransitionTime": "t1" }],
         })).unwrap());
-        let shown = node(&east);
-        assert_eq!(shown["spec"], json!({ "unschedulable": true }));
-        assert_eq!(shown["status"]["allocatable"], json!({ "cpu": "7500m" }));
-        assert_eq!(shown["status"]["nodeInfo"]["kubeletVersion"], "v1.36.4");
+        let projected = node(&east);
+        assert_eq!(projected["spec"], json!({ "unschedulable": true }));
+        assert_eq!(projected["status"]["allocatable"], json!({ "cpu": "7500m" }));
+        assert_eq!(projected["status"]["nodeInfo"]["kubeletVersion"], "v1.36.4");
         assert_eq!(
-            shown["status"]["conditions"],
+            projected["status"]["conditions"],
             json!([{
             "type": "Ready", "status": "True", "reason": "Reports", "message": "m", "lastTransitionTime": "t1", "lastHeartbeatTime": "t2" }])
         );

@@ -1,6 +1,6 @@
 //! References to other objects in Events and EndpointSlices, rewritten to their projections.
 //!
-//! Both name objects as they are called on the physical cluster; `find` knows their projections.
+//! Both name objects as they are called on the physical cluster; `find` looks up their projections.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ pub fn event(
 ) -> Option<Value> {
     let mut event = projected.clone();
     let about = event.get_mut("involvedObject")?;
-    let seen = find(about)?;
-    about["name"] = seen.name.into();
-    about["uid"] = seen.uid.into();
+    let reference = find(about)?;
+    about["name"] = reference.name.into();
+    about["uid"] = reference.uid.into();
     about["namespace"] = namespace.into();
     about.as_object_mut()?.remove("resourceVersion");
     Some(event)
@@ -32,23 +32,23 @@ pub fn event(
 /// An EndpointSlice with projected pods and Nodes. Pods that are not projected yet keep their name.
 pub fn slice(
     projected: &Value,
-    below: &SourceObject,
+    source: &SourceObject,
     namespace: &str,
     find: impl Fn(&Value) -> Option<ProjectedRef>,
 ) -> Value {
     let mut slice = projected.clone();
     for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
         if endpoint["nodeName"].is_string() {
-            endpoint["nodeName"] = below.cluster.into();
+            endpoint["nodeName"] = source.cluster.into();
         }
         let Some(target) = endpoint.get_mut("targetRef").filter(|target| target.is_object()) else {
             continue;
         };
         let named = target["name"].as_str().unwrap_or_default();
         let mut here = json!({ "kind": target["kind"], "namespace": namespace, "name": named });
-        if let Some(seen) = find(target) {
-            here["name"] = seen.name.into();
-            here["uid"] = seen.uid.into();
+        if let Some(reference) = find(target) {
+            here["name"] = reference.name.into();
+            here["uid"] = reference.uid.into();
         }
         *target = here;
     }
@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_pods_on_nodes_the_user_knows() {
+    fn endpoints_refer_to_projected_pods_and_nodes() {
         let target = |name: &str| json!({ "kind": "Pod", "name": name, "namespace": "there", "uid": "b" });
         let found = json!({ "endpoints": [
             { "addresses": ["10.0.0.1"], "nodeName": "n7", "targetRef": target("db-0") },
             { "addresses": ["10.0.0.2"], "nodeName": "n8", "targetRef": target("db-1") },
             { "addresses": ["10.0.0.3"] },
         ] });
-        let below = SourceObject { cluster: "west", name: "db", uid: "s" };
+        let source = SourceObject { cluster: "west", name: "db", uid: "s" };
         let expected = json!({ "endpoints": [
             { "addresses": ["10.0.0.1"], "nodeName": "west",
               "targetRef": { "kind": "Pod", "namespace": "shop", "name": "db-0-west", "uid": "u" } },
@@ -92,6 +92,6 @@ mod tests {
               "targetRef": { "kind": "Pod", "namespace": "shop", "name": "db-1" } },
             { "addresses": ["10.0.0.3"] },
         ] });
-        assert_eq!(slice(&found, &below, "shop", find), expected);
+        assert_eq!(slice(&found, &source, "shop", find), expected);
     }
 }

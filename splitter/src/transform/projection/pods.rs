@@ -16,7 +16,7 @@ use crate::transform::group_kind;
 
 /// Label: the physical cluster something is on.
 pub const CLUSTER: &str = api::names::PHYSICAL_CLUSTER;
-/// Annotation: the node a pod is on there.
+/// Annotation: the node of a pod on the physical cluster.
 pub const NODE: &str = "holon.dev/node";
 
 /// Annotations that only make sense in the mailbox.
@@ -44,24 +44,24 @@ pub struct ProjectionTarget<'a> {
     pub mailbox: &'a str,
 }
 
-/// The name of every projection, by cluster and uid. `shown` are the names in use, with their sources.
+/// The name of every projection, by cluster and uid. `projected` has the names in use, with their sources.
 pub fn names<'a>(
-    below: &[SourceObject<'a>],
-    shown: &BTreeMap<String, SourceObject>,
+    sources: &[SourceObject<'a>],
+    projected: &BTreeMap<String, SourceObject>,
 ) -> BTreeMap<(&'a str, &'a str), String> {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut names = BTreeMap::new();
-    let is_shown = |one: &SourceObject, as_: &str, other: &SourceObject| {
+    let is_projected_as = |one: &SourceObject, as_: &str, other: &SourceObject| {
         other.uid == one.uid && other.cluster == one.cluster && (as_ == one.name || as_ == disambiguated(one))
     };
-    for one in below {
-        if let Some((name, _)) = shown.iter().find(|(name, other)| is_shown(one, name, other)) {
+    for one in sources {
+        if let Some((name, _)) = projected.iter().find(|(name, other)| is_projected_as(one, name, other)) {
             taken.insert(name.clone());
             names.insert((one.cluster, one.uid), name.clone());
         }
     }
     let mut new: Vec<&SourceObject> =
-        below.iter().filter(|one| !names.contains_key(&(one.cluster, one.uid))).collect();
+        sources.iter().filter(|one| !names.contains_key(&(one.cluster, one.uid))).collect();
     new.sort_unstable();
     for one in new {
         let own = one.name.to_owned();
@@ -90,76 +90,78 @@ pub fn is_deletable(group: &str, kind: &str) -> bool {
 
 /// Projects an object of a mailbox into the user's namespace, with this name and these owners. The status is included;
 /// servers take it through a subresource.
-pub fn project(projected: &Value, below: &SourceObject, here: &ProjectionTarget) -> Value {
-    let mut shown = projected.clone();
+pub fn project(source: &Value, source_object: &SourceObject, target: &ProjectionTarget) -> Value {
+    let mut projected = source.clone();
     let kept = |field: &str, without: &[&str]| {
-        let mut table = projected["metadata"][field].as_object().cloned().unwrap_or_default();
+        let mut table = source["metadata"][field].as_object().cloned().unwrap_or_default();
         table.retain(|key, _| !without.contains(&key.as_str()));
         Value::Object(table)
     };
-    let there = |field: &str| projected["metadata"][field].as_str().unwrap_or_default();
+    let source_text = |field: &str| source["metadata"][field].as_str().unwrap_or_default();
     let mut metadata = json!({
-        "name": here.name,
-        "namespace": here.namespace,
+        "name": target.name,
+        "namespace": target.namespace,
         "labels": kept("labels", &[PLACED]),
         "annotations": kept("annotations", NOT_PROJECTED),
     });
     metadata["labels"][PROJECTED] = TRUE.into();
-    metadata["labels"][CLUSTER] = below.cluster.into();
-    metadata["annotations"][DOWNSTREAM_UID] = below.uid.into();
-    metadata["annotations"][MAILBOX] = here.mailbox.into();
-    metadata["annotations"][DOWNSTREAM_NAME] = format!("{}/{}", there("namespace"), there("name")).into();
-    if !here.owners.is_empty() {
-        metadata["ownerReferences"] = Value::Array(here.owners.clone());
+    metadata["labels"][CLUSTER] = source_object.cluster.into();
+    metadata["annotations"][DOWNSTREAM_UID] = source_object.uid.into();
+    metadata["annotations"][MAILBOX] = target.mailbox.into();
+    metadata["annotations"][DOWNSTREAM_NAME] =
+        format!("{}/{}", source_text("namespace"), source_text("name")).into();
+    if !target.owners.is_empty() {
+        metadata["ownerReferences"] = Value::Array(target.owners.clone());
     }
     // The finalizer lets the splitter pass a deletion on to the source.
-    let (group, kind) = group_kind(projected);
+    let (group, kind) = group_kind(source);
     if is_deletable(group, kind) {
         metadata["finalizers"] = json!([SPLITTER]);
     }
-    if shown["kind"] == "Pod"
-        && let Some(node) = shown["spec"]["nodeName"].as_str()
+    if projected["kind"] == "Pod"
+        && let Some(node) = projected["spec"]["nodeName"].as_str()
     {
         metadata["annotations"][NODE] = node.into();
-        shown["spec"]["nodeName"] = below.cluster.into();
+        projected["spec"]["nodeName"] = source_object.cluster.into();
     }
-    shown["metadata"] = metadata;
-    shown
+    projected["metadata"] = metadata;
+    projected
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn below<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> SourceObject<'a> {
+    fn source_object<'a>(cluster: &'a str, name: &'a str, uid: &'a str) -> SourceObject<'a> {
         SourceObject { cluster, name, uid }
     }
 
     #[test]
-    fn names_are_kept_and_collisions_told_apart() {
-        let check = |now: &[SourceObject], shown: &[(&str, SourceObject)], expected: &[&str]| {
-            let shown: BTreeMap<String, SourceObject> =
-                shown.iter().map(|(name, one)| ((*name).to_owned(), *one)).collect();
-            let names = names(now, &shown);
+    fn names_are_kept_and_collisions_are_disambiguated() {
+        let check = |now: &[SourceObject], projected: &[(&str, SourceObject)], expected: &[&str]| {
+            let projected: BTreeMap<String, SourceObject> =
+                projected.iter().map(|(name, one)| ((*name).to_owned(), *one)).collect();
+            let names = names(now, &projected);
             let found: Vec<&str> = now.iter().map(|one| names[&(one.cluster, one.uid)].as_str()).collect();
-            assert_eq!(found, expected, "{now:?} {shown:?}");
+            assert_eq!(found, expected, "{now:?} {projected:?}");
         };
-        let (east, west) = (below("east", "db-0", "1"), below("west", "db-0", "2"));
-        check(&[east, below("west", "db-1", "3")], &[], &["db-0", "db-1"]);
+        let (east, west) = (source_object("east", "db-0", "1"), source_object("west", "db-0", "2"));
+        check(&[east, source_object("west", "db-1", "3")], &[], &["db-0", "db-1"]);
         check(&[west, east], &[], &["db-0-west", "db-0"]);
         // The earlier projection keeps the name.
         check(&[east, west], &[("db-0", west)], &["db-0-east", "db-0"]);
         check(&[east, west], &[("db-0", west), ("db-0-east", east)], &["db-0-east", "db-0"]);
         check(&[east], &[("db-0", west), ("db-0-east", east)], &["db-0-east"]);
         // The next of the same name is another pod.
-        check(&[below("west", "db-0", "9")], &[("db-0", west)], &["db-0"]);
+        check(&[source_object("west", "db-0", "9")], &[("db-0", west)], &["db-0"]);
         let long = "x".repeat(250);
-        let names = names(&[below("east", &long, "1"), below("west", &long, "2")], &BTreeMap::new());
+        let names =
+            names(&[source_object("east", &long, "1"), source_object("west", &long, "2")], &BTreeMap::new());
         assert_eq!(names[&("west", "2")].len(), 253);
     }
 
     #[test]
-    fn a_pod_is_shown_on_the_node_the_user_knows() {
+    fn a_pod_is_projected_onto_the_node_of_its_physical_cluster() {
         let mailbox = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": "web-x1", "namespace": "shop-m41cmv47", "uid": "m", "labels": { "app": "web", PLACED: TRUE },
@@ -168,15 +170,15 @@ mod tests {
             "status": { "phase": "Running", "podIP": "10.1.2.3" },
         });
         let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "uid": "u2" });
-        let here = ProjectionTarget {
+        let target = ProjectionTarget {
             namespace: "shop",
             name: "web-x1",
             owners: vec![owner.clone()],
             mailbox: "~m",
         };
-        let shown = project(&mailbox, &below("east", "web-x1", "b-1"), &here);
+        let projected = project(&mailbox, &source_object("east", "web-x1", "b-1"), &target);
         assert_eq!(
-            shown,
+            projected,
             json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {

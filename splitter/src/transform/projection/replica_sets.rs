@@ -28,7 +28,7 @@ const HISTORY_DEFAULT: u32 = 10;
 
 /// The ReplicaSets that the user's logical cluster should have.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Sets {
+pub struct MergedReplicaSets {
     /// In the order of their revisions.
     pub sets: Vec<Value>,
     /// The revision of the present template, for the annotation of the Deployment. None until a target has it.
@@ -37,27 +37,31 @@ pub struct Sets {
 
 /// The ReplicaSets of one template.
 #[derive(Default)]
-struct Group<'a> {
-    below: Vec<&'a Value>,
-    known: Option<&'a Value>,
+struct TemplateGroup<'a> {
+    downstream: Vec<&'a Value>,
+    projected: Option<&'a Value>,
 }
 
 /// Merges the ReplicaSets of a Deployment from the mailboxes with those that are projected already.
-pub fn merge_replica_sets(deployment: &Value, below: &[&Value], shown: &[&Value]) -> Sets {
+pub fn merge_replica_sets(
+    deployment: &Value,
+    downstream: &[&Value],
+    projected: &[&Value],
+) -> MergedReplicaSets {
     let present = template_hash(deployment);
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    for set in below {
-        groups.entry(key(set)).or_default().below.push(set);
+    let mut groups: BTreeMap<String, TemplateGroup> = BTreeMap::new();
+    for set in downstream {
+        groups.entry(key(set)).or_default().downstream.push(set);
     }
-    for set in shown {
-        groups.entry(key(set)).or_default().known = Some(set);
+    for set in projected {
+        groups.entry(key(set)).or_default().projected = Some(set);
     }
     let revisions = revisions(&groups, &present);
     let mut sets: Vec<(u64, bool, Value)> = groups
         .iter()
         .map(|(key, group)| {
             let revision = revisions[key];
-            let is_alive = !group.below.is_empty() || *key == present;
+            let is_alive = !group.downstream.is_empty() || *key == present;
             (revision, is_alive, group.set(deployment, key, &present, revision))
         })
         .collect();
@@ -71,7 +75,7 @@ pub fn merge_replica_sets(deployment: &Value, below: &[&Value], shown: &[&Value]
         !drops
     });
     let revision = revisions.get(&present).copied();
-    Sets { sets: sets.into_iter().map(|(_, _, set)| set).collect(), revision }
+    MergedReplicaSets { sets: sets.into_iter().map(|(_, _, set)| set).collect(), revision }
 }
 
 /// The template hash of a ReplicaSet. One without our label is identified by its pod-template-hash.
@@ -88,12 +92,13 @@ fn revision(set: &Value) -> u64 {
 
 /// Projected ReplicaSets keep their revision; new ones follow, oldest first; the present one is always the highest, as
 /// after a rollback.
-fn revisions(groups: &BTreeMap<String, Group>, present: &str) -> BTreeMap<String, u64> {
+fn revisions(groups: &BTreeMap<String, TemplateGroup>, present: &str) -> BTreeMap<String, u64> {
     let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
-    numbers.extend(groups.iter().filter_map(|(key, group)| Some((key.clone(), revision(group.known?)))));
-    let mut new: Vec<(&String, &Group)> = groups.iter().filter(|(_, group)| group.known.is_none()).collect();
+    numbers.extend(groups.iter().filter_map(|(key, group)| Some((key.clone(), revision(group.projected?)))));
+    let mut new: Vec<(&String, &TemplateGroup)> =
+        groups.iter().filter(|(_, group)| group.projected.is_none()).collect();
     new.sort_by_key(|(key, group)| {
-        (*key == present, group.below.iter().map(|set| revision(set)).max(), (*key).clone())
+        (*key == present, group.downstream.iter().map(|set| revision(set)).max(), (*key).clone())
     });
     for (key, _) in new {
         let highest = numbers.values().max().copied().unwrap_or_default();
@@ -108,11 +113,11 @@ fn revisions(groups: &BTreeMap<String, Group>, present: &str) -> BTreeMap<String
     numbers
 }
 
-impl Group<'_> {
+impl TemplateGroup<'_> {
     fn set(&self, deployment: &Value, key: &str, present: &str, revision: u64) -> Value {
         let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
         let hash = self.hash(key);
-        let shown = self.known.map(|known| known["metadata"]["name"].clone());
+        let projected = self.projected.map(|projected| projected["metadata"]["name"].clone());
         let mut template = self.template(deployment, key == present);
         // Pods refer to their ReplicaSet by this label.
         let _ =
@@ -125,13 +130,13 @@ impl Group<'_> {
         let mut annotations = self.annotations(deployment, key == present);
         annotations.insert(REVISION.to_owned(), revision.to_string().into());
         let sum = |pointer: &str| -> i64 {
-            self.below.iter().filter_map(|set| set.pointer(pointer)?.as_i64()).sum()
+            self.downstream.iter().filter_map(|set| set.pointer(pointer)?.as_i64()).sum()
         };
         let replicas = sum("/spec/replicas");
         let mut status = json!({});
         for field in COUNTS {
             let pointer = format!("/status/{field}");
-            if field == "replicas" || self.below.iter().any(|set| set.pointer(&pointer).is_some()) {
+            if field == "replicas" || self.downstream.iter().any(|set| set.pointer(&pointer).is_some()) {
                 status[field] = sum(&pointer).into();
             }
         }
@@ -139,7 +144,7 @@ impl Group<'_> {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": {
-                "name": shown.unwrap_or_else(|| format!("{name}-{hash}").into()),
+                "name": projected.unwrap_or_else(|| format!("{name}-{hash}").into()),
                 "namespace": deployment["metadata"]["namespace"],
                 "labels": labels,
                 "annotations": annotations,
@@ -164,18 +169,18 @@ impl Group<'_> {
         };
         let is_ours = |name: &str| name.split_once('/').is_some_and(|(group, _)| group == GROUP);
         let mut annotations = of(deployment, &is_ours);
-        let was = if is_present { Some(deployment) } else { self.known };
-        annotations.extend(was.map(|was| of(was, &|name| !is_ours(name))).unwrap_or_default());
+        let previous = if is_present { Some(deployment) } else { self.projected };
+        annotations.extend(previous.map(|previous| of(previous, &|name| !is_ours(name))).unwrap_or_default());
         annotations
     }
 
     /// The pod-template-hash, if it is the same on all targets. A projected ReplicaSet keeps its name.
     fn hash(&self, key: &str) -> String {
         let of = |set: &Value| set["metadata"]["labels"][HASH].as_str().map(str::to_owned);
-        if let Some(hash) = self.known.and_then(of) {
+        if let Some(hash) = self.projected.and_then(of) {
             return hash;
         }
-        let mut hashes: Vec<String> = self.below.iter().filter_map(|set| of(set)).collect();
+        let mut hashes: Vec<String> = self.downstream.iter().filter_map(|set| of(set)).collect();
         hashes.sort_unstable();
         hashes.dedup();
         match hashes.as_slice() {
@@ -189,7 +194,7 @@ impl Group<'_> {
         if is_present {
             return deployment["spec"]["template"].clone();
         }
-        let found = self.known.or(self.below.first().copied());
+        let found = self.projected.or(self.downstream.first().copied());
         let mut template = found.map(|set| set["spec"]["template"].clone()).unwrap_or_default();
         api::meta::pointer::remove(
             &mut template,
@@ -215,7 +220,7 @@ mod tests {
     }
 
     /// A ReplicaSet in a mailbox, made from this Deployment.
-    fn below(of: &Value, hash: &str, revision: u32, replicas: i64, available: i64) -> Value {
+    fn downstream_set(of: &Value, hash: &str, revision: u32, replicas: i64, available: i64) -> Value {
         let mut template = of["spec"]["template"].clone();
         template["metadata"]["annotations"] = json!({ TEMPLATE: template_hash(of) });
         template["spec"]["containers"][0]["env"] =
@@ -227,7 +232,7 @@ mod tests {
         })
     }
 
-    fn rows(sets: &Sets) -> Vec<(String, String, i64, i64)> {
+    fn rows(sets: &MergedReplicaSets) -> Vec<(String, String, i64, i64)> {
         let row = |set: &Value| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             (
@@ -247,7 +252,11 @@ mod tests {
     #[test]
     fn one_set_per_template_with_counts_added_up() {
         let (v1, v2) = (deployment("app:1"), deployment("app:2"));
-        let sets = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "h1", 4, 2, 1)], &[]);
+        let sets = merge_replica_sets(
+            &v1,
+            &[&downstream_set(&v1, "h1", 1, 3, 3), &downstream_set(&v1, "h1", 4, 2, 1)],
+            &[],
+        );
         assert_eq!(rows(&sets), [row("web-h1", "1", 5, 4)]);
         assert_eq!(sets.revision, Some(1));
         let set = &sets.sets[0];
@@ -259,7 +268,11 @@ mod tests {
         assert_eq!(set["spec"]["template"], expected);
 
         // In the middle of an update: east has the new one, west waits.
-        let in_mailboxes = [below(&v1, "h1", 1, 0, 0), below(&v2, "h2", 2, 3, 2), below(&v1, "h1", 4, 2, 2)];
+        let in_mailboxes = [
+            downstream_set(&v1, "h1", 1, 0, 0),
+            downstream_set(&v2, "h2", 2, 3, 2),
+            downstream_set(&v1, "h1", 4, 2, 2),
+        ];
         let updating = merge_replica_sets(&v2, &in_mailboxes.iter().collect::<Vec<_>>(), &[set]);
         assert_eq!(rows(&updating), [row("web-h1", "1", 2, 2), row("web-h2", "2", 3, 2)]);
         assert_eq!(updating.sets[0]["spec"]["template"], expected, "still the user's own");
@@ -272,31 +285,35 @@ mod tests {
         );
         assert_eq!(rows(&back), [row("web-h2", "2", 3, 2), row("web-h1", "3", 2, 2)]);
         assert_eq!(back.revision, Some(3));
-        let again = merge_replica_sets(
+        let repeated = merge_replica_sets(
             &v1,
             &in_mailboxes.iter().collect::<Vec<_>>(),
             &back.sets.iter().collect::<Vec<_>>(),
         );
-        assert_eq!(again, back, "twice changes nothing");
+        assert_eq!(repeated, back, "twice changes nothing");
     }
 
     #[test]
-    fn overrides_do_not_make_two_sets_of_one() {
+    fn overrides_do_not_split_a_replica_set() {
         let v1 = deployment("app:1");
-        let sets = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 3, 3), &below(&v1, "other", 1, 2, 2)], &[]);
+        let sets = merge_replica_sets(
+            &v1,
+            &[&downstream_set(&v1, "h1", 1, 3, 3), &downstream_set(&v1, "other", 1, 2, 2)],
+            &[],
+        );
         assert_eq!(rows(&sets), [row(&format!("web-{}", template_hash(&v1)), "1", 5, 5)]);
     }
 
     #[test]
-    fn going_back_to_a_template_brings_back_its_annotations_but_not_its_place() {
+    fn a_rollback_restores_annotations_but_not_the_placement() {
         let (mut v1, mut v2) = (deployment("app:1"), deployment("app:2"));
         v1["metadata"]["annotations"] =
             json!({ "why": "first", REVISION: "1", LOGICAL_CLUSTER: "~x", "holon.dev/placement": "east" });
         v2["metadata"]["annotations"] = json!({ "why": "second", "holon.dev/placement": "west" });
-        let first = merge_replica_sets(&v1, &[&below(&v1, "h1", 1, 1, 1)], &[]);
+        let first = merge_replica_sets(&v1, &[&downstream_set(&v1, "h1", 1, 1, 1)], &[]);
         let expected = json!({ "why": "first", "holon.dev/placement": "east", REVISION: "1" });
         assert_eq!(first.sets[0]["metadata"]["annotations"], expected);
-        let both = [below(&v1, "h1", 1, 0, 0), below(&v2, "h2", 2, 1, 1)];
+        let both = [downstream_set(&v1, "h1", 1, 0, 0), downstream_set(&v2, "h2", 2, 1, 1)];
         let second =
             merge_replica_sets(&v2, &both.iter().collect::<Vec<_>>(), &first.sets.iter().collect::<Vec<_>>());
         let found: Vec<&Value> = second.sets.iter().map(|set| &set["metadata"]["annotations"]).collect();
@@ -310,13 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn history_outlives_a_move_as_far_as_it_is_wanted() {
+    fn revision_history_outlives_a_move_up_to_its_limit() {
         let mut now = deployment("app:9");
         now["spec"]["revisionHistoryLimit"] = json!(2);
         let old: Vec<Value> = (1..5)
             .map(|version| {
-                let was = deployment(&format!("app:{version}"));
-                merge_replica_sets(&was, &[&below(&was, &format!("h{version}"), 1, 1, 1)], &[]).sets.remove(0)
+                let previous = deployment(&format!("app:{version}"));
+                merge_replica_sets(
+                    &previous,
+                    &[&downstream_set(&previous, &format!("h{version}"), 1, 1, 1)],
+                    &[],
+                )
+                .sets
+                .remove(0)
             })
             .zip(1..)
             .map(|(mut set, revision): (Value, u32)| {
@@ -324,12 +347,16 @@ mod tests {
                 set
             })
             .collect();
-        let sets = merge_replica_sets(&now, &[&below(&now, "h9", 1, 1, 1)], &old.iter().collect::<Vec<_>>());
+        let sets = merge_replica_sets(
+            &now,
+            &[&downstream_set(&now, "h9", 1, 1, 1)],
+            &old.iter().collect::<Vec<_>>(),
+        );
         assert_eq!(
             rows(&sets).iter().map(|row| row.0.as_str()).collect::<Vec<_>>(),
             ["web-h3", "web-h4", "web-h9"]
         );
         assert_eq!(sets.revision, Some(5));
-        assert_eq!(rows(&sets)[0].2, 0, "nothing of it runs");
+        assert_eq!(rows(&sets)[0].2, 0, "the template has no replicas downstream");
     }
 }

@@ -3,32 +3,44 @@
 use super::*;
 use crate::placement::explain;
 
-/// The verdict on one cluster, by rule.
-#[test]
-fn every_verdict_has_evidence_and_a_remedy() {
-    let any = || annotated("*");
+fn any() -> EffectivePlacement {
+    annotated("*")
+}
+
+fn east(labels: Value, spec: Value, status: Value) -> PhysicalCluster {
+    cluster("east", labels, spec, status)
+}
+
+/// A cluster that any workload may be placed on.
+fn good() -> PhysicalCluster {
+    east(json!({}), json!({}), json!({}))
+}
+
+fn as_is(_: &mut Candidate) {}
+
+/// Checks the verdict on the only candidate, a changed `east`. Without a rule it is chosen.
+#[track_caller]
+fn check(
+    effective: EffectivePlacement,
+    east: PhysicalCluster,
+    change: &dyn Fn(&mut Candidate),
+    rule: &str,
+    evidence: &str,
+    remedy: &str,
+) {
     let kinds = [GroupKind { group: "example.com".into(), kind: "Widget".into() }];
-    let served =
-        json!({ "kinds": [{ "kind": "Pod", "resource": "pods", "namespaced": true, "versions": ["v1"] }] });
-    let east = |labels: Value, spec: Value, status: Value| cluster("east", labels, spec, status);
-    let good = || east(json!({}), json!({}), json!({}));
-    let mut asked = work(6);
-    asked.kinds = &kinds;
-    let check = |effective: EffectivePlacement,
-                 east: PhysicalCluster,
-                 change: &dyn Fn(&mut Candidate),
-                 rule: &str,
-                 evidence: &str,
-                 remedy: &str| {
-        let mut candidate = Candidate::new(&east);
-        change(&mut candidate);
-        let decision = choose(&effective, &asked, &[candidate], &CurrentPlacement::default());
-        let row = decision.verdicts.iter().find(|row| row.cluster == "east").unwrap();
-        let expected = if rule.is_empty() { VerdictKind::Chosen } else { VerdictKind::Rejected };
-        assert_eq!(row.verdict, expected, "{row:?}");
-        assert_eq!((row.rule.as_str(), row.message.as_str(), row.remedy.as_str()), (rule, evidence, remedy));
-    };
-    let as_is = |_: &mut Candidate| {};
+    let request = PlacementRequest { kinds: &kinds, ..request(6) };
+    let mut candidate = Candidate::new(&east);
+    change(&mut candidate);
+    let decision = choose(&effective, &request, &[candidate], &CurrentPlacement::default());
+    let row = decision.verdicts.iter().find(|row| row.cluster == "east").unwrap();
+    let expected = if rule.is_empty() { VerdictKind::Chosen } else { VerdictKind::Rejected };
+    assert_eq!(row.verdict, expected, "{row:?}");
+    assert_eq!((row.rule.as_str(), row.message.as_str(), row.remedy.as_str()), (rule, evidence, remedy));
+}
+
+#[test]
+fn a_chosen_cluster_has_evidence() {
     check(
         any(),
         good(),
@@ -38,24 +50,10 @@ fn every_verdict_has_evidence_and_a_remedy() {
         "",
     );
     check(any(), plain("east", 4), &as_is, "", "chosen by the annotation holon.dev/placement=*", "");
-    check(
-        any(),
-        good(),
-        &|east| east.apart_from = Some(ClaimLocation { name: "data".into(), at: "west".into() }),
-        "DataElsewhere",
-        "the data of PersistentVolumeClaim data is on west",
-        "place the object on west, or delete PersistentVolumeClaim data and its data",
-    );
-    let mut leaving = good();
-    leaving.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".into());
-    check(
-        any(),
-        leaving,
-        &as_is,
-        "Leaving",
-        "the physical cluster is being deleted",
-        "join the cluster under another name",
-    );
+}
+
+#[test]
+fn unselected_clusters_have_evidence_and_a_remedy() {
     check(
         annotated("west"),
         good(),
@@ -129,6 +127,10 @@ fn every_verdict_has_evidence_and_a_remedy() {
          test it with has(…) first",
         "fix the expression in Placement policy",
     );
+}
+
+#[test]
+fn clusters_closed_by_their_spec_have_evidence_and_a_remedy() {
     check(
         any(),
         good(),
@@ -161,6 +163,20 @@ fn every_verdict_has_evidence_and_a_remedy() {
         "the physical cluster is being drained",
         "set spec.drain of PhysicalCluster east to false",
     );
+    let mut leaving = good();
+    leaving.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".into());
+    check(
+        any(),
+        leaving,
+        &as_is,
+        "Leaving",
+        "the physical cluster is being deleted",
+        "join the cluster under another name",
+    );
+}
+
+#[test]
+fn untolerated_taints_have_evidence_and_a_remedy() {
     let gpu = json!({ "taints": [{ "key": "gpu", "value": "a100", "effect": "NoSchedule" }] });
     check(
         placed(json!({})),
@@ -187,6 +203,10 @@ fn every_verdict_has_evidence_and_a_remedy() {
         "chosen by Placement policy; its free capacity is unknown",
         "",
     );
+}
+
+#[test]
+fn unhealthy_clusters_have_evidence_and_a_remedy() {
     check(
         any(),
         good(),
@@ -213,6 +233,12 @@ fn every_verdict_has_evidence_and_a_remedy() {
         "condition Ready is Unknown: no report for 50 s",
         "check the syncer of east; after two heartbeats the cluster is used again",
     );
+}
+
+#[test]
+fn missing_kinds_and_claims_have_evidence_and_a_remedy() {
+    let served =
+        json!({ "kinds": [{ "kind": "Pod", "resource": "pods", "namespaced": true, "versions": ["v1"] }] });
     check(
         any(),
         east(json!({}), json!({}), served),
@@ -221,6 +247,18 @@ fn every_verdict_has_evidence_and_a_remedy() {
         "the physical cluster does not serve the kind Widget.example.com",
         "install the CustomResourceDefinition of Widget.example.com on east",
     );
+    check(
+        any(),
+        good(),
+        &|east| east.claim_elsewhere = Some(ClaimLocation { name: "data".into(), at: "west".into() }),
+        "DataElsewhere",
+        "the data of PersistentVolumeClaim data is on west",
+        "place the object on west, or delete PersistentVolumeClaim data and its data",
+    );
+}
+
+#[test]
+fn missing_capacity_has_evidence_and_a_remedy() {
     check(
         placed(json!({ "weights": "Static", "shares": [{ "weight": 0 }] })),
         good(),
@@ -275,7 +313,7 @@ fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
         )
     );
     let candidates: Vec<Candidate> = fleet.iter().map(Candidate::new).collect();
-    let whole = PlacementRequest { extent: Extent::Single, ..work(6) };
+    let whole = PlacementRequest { extent: Extent::Single, ..request(6) };
     assert_eq!(
         row(&choose(&annotated("*"), &whole, &candidates, &CurrentPlacement::default()), "east"),
         (
@@ -319,7 +357,7 @@ fn clusters_that_are_not_chosen_have_a_rule_and_a_remedy() {
 }
 
 #[test]
-fn the_table_people_read() {
+fn the_explain_table_has_aligned_columns_and_remedies() {
     let west = cluster("west", json!({ "region": "us" }), json!({}), json!({}));
     let status = json!({ "allocatable": { "cpu": 10, "memory": "64Gi" }, "requested": { "cpu": 4, "memory": "32Gi" } });
     let east = cluster("east", json!({ "region": "eu" }), json!({}), status);
