@@ -1,4 +1,4 @@
-//! What stand-ins cost that have nothing to do: `cargo bench -p standin --bench idle -- 30 60`.
+//! The cost of idle stand-ins: `cargo bench -p standin --bench idle -- 30 60`.
 //!
 //! Starts so many, each with one of every kind of workload, waits until their three web pods are ready, and then for so many
 //! seconds; prints memory and the processor time of those seconds.
@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = numbers.next().unwrap_or(Ok(30))?;
     let seconds = numbers.next().unwrap_or(Ok(60))?;
     let before = memory_kib();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut standins = Vec::new();
     for number in 0..count {
         let standin = Standin::start(Options::new(format!("standin-{number}"))).await?;
@@ -37,8 +37,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    println!("{count} stand-ins with 7 pods each after {:.1?}", begun.elapsed());
-    // What was freed on the way is given back after a while, if at all.
+    println!("{count} stand-ins with 7 pods each after {:.1?}", started.elapsed());
+    // The allocator returns freed memory to the system after a delay, if at all.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (rss, cpu) = (memory_kib(), cpu_ticks());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -118,7 +118,7 @@ fn memory_kib() -> u64 {
 fn cpu_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let tick = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+    let tick = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     tick(11) + tick(12)
 }
 

@@ -68,8 +68,8 @@ mod tests {
     #[tokio::test]
     async fn a_held_clock_advances_only_when_it_is_advanced() {
         let clock = Clock::held();
-        let begun = clock.now();
-        let due = later(begun, Duration::from_secs(3600));
+        let started = clock.now();
+        let due = later(started, Duration::from_secs(3600));
         let waiting = clock.until(due);
         let moving = async {
             clock.advance(Duration::from_secs(1800));
@@ -77,6 +77,6 @@ mod tests {
         };
         tokio::join!(waiting, moving);
         assert_eq!(clock.now(), due);
-        assert_eq!(between(due, begun), Duration::ZERO);
+        assert_eq!(between(due, started), Duration::ZERO);
     }
 }

@@ -175,17 +175,17 @@ impl Plan {
     }
 
     /// Returns the planned status of an object.
-    pub(crate) fn status_of(&self, wanted: &str) -> Option<&Value> {
+    pub(crate) fn status_of(&self, expected_name: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
-            Write::Status { object, .. } if name(object) == wanted => Some(&object["status"]),
+            Write::Status { object, .. } if name(object) == expected_name => Some(&object["status"]),
             _ => None,
         })
     }
 
     /// Returns the planned update of an object.
-    pub(crate) fn updated(&self, wanted: &str) -> Option<&Value> {
+    pub(crate) fn updated(&self, expected_name: &str) -> Option<&Value> {
         self.writes.iter().find_map(|write| match write {
-            Write::Update { object, .. } if name(object) == wanted => Some(object),
+            Write::Update { object, .. } if name(object) == expected_name => Some(object),
             _ => None,
         })
     }

@@ -121,19 +121,19 @@ async fn kubectl_works_as_with_any_cluster() {
     let nodes = kubectl.output("get nodes");
     assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 2, "{nodes}");
     let message = kubectl.output("describe deployment web");
-    for part in [
+    for expected in [
         "3 desired | 3 updated | 3 total | 3 available | 0 unavailable",
         "NewReplicaSetAvailable",
         "ScalingReplicaSet",
     ] {
-        assert!(message.contains(part), "no {part:?} in {message}");
+        assert!(message.contains(expected), "no {expected:?} in {message}");
     }
     let pod = pods.split_whitespace().next().unwrap();
     let message = kubectl.output(&format!("describe pod {pod}"));
-    for part in
+    for expected in
         ["Successfully assigned default/web-", "Started container web", "ContainersReady             True "]
     {
-        assert!(message.contains(part), "no {part:?} in {message}");
+        assert!(message.contains(expected), "no {expected:?} in {message}");
     }
     let message = kubectl.output("describe node east-1");
     assert!(message.contains("Non-terminated Pods:") && message.contains("100m (1%)"), "{message}");
@@ -143,16 +143,16 @@ async fn kubectl_works_as_with_any_cluster() {
     let lines = kubectl.output(&format!("logs {pod}"));
     assert!(lines.ends_with("ready\n"), "{lines}");
     assert_eq!(kubectl.output("logs job/once --tail=1"), "done\n");
-    let (found, message) = kubectl.run(&["logs", "job/once", "--previous"]);
-    assert!(!found && message.contains("previous terminated container \"main\" in pod"), "{message}");
+    let (succeeded, message) = kubectl.run(&["logs", "job/once", "--previous"]);
+    assert!(!succeeded && message.contains("previous terminated container \"main\" in pod"), "{message}");
 
     // Drains one node while the other is cordoned, and uncordons that afterwards: all pods move to it.
     kubectl.output("cordon east-1");
     kubectl.output("drain east-2 --ignore-daemonsets --delete-emptydir-data --force --timeout=60s");
     kubectl.output("uncordon east-1");
     kubectl.output("rollout status deployment/web --timeout=60s");
-    let places = kubectl.output("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}");
-    assert_eq!(places, "east-1 east-1 east-1");
+    let nodes_of_pods = kubectl.output("get pods -l app=web -o jsonpath={.items[*].spec.nodeName}");
+    assert_eq!(nodes_of_pods, "east-1 east-1 east-1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,7 +179,7 @@ async fn an_attached_client_sees_the_output_of_a_container() {
                 .spawn()
                 .unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let seen = tokio::task::spawn_blocking(move || lines.next().map(Result::unwrap));
+            let first_line = tokio::task::spawn_blocking(move || lines.next().map(Result::unwrap));
             // kubectl does not report when it is attached. So the container is made ready again, which writes a log
             // line, until the line is seen.
             for _ in 0..60 {
@@ -189,13 +189,16 @@ async fn an_attached_client_sees_the_output_of_a_container() {
                     let wait = format!("wait --for=jsonpath={{.status.containerStatuses[0].ready}}={ready}");
                     kubectl.output(&format!("{wait} pod/box --timeout=60s"));
                 }
-                if seen.is_finished() {
+                if first_line.is_finished() {
                     break;
                 }
             }
-            assert!(seen.is_finished(), "kubectl {line} with WebSocket {websockets} has seen nothing");
-            let seen = seen.await.unwrap();
-            assert!(seen.is_some_and(|line| line.contains("ready")), "{line}, WebSocket {websockets}");
+            assert!(
+                first_line.is_finished(),
+                "kubectl {line} with WebSocket {websockets} has printed nothing"
+            );
+            let first_line = first_line.await.unwrap();
+            assert!(first_line.is_some_and(|line| line.contains("ready")), "{line}, WebSocket {websockets}");
             child.kill().unwrap();
             child.wait().unwrap();
         }
@@ -205,8 +208,8 @@ async fn an_attached_client_sees_the_output_of_a_container() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(child.try_wait().unwrap().is_none());
     kubectl.output("delete pod box --now --timeout=60s");
-    let left = tokio::task::spawn_blocking(move || child.wait().unwrap());
-    assert!(tokio::time::timeout(Duration::from_secs(20), left).await.unwrap().unwrap().success());
+    let exited = tokio::task::spawn_blocking(move || child.wait().unwrap());
+    assert!(tokio::time::timeout(Duration::from_secs(20), exited).await.unwrap().unwrap().success());
 }
 
 /// Clients with kubectl before 1.31, or Go programs with the SPDY executor of client-go, got "Upgrade request required"
@@ -218,12 +221,12 @@ async fn commands_run_in_containers_over_spdy() {
     kubectl.set_env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
     run_commands(&kubectl);
     // More than one frame, both ways; and a copy, which is an archive.
-    let much = "0123456789abcdef\n".repeat(20_000);
-    assert_eq!(kubectl.output_of(&["exec", "-i", "box", "--", "cat"], &much), much);
-    kubectl.output(&format!("cp {} box:/tmp/much", kubectl.file("much", &much)));
+    let large = "0123456789abcdef\n".repeat(20_000);
+    assert_eq!(kubectl.output_of(&["exec", "-i", "box", "--", "cat"], &large), large);
+    kubectl.output(&format!("cp {} box:/tmp/large", kubectl.file("large", &large)));
     let back = kubectl.file("back", "");
-    kubectl.output(&format!("cp box:/tmp/much {back}"));
-    assert_eq!(std::fs::read_to_string(back).unwrap(), much);
+    kubectl.output(&format!("cp box:/tmp/large {back}"));
+    assert_eq!(std::fs::read_to_string(back).unwrap(), large);
 }
 
 fn run_commands(kubectl: &Kubectl) {
@@ -232,10 +235,10 @@ fn run_commands(kubectl: &Kubectl) {
     assert_eq!(kubectl.output("exec box -- echo hello there"), "hello there\n");
     assert_eq!(kubectl.output("exec box -- hostname"), "box\n");
     assert!(kubectl.output("exec box -- env").contains("COLOUR=blue\n"));
-    let (worked, message) = kubectl.run(&["exec", "box", "--", "false"]);
-    assert!(!worked && message.contains("command terminated with exit code 1"), "{message}");
-    let (worked, message) = kubectl.run(&["exec", "box", "-c", "other", "--", "true"]);
-    assert!(!worked && message.contains("container other is not valid for pod box"), "{message}");
-    let given = kubectl.output_of(&["exec", "-i", "box", "--", "cat"], "as it came\n");
-    assert_eq!(given, "as it came\n");
+    let (succeeded, message) = kubectl.run(&["exec", "box", "--", "false"]);
+    assert!(!succeeded && message.contains("command terminated with exit code 1"), "{message}");
+    let (succeeded, message) = kubectl.run(&["exec", "box", "-c", "other", "--", "true"]);
+    assert!(!succeeded && message.contains("container other is not valid for pod box"), "{message}");
+    let output = kubectl.output_of(&["exec", "-i", "box", "--", "cat"], "as it came\n");
+    assert_eq!(output, "as it came\n");
 }

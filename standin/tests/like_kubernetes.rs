@@ -78,66 +78,66 @@ spec:
 "#;
 
 /// One of the two clusters.
-struct Side(Kubectl);
+struct ComparedCluster(Kubectl);
 
-impl Side {
+impl ComparedCluster {
     fn run(&self, line: &str) -> String {
         self.0.output(line)
     }
 
-    fn get(&self, what: &str) -> Value {
-        serde_json::from_str(&self.run(&format!("get {what} -o json"))).unwrap()
+    fn get(&self, resource: &str) -> Value {
+        serde_json::from_str(&self.run(&format!("get {resource} -o json"))).unwrap()
     }
 
-    fn until(&self, what: &str, is_right: impl Fn(&Value) -> bool) {
-        until(what, || is_right(&self.get(what)));
+    fn until(&self, resource: &str, is_right: impl Fn(&Value) -> bool) {
+        until(resource, || is_right(&self.get(resource)));
     }
 
     /// Runs a rollout and a rollback, and returns the final state.
     fn story(&self) -> Value {
         self.run(&format!("apply -f {}", self.0.file("manifest.yaml", MANIFEST)));
-        let settled = |side: &Side| {
+        let wait_for_rollouts = |cluster: &ComparedCluster| {
             for name in ["deployment/web", "statefulset/db", "daemonset/agent"] {
-                side.run(&format!("rollout status {name} --timeout=120s"));
+                cluster.run(&format!("rollout status {name} --timeout=120s"));
             }
         };
-        settled(self);
+        wait_for_rollouts(self);
         self.run("wait --for=condition=complete job/once job/idx --timeout=120s");
-        let first = json!([self.shown(), self.message()]);
+        let first = json!([self.controller_state(), self.messages()]);
         self.run("set image deployment/web web=nginx:2");
         self.run("set image statefulset/db db=pg:2");
-        settled(self);
+        wait_for_rollouts(self);
         self.run("rollout undo deployment/web");
         self.run("scale statefulset/db --replicas=3");
-        settled(self);
+        wait_for_rollouts(self);
         self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
-        json!([first, self.shown()])
+        json!([first, self.controller_state()])
     }
 
     /// Returns the distinct messages of the controllers and the scheduler: how often each occurs depends on the speed
     /// of the machine.
-    fn message(&self) -> Value {
+    fn messages(&self) -> Value {
         let sets = self.get("replicasets");
         let hash = &sets["items"][0]["metadata"]["labels"]["pod-template-hash"];
         let events = self.get("events");
         let ours = events["items"].as_array().unwrap().iter().filter(|event| {
             let source = event["reportingComponent"].as_str().unwrap_or_default();
-            TELLERS.contains(&source) && event["involvedObject"]["kind"] != "Node"
+            EVENT_SOURCES.contains(&source) && event["involvedObject"]["kind"] != "Node"
         });
-        let message = ours.map(|event| {
+        let messages = ours.map(|event| {
             let involved = &event["involvedObject"]["kind"];
             let text = format!("{involved} {} {} {}", event["type"], event["reason"], event["message"]);
             let text = text.replace(hash.as_str().unwrap(), "HASH").replace("test-node-1", "east-1");
             // Words may be names with a random suffix.
-            text.split(' ').map(unnamed).collect::<Vec<_>>().join(" ")
+            text.split(' ').map(mask_random_suffixes).collect::<Vec<_>>().join(" ")
         });
-        let message: BTreeSet<String> = message.collect();
-        assert!(message.len() > 10, "{message:#?}");
-        json!(message)
+        let messages: BTreeSet<String> = messages.collect();
+        assert!(messages.len() > 10, "{messages:#?}");
+        json!(messages)
     }
 
     /// Returns everything that the controllers have written, without values that differ between any two clusters.
-    fn shown(&self) -> Value {
+    fn controller_state(&self) -> Value {
         self.until("deployment/web", |web| web["status"]["terminatingReplicas"] == 0);
         let kinds = [
             "deployments",
@@ -151,22 +151,22 @@ impl Side {
         let sets = self.get("replicasets");
         let hash = |set: &Value| set["metadata"]["labels"]["pod-template-hash"].as_str().map(str::to_owned);
         let hashes: Vec<String> = sets["items"].as_array().unwrap().iter().filter_map(hash).collect();
-        let mut shown = Map::new();
+        let mut state_by_kind = Map::new();
         for kind in kinds {
             let listed = self.get(kind);
             let items = listed["items"].as_array().unwrap().iter();
             let ours = items.filter(|item| item["metadata"]["name"] != "kubernetes");
-            let ours = ours.map(|item| normal(item, &hashes));
+            let ours = ours.map(|item| normalize(item, &hashes));
             let mut ours: Vec<Value> = ours.collect();
             ours.sort_by_key(Value::to_string);
-            shown.insert(kind.to_owned(), ours.into());
+            state_by_kind.insert(kind.to_owned(), ours.into());
         }
-        shown.into()
+        state_by_kind.into()
     }
 }
 
 /// The components whose Events are compared. The real cluster's kubelet is kwok, which writes other Events.
-const TELLERS: &[&str] = &[
+const EVENT_SOURCES: &[&str] = &[
     "deployment-controller",
     "replicaset-controller",
     "statefulset-controller",
@@ -176,7 +176,7 @@ const TELLERS: &[&str] = &[
 ];
 
 /// Fields with generated values.
-const MADE_UP: &[&str] = &[
+const GENERATED_FIELDS: &[&str] = &[
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -192,7 +192,7 @@ const MADE_UP: &[&str] = &[
 ];
 
 /// Returns an object without the values that differ between any two clusters.
-fn normal(object: &Value, hashes: &[String]) -> Value {
+fn normalize(object: &Value, hashes: &[String]) -> Value {
     let mut object = object.clone();
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -206,39 +206,39 @@ fn normal(object: &Value, hashes: &[String]) -> Value {
     if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
         conditions.sort_by_key(|condition| condition["type"].to_string());
     }
-    strip(&mut object);
+    strip_generated(&mut object);
     let text = hashes.iter().fold(object.to_string(), |text, hash| text.replace(hash, "HASH"));
     let text = text.replace(&uid, "UID");
-    serde_json::from_str(&unnamed(&text)).unwrap()
+    serde_json::from_str(&mask_random_suffixes(&text)).unwrap()
 }
 
 /// Replaces the random suffix of names by a star.
-fn unnamed(text: &str) -> String {
+fn mask_random_suffixes(text: &str) -> String {
     let mut out = String::new();
-    for piece in text.split_inclusive('"') {
-        let body = piece.trim_end_matches('"');
+    for segment in text.split_inclusive('"') {
+        let body = segment.trim_end_matches('"');
         let random = |tail: &str| {
             let letters = "bcdfghjklmnpqrstvwxz2456789";
             (tail.len() == 5 || tail.len() >= 9) && tail.chars().all(|letter| letters.contains(letter))
         };
         match body.rsplit_once('-') {
-            Some((head, tail)) if random(tail) => out += &format!("{head}-*{}", &piece[body.len()..]),
-            _ => out += piece,
+            Some((head, tail)) if random(tail) => out += &format!("{head}-*{}", &segment[body.len()..]),
+            _ => out += segment,
         }
     }
     out
 }
 
-fn strip(value: &mut Value) {
+fn strip_generated(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|key, value| {
                 let is_time = key.ends_with("Time") && value.is_string();
-                !is_time && !MADE_UP.contains(&key.as_str())
+                !is_time && !GENERATED_FIELDS.contains(&key.as_str())
             });
-            map.values_mut().for_each(strip);
+            map.values_mut().for_each(strip_generated);
         }
-        Value::Array(list) => list.iter_mut().for_each(strip),
+        Value::Array(list) => list.iter_mut().for_each(strip_generated),
         _ => {}
     }
 }
@@ -255,16 +255,16 @@ async fn statuses_are_those_of_kubernetes() {
     std::fs::write(&kubeconfig, standin.kubeconfig().unwrap()).unwrap();
     let story = |kubeconfig| {
         let kubectl = Kubectl::with_kubeconfig(&program, kubeconfig, dir.path().join("cache"));
-        tokio::task::spawn_blocking(|| Side(kubectl).story())
+        tokio::task::spawn_blocking(|| ComparedCluster(kubectl).story())
     };
     let ours = story(kubeconfig).await.unwrap();
     let theirs = story(real.kubeconfig()).await.unwrap();
-    let mut differing = Vec::new();
-    compare("", &ours, &theirs, &mut differing);
-    assert!(differing.is_empty(), "ours and Kubernetes':\n{}", differing.join("\n"));
+    let mut differences = Vec::new();
+    compare("", &ours, &theirs, &mut differences);
+    assert!(differences.is_empty(), "ours and Kubernetes':\n{}", differences.join("\n"));
 }
 
-fn compare(path: &str, ours: &Value, theirs: &Value, differing: &mut Vec<String>) {
+fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<String>) {
     match (ours, theirs) {
         (Value::Object(one), Value::Object(other)) => {
             let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
@@ -272,15 +272,15 @@ fn compare(path: &str, ours: &Value, theirs: &Value, differing: &mut Vec<String>
             keys.dedup();
             for key in keys {
                 let of = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or_default();
-                compare(&format!("{path}/{key}"), &of(one), &of(other), differing);
+                compare(&format!("{path}/{key}"), &of(one), &of(other), differences);
             }
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            for (place, (one, other)) in one.iter().zip(other).enumerate() {
-                compare(&format!("{path}/{place}"), one, other, differing);
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{path}/{index}"), one, other, differences);
             }
         }
         _ if ours == theirs => {}
-        _ => differing.push(format!("{path}: {ours} and {theirs}")),
+        _ => differences.push(format!("{path}: {ours} and {theirs}")),
     }
 }

@@ -96,9 +96,9 @@ impl Executor {
     }
 
     async fn create(&self, kind: ObjectKind, object: Value, event: Option<Event>) -> WriteResult {
-        let row = kind.info();
+        let info = kind.info();
         let owner = controller_reference(&object).map(|owner| text(owner, "/uid").to_owned());
-        let path = format!("{}?fieldManager={USER}", row.path(namespace(&object)));
+        let path = format!("{}?fieldManager={USER}", info.path(namespace(&object)));
         let (code, body) = self.request(Method::POST, &path, &object).await;
         match (code.is_success(), event) {
             (true, Some(mut event)) => {
@@ -109,7 +109,7 @@ impl Executor {
             _ if code.is_success() || text(&body, "/reason") == "AlreadyExists" => {}
             (_, event) => {
                 let message = text(&body, "/message").to_owned();
-                tracing::debug!(kind = row.kind, %message, "a simulated controller could not create an object");
+                tracing::debug!(kind = info.kind, %message, "a simulated controller could not create an object");
                 if let Some(event) = event {
                     let message = format!("Error creating: {message}");
                     self.record(Event { is_warning: true, reason: "FailedCreate", message, ..event }).await;
@@ -121,9 +121,9 @@ impl Executor {
     }
 
     async fn put(&self, kind: ObjectKind, object: Value, subresource: &str) {
-        let row = kind.info();
+        let info = kind.info();
         let path =
-            format!("{}/{}{subresource}?fieldManager={USER}", row.path(namespace(&object)), name(&object));
+            format!("{}/{}{subresource}?fieldManager={USER}", info.path(namespace(&object)), name(&object));
         self.send(Method::PUT, &path, object).await;
     }
 
@@ -143,9 +143,9 @@ impl Executor {
         let identity = format!("{}/{}/{}/{}", uid(object), event.reason, event.message, event.field_path);
         let event_name = format!("{}.{:016x}", name(object), xxhash_rust::xxh3::xxh3_64(identity.as_bytes()));
         let now = time(self.clock.now());
-        let row = event.kind.info();
+        let info = event.kind.info();
         let mut involved = json!({
-            "apiVersion": row.api_version(), "kind": row.kind, "name": name(object), "uid": uid(object),
+            "apiVersion": info.api_version(), "kind": info.kind, "name": name(object), "uid": uid(object),
             "resourceVersion": object["metadata"]["resourceVersion"],
         });
         for (field, value) in [("namespace", namespace(object)), ("fieldPath", event.field_path.as_str())] {

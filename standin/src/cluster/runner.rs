@@ -218,17 +218,17 @@ impl Runner {
 
     fn apply(&self, cache: &mut Cache, queue: &mut NamespaceQueue, events: Vec<Event>) {
         for event in events {
-            let Some(place) = ObjectKey::of(&event.key).filter(|place| place.cluster == Id::ROOT) else {
+            let Some(key) = ObjectKey::of(&event.key).filter(|key| key.cluster == Id::ROOT) else {
                 continue;
             };
-            let Some(kind) = ObjectKind::find(place.collection.group, place.collection.plural) else {
+            let Some(kind) = ObjectKind::find(key.collection.group, key.collection.plural) else {
                 continue;
             };
-            let ns = place.namespace.unwrap_or_default();
+            let ns = key.namespace.unwrap_or_default();
             match &event.current {
                 Some(entry) => self.put(cache, queue, kind, entry),
                 None => {
-                    let removed = cache.remove(kind, ns, place.name);
+                    let removed = cache.remove(kind, ns, key.name);
                     if let Some(pod) = removed.filter(|_| kind == ObjectKind::Pods) {
                         self.executor.remove_pod(uid(&pod));
                     }

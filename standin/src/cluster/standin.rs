@@ -149,18 +149,18 @@ impl Standin {
     async fn launch(&mut self, listener: TcpListener) -> Result<(), StartError> {
         let mut tasks = Tasks::new();
         let options = BootstrapOptions { authority: self.authority.certificate(), address: self.address };
-        let with_template = BootstrapStore::open(self.store.clone(), bootstrap::objects(&options)).await?;
+        let bootstrap_store = BootstrapStore::open(self.store.clone(), bootstrap::objects(&options)).await?;
         let kinds = Arc::new(Registry::new(self.store.clone()));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let certificate = self.authority.certificate().to_owned();
-        let accounts = Arc::new(Accounts::new(with_template.clone(), format!("https://{}", self.address)));
-        let controllers = Controllers::new(with_template.clone(), self.store.clone(), certificate)
+        let accounts = Arc::new(Accounts::new(bootstrap_store.clone(), format!("https://{}", self.address)));
+        let controllers = Controllers::new(bootstrap_store.clone(), self.store.clone(), certificate)
             .with_kinds(kinds.clone())
             .with_accounts(accounts.clone());
         tasks.spawn("cluster controllers", controllers.run(tasks.stop()));
         let containers = Arc::new(Containers::new(self.logs.clone(), self.files.clone()));
-        let stack = Stack::new(with_template.clone(), self.address.to_string(), tasks.stop())
+        let stack = Stack::new(bootstrap_store.clone(), self.address.to_string(), tasks.stop())
             .with_kinds(kinds)
             .with_accounts(accounts)
             .with_connect(containers.clone());
@@ -172,7 +172,7 @@ impl Standin {
             executor.create_definitions(metrics::definitions()).await;
         }
         let runner = Runner {
-            store: with_template,
+            store: bootstrap_store,
             executor,
             clock: self.options.clock.clone(),
             delays: self.options.delays,
@@ -195,8 +195,9 @@ impl Standin {
         tasks: &mut Tasks,
     ) -> Result<(), StartError> {
         let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
-        let own = self.address.ip().to_string();
-        let names: Vec<String> = names.into_iter().filter(|name| *name != own).chain([own.clone()]).collect();
+        let own_address = self.address.ip().to_string();
+        let names: Vec<String> =
+            names.into_iter().filter(|name| *name != own_address).chain([own_address.clone()]).collect();
         let serving = Serving::new(self.authority.clone(), names, None);
         let (offered, offer) = watch::channel(serving.offer()?);
         tasks.spawn("certificates", serving.renew(offered, tasks.stop()));

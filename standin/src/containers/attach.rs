@@ -1,4 +1,4 @@
-//! A session of `kubectl attach`: shows the log lines of a container as they are written, and ignores stdin.
+//! A session of `kubectl attach`: prints the log lines of a container as they are written, and ignores stdin.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct AttachSession {
 }
 
 impl AttachSession {
-    /// Shows new lines until the client disconnects or the pod is deleted.
+    /// Prints new lines until the client disconnects or the pod is deleted.
     pub(super) async fn run(
         self,
         mut transport: Transport<impl AsyncRead + AsyncWrite + Unpin>,

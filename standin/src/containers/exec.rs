@@ -117,8 +117,8 @@ impl ExecSession {
                         let is_exit = words.first().is_some_and(|word| word == "exit");
                         // `exit` without a code keeps the code of the last command.
                         if words.len() != 1 || !is_exit {
-                            let one = ExecSession { command: words, ..self.clone() };
-                            exit = one.run_command(b"", transport).await?;
+                            let session = ExecSession { command: words, ..self.clone() };
+                            exit = session.run_command(b"", transport).await?;
                         }
                         if is_exit {
                             return Ok(exit);

@@ -18,7 +18,7 @@ pub(crate) struct ContainerFiles(Mutex<HashMap<(String, String), Tree>>);
 
 impl ContainerFiles {
     pub(crate) fn remove_pod(&self, pod: &str) {
-        self.lock().retain(|(known, _), _| known != pod);
+        self.lock().retain(|(uid, _), _| uid != pod);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Tree>> {
@@ -55,9 +55,9 @@ impl FileSystem {
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let inside = format!("{}/", normalize(path));
         let paths = self.paths();
-        let below = paths.iter().filter_map(|found| found.strip_prefix(&inside));
+        let relative = paths.iter().filter_map(|found| found.strip_prefix(&inside));
         let mut names: Vec<String> =
-            below.filter_map(|rest| rest.split('/').next()).map(str::to_owned).collect();
+            relative.filter_map(|rest| rest.split('/').next()).map(str::to_owned).collect();
         names.dedup();
         names
     }
@@ -70,7 +70,7 @@ impl FileSystem {
         let mut files = self.files.lock();
         let used: usize = files.values().flat_map(BTreeMap::values).map(Bytes::len).sum();
         if used + bytes.len() > BYTES_MAX {
-            return Err(format!("{path}: Cannot write: No ns left on device"));
+            return Err(format!("{path}: Cannot write: No space left on device"));
         }
         files.entry(self.owner.clone()).or_default().insert(path, bytes);
         Ok(())
@@ -95,13 +95,13 @@ impl FileSystem {
     /// Returns an archive of files and directories.
     pub(super) fn pack(&self, paths: &[&str]) -> Result<Vec<u8>, String> {
         let mut archive = tar::Builder::new(Vec::new());
-        for wanted in paths {
-            let (one, inside) = (normalize(wanted), format!("{}/", normalize(wanted)));
+        for requested in paths {
+            let (file, inside) = (normalize(requested), format!("{}/", normalize(requested)));
             let paths = self.paths();
             let found: Vec<&String> =
-                paths.iter().filter(|path| **path == one || path.starts_with(&inside)).collect();
+                paths.iter().filter(|path| **path == file || path.starts_with(&inside)).collect();
             if found.is_empty() {
-                return Err(format!("{wanted}: Cannot stat: No such file or directory"));
+                return Err(format!("{requested}: Cannot stat: No such file or directory"));
             }
             for path in found {
                 let bytes = self.read(path).unwrap_or_default();
@@ -118,15 +118,15 @@ impl FileSystem {
 
 /// Returns the normalized absolute path; empty for the root.
 fn normalize(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
+    let mut components: Vec<&str> = Vec::new();
+    for component in path.split('/') {
+        match component {
             "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
+            ".." => drop(components.pop()),
+            component => components.push(component),
         }
     }
-    parts.iter().map(|part| format!("/{part}")).collect()
+    components.iter().map(|component| format!("/{component}")).collect()
 }
 
 #[cfg(test)]

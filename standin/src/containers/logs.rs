@@ -69,11 +69,11 @@ impl Logs {
 
     /// Returns whether the pod exists and has written something.
     pub(crate) fn contains_pod(&self, pod: &str) -> bool {
-        self.runs().keys().any(|(known, _)| known == pod)
+        self.runs().keys().any(|(uid, _)| uid == pod)
     }
 
     pub(crate) fn remove_pod(&self, pod: &str) {
-        self.runs().retain(|(known, _), _| known != pod);
+        self.runs().retain(|(uid, _), _| uid != pod);
         self.changes.send_modify(|count| *count += 1);
     }
 

@@ -310,8 +310,8 @@ fn is_true(text: &str) -> bool {
 }
 
 fn plain_text(body: Body) -> Response<Body> {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::OK;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    answer
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::OK;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
 }

@@ -16,7 +16,7 @@ use crate::objects::fields::{list, name, namespace, number};
 
 const PROTOCOL: &str = "portforward.k8s.io";
 
-/// Returns the response that switches protocols, if the client asks for SPDY. kubectl tries WebSocket first, and SPDY
+/// Returns the response that switches protocols, if the client requests SPDY. kubectl tries WebSocket first, and SPDY
 /// after that is rejected.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     match spdy::is_requested(headers) {
@@ -29,7 +29,7 @@ pub(super) fn accept(headers: &HeaderMap) -> Result<Response<Body>, Status> {
 pub(super) struct PortForwardSession {
     pod: String,
     namespace: String,
-    open: Vec<String>,
+    container_ports: Vec<String>,
 }
 
 /// The error stream and the port of a data stream.
@@ -42,11 +42,12 @@ impl PortForwardSession {
     pub(super) fn new(pod: &Value) -> PortForwardSession {
         let containers = list(pod, "/spec/containers").iter();
         let ports = containers.flat_map(|container| list(container, "/ports"));
-        let open = ports.filter_map(|port| number(port, "/containerPort")).map(|port| port.to_string());
+        let container_ports =
+            ports.filter_map(|port| number(port, "/containerPort")).map(|port| port.to_string());
         PortForwardSession {
             pod: name(pod).to_owned(),
             namespace: namespace(pod).to_owned(),
-            open: open.collect(),
+            container_ports: container_ports.collect(),
         }
     }
 
@@ -58,8 +59,8 @@ impl PortForwardSession {
         while let Some(frame) = spdy.next().await? {
             match frame {
                 SpdyFrame::Opened { stream, headers } => {
-                    let header = |wanted: &str| {
-                        let mut found = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+                    let header = |key: &str| {
+                        let mut found = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
                         found.next().map(|(_, value)| value.clone()).unwrap_or_default()
                     };
                     let (request, port) = (header("requestID"), header("port"));
@@ -94,14 +95,14 @@ impl PortForwardSession {
         error_stream: u32,
         port: &str,
     ) -> io::Result<()> {
-        if self.open.iter().any(|open| open == port) {
+        if self.container_ports.iter().any(|container_port| container_port == port) {
             return Ok(());
         }
-        let why = format!(
+        let message = format!(
             "error forwarding port {port} to pod {}, namespace {}: connect: connection refused",
             self.pod, self.namespace
         );
-        spdy.send(error_stream, why.as_bytes(), true).await?;
+        spdy.send(error_stream, message.as_bytes(), true).await?;
         spdy.send(stream, b"", true).await
     }
 

@@ -13,11 +13,13 @@ use crate::objects::fields::{list, name, number, text};
 
 pub(super) fn respond(request: &ConnectRequest) -> Result<Response<Body>, Status> {
     let pod = &request.object;
-    let Some((container, port)) = find_port(pod, &request.port).filter(|(one, _)| is_running(pod, one))
+    let Some((container, port)) =
+        find_port(pod, &request.port).filter(|(container, _)| is_running(pod, container))
     else {
         let address = format!("{}:{}", text(pod, "/status/podIP"), request.port.port);
-        let why = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
-        return Err(Status::unavailable(&why));
+        let message =
+            format!("error trying to reach service: dial tcp {address}: connect: connection refused");
+        return Err(Status::unavailable(&message));
     };
     let path = if request.rest.is_empty() { "/" } else { &request.rest };
     let query: String =

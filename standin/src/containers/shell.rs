@@ -47,8 +47,8 @@ impl Environment {
             [("HOSTNAME", host), ("HOME", "/"), ("PATH", "/usr/bin:/bin"), ("POD_NAMESPACE", namespace(pod))]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
-        let containers = list(pod, "/spec/containers").iter().filter(|one| text(one, "/name") == container);
-        for variable in containers.flat_map(|one| list(one, "/env")) {
+        let containers = list(pod, "/spec/containers").iter().filter(|spec| text(spec, "/name") == container);
+        for variable in containers.flat_map(|container| list(container, "/env")) {
             variables.push((text(variable, "/name").to_owned(), text(variable, "/value").to_owned()));
         }
         Environment { host: host.to_owned(), variables, file_system }
@@ -110,7 +110,7 @@ impl Environment {
                 path => paths.push(path),
             }
         }
-        let failed = |why: String| Output::failed(2, format!("tar: {why}\n"));
+        let failed = |error: String| Output::failed(2, format!("tar: {error}\n"));
         if mode.contains('x') {
             return self.file_system.unpack(stdin, directory).map_or_else(failed, |()| Output::default());
         }
@@ -123,32 +123,32 @@ impl Environment {
                 let stderr = if is_absolute { "tar: Removing leading `/' from member names\n" } else { "" };
                 Output { stderr: stderr.to_owned(), ..Output::with_stdout(archive) }
             }
-            Err(why) => failed(why),
+            Err(error) => failed(error),
         }
     }
 
     /// Runs commands in sequence. After `&&` a command runs only if the previous one succeeded; after `exit` none runs.
     fn script(&self, script: &str, stdin: &[u8]) -> Output {
-        let (mut all, mut stdout) = (Output::default(), Vec::new());
+        let (mut total, mut stdout) = (Output::default(), Vec::new());
         for line in script.split(['\n', ';']) {
             for command in line.split("&&") {
                 let words = self.words(command);
                 if words.is_empty() {
                     continue;
                 }
-                let done = self.run(&words, stdin);
-                stdout.extend_from_slice(&done.stdout);
-                all.stderr += &done.stderr;
-                all.exit = done.exit;
+                let output = self.run(&words, stdin);
+                stdout.extend_from_slice(&output.stdout);
+                total.stderr += &output.stderr;
+                total.exit = output.exit;
                 if words[0] == "exit" {
-                    return Output { stdout: stdout.into(), ..all };
+                    return Output { stdout: stdout.into(), ..total };
                 }
-                if done.exit != 0 {
+                if output.exit != 0 {
                     break;
                 }
             }
         }
-        Output { stdout: stdout.into(), ..all }
+        Output { stdout: stdout.into(), ..total }
     }
 
     /// Splits a command into words, with quotes and `$VARIABLE`s.
@@ -166,7 +166,7 @@ impl Environment {
                     {
                         name.push(next);
                     }
-                    let value = self.variables.iter().find(|(known, _)| *known == name);
+                    let value = self.variables.iter().find(|(variable, _)| *variable == name);
                     word += value.map_or("", |(_, value)| value);
                     has_word = true;
                 }

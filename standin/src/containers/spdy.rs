@@ -116,7 +116,7 @@ fn dictionary() -> Vec<u8> {
     words.chain(DICTIONARY_TEXT.bytes()).collect()
 }
 
-/// Returns whether a client asks to switch to SPDY.
+/// Returns whether a client requests a switch to SPDY.
 pub(super) fn is_requested(headers: &HeaderMap) -> bool {
     headers.get(UPGRADE).is_some_and(|requested| requested.as_bytes().eq_ignore_ascii_case(NAME.as_bytes()))
 }
@@ -228,11 +228,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
 
     /// Accepts a stream that the client has opened, with empty headers.
     fn reply(&mut self, stream: u32) -> io::Result<()> {
-        let mut none = Vec::with_capacity(64);
+        let mut empty_headers = Vec::with_capacity(64);
         self.deflate
-            .compress_vec(&0u32.to_be_bytes(), &mut none, FlushCompress::Sync)
+            .compress_vec(&0u32.to_be_bytes(), &mut empty_headers, FlushCompress::Sync)
             .map_err(|error| invalid(&error.to_string()))?;
-        self.control(SYN_REPLY, &[&stream.to_be_bytes()[..], &none].concat());
+        self.control(SYN_REPLY, &[&stream.to_be_bytes()[..], &empty_headers].concat());
         Ok(())
     }
 
@@ -242,18 +242,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Spdy<S> {
         self.pending.extend_from_slice(&[&version[..], &kind, &length, payload].concat());
     }
 
-    fn read_headers(&mut self, mut packed: &[u8]) -> io::Result<Vec<(String, String)>> {
+    fn read_headers(&mut self, mut compressed: &[u8]) -> io::Result<Vec<(String, String)>> {
         let mut text = Vec::with_capacity(HEADER_BYTES_MAX);
         let inflate = match &mut self.inflate {
             Some(inflate) => inflate,
             none => {
                 // The zlib header is two bytes, and the id of the dictionary four. There is only one dictionary.
-                packed = packed.get(6..).ok_or_else(|| invalid("the headers are missing"))?;
+                compressed = compressed.get(6..).ok_or_else(|| invalid("the headers are missing"))?;
                 none.insert(inflate_with_dictionary()?)
             }
         };
         inflate
-            .decompress_vec(packed, &mut text, FlushDecompress::Sync)
+            .decompress_vec(compressed, &mut text, FlushDecompress::Sync)
             .map_err(|error| invalid(&error.to_string()))?;
         parse_headers(&text).ok_or_else(|| invalid("the headers are malformed"))
     }
@@ -290,8 +290,8 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-fn invalid(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message.to_owned())
 }
 
 #[cfg(test)]
@@ -311,10 +311,10 @@ mod tests {
 
     #[test]
     fn truncated_headers_are_refused() {
-        let whole = [&[0, 0, 0, 1, 0, 0, 0, 4][..], b"port", &[0, 0, 0, 2], b"80"].concat();
-        assert_eq!(parse_headers(&whole), Some(vec![("port".to_owned(), "80".to_owned())]));
-        for length in 0..whole.len() {
-            assert_eq!(parse_headers(&whole[..length]), None, "{length}");
+        let complete = [&[0, 0, 0, 1, 0, 0, 0, 4][..], b"port", &[0, 0, 0, 2], b"80"].concat();
+        assert_eq!(parse_headers(&complete), Some(vec![("port".to_owned(), "80".to_owned())]));
+        for length in 0..complete.len() {
+            assert_eq!(parse_headers(&complete[..length]), None, "{length}");
         }
         assert_eq!(parse_headers(&[0xff; 8]), None);
     }

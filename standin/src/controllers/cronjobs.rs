@@ -142,8 +142,8 @@ fn delete_old_jobs(cron: &Value, finished: &[&Value], plan: &mut Plan) {
         let mut jobs: Vec<&Value> =
             finished.iter().filter(|job| is_true(job, end) && !is_being_deleted(job)).copied().collect();
         jobs.sort_by_key(|job| (creation_time(job), name(job)));
-        let kept = number(cron, field).unwrap_or(default).max(0) as usize;
-        let surplus = jobs.len().saturating_sub(kept);
+        let limit = number(cron, field).unwrap_or(default).max(0) as usize;
+        let surplus = jobs.len().saturating_sub(limit);
         for job in jobs.into_iter().take(surplus) {
             plan.delete(ObjectKind::Jobs, job);
             let message = format!("Deleted job {}", name(job));

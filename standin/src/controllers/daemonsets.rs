@@ -67,10 +67,10 @@ fn reconcile_set(cache: &Cache, set: &Value, now: Timestamp, plan: &mut Plan) {
     let misscheduled =
         by_node.keys().filter(|node| !eligible.iter().any(|eligible| name(eligible) == **node)).count();
     plan.status(ObjectKind::DaemonSets, set, counts.status(set, eligible.len(), misscheduled));
-    let used = |revision: &Value| {
+    let is_used = |revision: &Value| {
         by_node.values().flatten().any(|pod| label(pod, HASH_LABEL) == label(revision, HASH_LABEL))
     };
-    revisions.delete_old(set, used, plan);
+    revisions.delete_old(set, is_used, plan);
 }
 
 /// Returns whether the pods of a DaemonSet may run on a node.
@@ -105,14 +105,14 @@ fn create_pod(set: &Value, node: &Value, revisions: &Revisions<'_>, plan: &mut P
     if let Some(generation) = template_generation(set) {
         pod["metadata"]["labels"][GENERATION_LABEL] = generation.into();
     }
-    let here = json!([{ "key": "metadata.name", "operator": "In", "values": [name(node)] }]);
+    let this_node = json!([{ "key": "metadata.name", "operator": "In", "values": [name(node)] }]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let terms = list(&pod, &format!("/spec/affinity/nodeAffinity/{required}/nodeSelectorTerms"));
     let terms: Vec<Value> = match terms.is_empty() {
-        true => vec![json!({ "matchFields": here })],
+        true => vec![json!({ "matchFields": this_node })],
         false => terms
             .iter()
-            .map(|term| json!({ "matchExpressions": term["matchExpressions"], "matchFields": here }))
+            .map(|term| json!({ "matchExpressions": term["matchExpressions"], "matchFields": this_node }))
             .collect(),
     };
     pod["spec"]["affinity"]["nodeAffinity"][required] = json!({ "nodeSelectorTerms": terms });

@@ -67,7 +67,7 @@ impl<'a> Rollout<'a> {
         let template = &deployment["spec"]["template"];
         let new =
             sets.iter().position(|set| is_equivalent(&without_hash(&set["spec"]["template"]), template));
-        let new = new.map(|place| sets.remove(place));
+        let new = new.map(|index| sets.remove(index));
         let desired = number(deployment, "/spec/replicas").unwrap_or(1);
         let (surge, unavailable) = scale::surge_and_unavailable(deployment, desired);
         Rollout { deployment, new, old: sets, desired, surge, unavailable, now }
@@ -117,7 +117,8 @@ impl<'a> Rollout<'a> {
     /// Returns whether `spec.replicas` has changed since the ReplicaSets were last scaled.
     fn is_scaled(&self) -> bool {
         let stale = |set: &Value| {
-            size(set) > 0 && annotation(set, DESIRED).is_some_and(|noted| noted != self.desired.to_string())
+            size(set) > 0
+                && annotation(set, DESIRED).is_some_and(|recorded| recorded != self.desired.to_string())
         };
         self.sets().any(stale)
     }
@@ -131,10 +132,10 @@ impl<'a> Rollout<'a> {
         template["metadata"]["labels"][TEMPLATE_HASH] = hash.as_str().into();
         let mut selector = self.deployment["spec"]["selector"].clone();
         selector["matchLabels"][TEMPLATE_HASH] = hash.as_str().into();
-        let others: i64 = self.old.iter().map(|set| size(set)).sum();
+        let old_replicas: i64 = self.old.iter().map(|set| size(set)).sum();
         let replicas = match self.is_recreate() {
             true => self.desired,
-            false => self.desired.min(self.desired + self.surge - others).max(0),
+            false => self.desired.min(self.desired + self.surge - old_replicas).max(0),
         };
         let mut annotations = self.copied_annotations();
         annotations.insert(REVISION.to_owned(), self.revision().to_string().into());
@@ -251,7 +252,7 @@ impl<'a> Rollout<'a> {
         if !progress::is_complete(self.deployment, &self.deployment["status"]) {
             return;
         }
-        let kept = number(self.deployment, "/spec/revisionHistoryLimit").unwrap_or(REVISION_HISTORY_LIMIT);
+        let limit = number(self.deployment, "/spec/revisionHistoryLimit").unwrap_or(REVISION_HISTORY_LIMIT);
         let is_empty = |set: &&&Value| {
             size(set) == 0
                 && count(set, "/status/replicas") == 0
@@ -260,7 +261,7 @@ impl<'a> Rollout<'a> {
         };
         let mut empty: Vec<&Value> = self.old.iter().filter(is_empty).copied().collect();
         empty.sort_by_key(|set| revision(set));
-        let surplus = usize::try_from(empty.len() as i64 - kept).unwrap_or_default();
+        let surplus = usize::try_from(empty.len() as i64 - limit).unwrap_or_default();
         empty.into_iter().take(surplus).for_each(|set| plan.delete(ObjectKind::ReplicaSets, set));
     }
 }

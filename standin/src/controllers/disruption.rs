@@ -62,16 +62,16 @@ fn status(cache: &Cache, budget: &Value, now: Timestamp, plan: &mut Plan) -> Val
 
 /// Returns the pods whose eviction was granted and whose deletion is not observed yet.
 fn disrupted_pods(budget: &Value, pods: &[&Value], now: Timestamp, plan: &mut Plan) -> Map<String, Value> {
-    let mut kept = Map::new();
+    let mut disrupted = Map::new();
     for (pod, granted) in fields(budget, "/status/disruptedPods") {
         let is_running = pods.iter().any(|found| name(found) == pod && !is_being_deleted(found));
         let until = timestamp(granted, "").map(|granted| later(granted, EVICTION_TIMEOUT));
         if let Some(until) = until.filter(|until| is_running && *until > now) {
             plan.requeue_at(until);
-            kept.insert(pod.clone(), granted.clone());
+            disrupted.insert(pod.clone(), granted.clone());
         }
     }
-    kept
+    disrupted
 }
 
 /// Returns the desired number of pods: the sum over their controllers.

@@ -168,7 +168,7 @@ impl JobReconcile<'_> {
     fn end(&self, tally: &Tally, active: usize) -> Option<JobEnd> {
         let succeeded = tally.succeeded + tally.uncounted_succeeded.len() as i64;
         let is_complete = match number(self.job, "/spec/completions") {
-            Some(wanted) => succeeded >= wanted,
+            Some(completions) => succeeded >= completions,
             None => succeeded > 0 && active == 0,
         };
         if is_complete {
@@ -373,8 +373,8 @@ fn is_tracked(pod: &Value) -> bool {
 fn remove_finalizer(pod: &Value, plan: &mut Plan) {
     if is_tracked(pod) {
         let mut released = pod.clone();
-        let kept = list(pod, "/metadata/finalizers").iter().filter(|finalizer| **finalizer != FINALIZER);
-        released["metadata"]["finalizers"] = kept.cloned().collect::<Vec<_>>().into();
+        let remaining = list(pod, "/metadata/finalizers").iter().filter(|finalizer| **finalizer != FINALIZER);
+        released["metadata"]["finalizers"] = remaining.cloned().collect::<Vec<_>>().into();
         plan.update(ObjectKind::Pods, pod, released);
     }
 }

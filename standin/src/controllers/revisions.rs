@@ -39,14 +39,14 @@ impl<'a> Revisions<'a> {
         all.sort_by_key(|revision| count(revision, "/revision"));
         let data = data(owner);
         let newest = all.last().map_or(0, |revision| count(revision, "/revision"));
-        if let Some(found) = all.iter().find(|revision| is_equivalent(&revision["data"], &data)) {
-            if count(found, "/revision") < newest {
-                let mut newest_again = (*found).clone();
-                newest_again["revision"] = (newest + 1).into();
-                plan.update(ObjectKind::ControllerRevisions, found, newest_again);
+        if let Some(existing) = all.iter().find(|revision| is_equivalent(&revision["data"], &data)) {
+            if count(existing, "/revision") < newest {
+                let mut restored = (*existing).clone();
+                restored["revision"] = (newest + 1).into();
+                plan.update(ObjectKind::ControllerRevisions, existing, restored);
             }
             let (hash, name) =
-                (label(found, hash_label).unwrap_or_default().to_owned(), name(found).to_owned());
+                (label(existing, hash_label).unwrap_or_default().to_owned(), name(existing).to_owned());
             return Revisions { all, hash, name };
         }
         let hash = name_hash(&data);
@@ -70,8 +70,8 @@ impl<'a> Revisions<'a> {
 
     /// Returns the template of a revision; the current one if the revision does not exist.
     pub(crate) fn template(&self, owner: &Value, revision: &str) -> Value {
-        let found = self.all.iter().find(|known| name(known) == revision);
-        match found.map(|found| found["data"]["spec"]["template"].clone()) {
+        let existing = self.all.iter().find(|existing| name(existing) == revision);
+        match existing.map(|existing| existing["data"]["spec"]["template"].clone()) {
             Some(Value::Object(mut template)) => {
                 template.remove(PATCH);
                 template.into()
@@ -82,11 +82,11 @@ impl<'a> Revisions<'a> {
 
     /// Deletes the oldest revisions beyond the history limit that no pod uses.
     pub(crate) fn delete_old(&self, owner: &Value, is_used: impl Fn(&Value) -> bool, plan: &mut Plan) {
-        let kept =
-            number(owner, "/spec/revisionHistoryLimit").map_or(HISTORY_LIMIT, |kept| kept.max(0) as usize);
+        let limit =
+            number(owner, "/spec/revisionHistoryLimit").map_or(HISTORY_LIMIT, |limit| limit.max(0) as usize);
         let unused: Vec<_> =
             self.all.iter().filter(|revision| name(revision) != self.name && !is_used(revision)).collect();
-        let surplus = unused.len().saturating_sub(kept);
+        let surplus = unused.len().saturating_sub(limit);
         unused
             .into_iter()
             .take(surplus)

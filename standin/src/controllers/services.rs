@@ -54,13 +54,13 @@ fn sync_endpoint_slice(cache: &Cache, service: &Value, plan: &mut Plan) {
         by_label && !is_finished(pod) && !text(pod, "/status/podIP").is_empty()
     };
     let pods: Vec<&Value> = cache.list(ObjectKind::Pods, ns).filter(is_endpoint).collect();
-    let unready_too = flag(service, "/spec/publishNotReadyAddresses");
+    let publishes_not_ready = flag(service, "/spec/publishNotReadyAddresses");
     let endpoint = |pod: &&Value| {
         let (serving, terminating) = (is_true(pod, "Ready"), is_being_deleted(pod));
         json!({
             "addresses": [pod["status"]["podIP"]],
             "conditions": {
-                "ready": (serving || unready_too) && !terminating, "serving": serving || unready_too, "terminating": terminating,
+                "ready": (serving || publishes_not_ready) && !terminating, "serving": serving || publishes_not_ready, "terminating": terminating,
             },
             "nodeName": pod["spec"]["nodeName"],
             "targetRef": { "kind": "Pod", "name": name(pod), "namespace": ns, "uid": uid(pod) },
@@ -99,13 +99,13 @@ fn ports(service: &Value, pod: Option<&Value>) -> Value {
         Value::Null => Some(port["port"].clone()),
         number => Some(number.clone()),
     };
-    let one = |port: &Value| {
-        let mut one =
+    let endpoint_port = |port: &Value| {
+        let mut endpoint_port =
             json!({ "name": text(port, "/name"), "port": number(port)?, "protocol": port["protocol"] });
         if !port["appProtocol"].is_null() {
-            one["appProtocol"] = port["appProtocol"].clone();
+            endpoint_port["appProtocol"] = port["appProtocol"].clone();
         }
-        Some(one)
+        Some(endpoint_port)
     };
-    list(service, "/spec/ports").iter().filter_map(one).collect()
+    list(service, "/spec/ports").iter().filter_map(endpoint_port).collect()
 }

@@ -33,15 +33,15 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, now: Timestamp, plan: &mut Plan
         }
         adopt(cache, ObjectKind::StatefulSets, set, plan);
         let revisions = Revisions::sync(cache, ObjectKind::StatefulSets, set, REVISION_HASH_LABEL, plan);
-        let state = SetReconcile::new(cache, set, &revisions, now);
-        state.reconcile(cache, plan);
-        state.write_status(plan);
-        let used = |revision: &Value| {
+        let set_reconcile = SetReconcile::new(cache, set, &revisions, now);
+        set_reconcile.reconcile(cache, plan);
+        set_reconcile.write_status(plan);
+        let is_used = |revision: &Value| {
             let hash = Some(name(revision));
-            state.pods.values().any(|pod| label(pod, POD_HASH_LABEL) == hash)
-                || state.current.as_str() == name(revision)
+            set_reconcile.pods.values().any(|pod| label(pod, POD_HASH_LABEL) == hash)
+                || set_reconcile.current.as_str() == name(revision)
         };
-        revisions.delete_old(set, used, plan);
+        revisions.delete_old(set, is_used, plan);
     }
 }
 
@@ -197,9 +197,11 @@ impl<'a> SetReconcile<'a> {
     /// Creates the claims of a pod, which outlive it, and adds the volumes that refer to them.
     fn add_claims(&self, cache: &Cache, pod_name: &str, pod: &mut Value, plan: &mut Plan) {
         let templates = list(self.set, "/spec/volumeClaimTemplates");
-        let named = |template: &Value| format!("{}-{pod_name}", name(template));
+        let claim_name = |template: &Value| format!("{}-{pod_name}", name(template));
         for template in templates {
-            if cache.get(ObjectKind::PersistentVolumeClaims, namespace(self.set), &named(template)).is_some()
+            if cache
+                .get(ObjectKind::PersistentVolumeClaims, namespace(self.set), &claim_name(template))
+                .is_some()
             {
                 continue;
             }
@@ -216,7 +218,7 @@ impl<'a> SetReconcile<'a> {
             let claim = json!({
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "metadata": {
-                    "name": named(template), "namespace": namespace(self.set), "labels": labels,
+                    "name": claim_name(template), "namespace": namespace(self.set), "labels": labels,
                     "annotations": template["metadata"]["annotations"], "ownerReferences": owners,
                 },
                 "spec": template["spec"],
@@ -228,7 +230,7 @@ impl<'a> SetReconcile<'a> {
         let mut volumes: Vec<Value> =
             list(pod, "/spec/volumes").iter().filter(|volume| !is_claimed(volume)).cloned().collect();
         volumes.extend(templates.iter().map(|template| {
-            json!({ "name": name(template), "persistentVolumeClaim": { "claimName": named(template) } })
+            json!({ "name": name(template), "persistentVolumeClaim": { "claimName": claim_name(template) } })
         }));
         if !volumes.is_empty() {
             pod["spec"]["volumes"] = volumes.into();
@@ -242,14 +244,14 @@ impl<'a> SetReconcile<'a> {
             .filter(|pod| !is_finished(pod) && !text(pod, "/status/phase").is_empty())
             .copied()
             .collect();
-        let of = |revision: &str| {
+        let count_of = |revision: &str| {
             let is_of =
                 |pod: &&&Value| !is_being_deleted(pod) && label(pod, POD_HASH_LABEL) == Some(revision);
             present.iter().filter(is_of).count() as i64
         };
         let ready = present.iter().filter(|pod| is_true(pod, "Ready")).count();
         let available = present.iter().filter(|pod| self.is_available(pod)).count();
-        let (updated, update) = (of(&self.revisions.name), self.revisions.name.as_str());
+        let (updated, update) = (count_of(&self.revisions.name), self.revisions.name.as_str());
         // Once all pods have the update revision and are ready, it becomes the current one.
         let is_complete = updated == self.replicas
             && present.len() as i64 == self.replicas
@@ -262,7 +264,7 @@ impl<'a> SetReconcile<'a> {
             "replicas": present.len(),
             "readyReplicas": ready,
             "availableReplicas": available,
-            "currentReplicas": of(current),
+            "currentReplicas": count_of(current),
             "updatedReplicas": updated,
             "currentRevision": current,
             "updateRevision": update,

@@ -41,7 +41,7 @@ fn pod(kind: ObjectKind, owner: &Value, name: &str, state: &str) -> Value {
             pod["spec"]["nodeName"] = Value::Null;
             pod["status"]["phase"] = "Pending".into();
         }
-        "leaving" => pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
+        "terminating" => pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
         "cheap" => {
             pod["status"]["conditions"] = json!([ready]);
             pod["metadata"]["annotations"] = json!({ "controller.kubernetes.io/pod-deletion-cost": "-5" });
@@ -60,18 +60,18 @@ fn planned(reconcile: impl Fn(&Cache, &mut Plan), cache: &Cache) -> Vec<String> 
 
 #[test]
 fn a_replica_set_deletes_surplus_pods_in_order() {
-    let check = |wanted: i64, pods: &[(&str, &str)], expected: &[&str]| {
-        let set = owner("web", json!({ "replicas": wanted }));
+    let check = |desired: i64, pods: &[(&str, &str)], expected: &[&str]| {
+        let set = owner("web", json!({ "replicas": desired }));
         let pods = pods
             .iter()
             .map(|(name, state)| (ObjectKind::Pods, pod(ObjectKind::ReplicaSets, &set, name, state)));
         let cache =
             Cache::with(pods.chain([(ObjectKind::ReplicaSets, set.clone())]).collect::<Vec<_>>(), NOW);
-        let seen = planned(|cache, plan| replicasets::reconcile(cache, "shop", NOW, plan), &cache);
+        let planned_writes = planned(|cache, plan| replicasets::reconcile(cache, "shop", NOW, plan), &cache);
         assert_eq!(
-            seen,
+            planned_writes,
             expected,
-            "{wanted} of {pods:?}",
+            "{desired} of {pods:?}",
             pods = cache.list(ObjectKind::Pods, "shop").count()
         );
     };
@@ -81,7 +81,7 @@ fn a_replica_set_deletes_surplus_pods_in_order() {
     check(1, &[("a", "ready"), ("b", "unbound"), ("c", "running")], &["delete Pod b", "delete Pod c"]);
     check(1, &[("a", "ready"), ("b", "cheap")], &["delete Pod b"]);
     // Finished and terminating pods do not count.
-    check(2, &[("a", "ready"), ("b", "leaving")], &["create Pod web-*"]);
+    check(2, &[("a", "ready"), ("b", "terminating")], &["create Pod web-*"]);
     check(2, &[("a", "ready"), ("b", "Failed")], &["create Pod web-*"]);
 }
 
@@ -92,20 +92,20 @@ fn a_replication_controller_creates_and_adopts_its_pods() {
     // Bare labels, as this kind has them.
     set["spec"]["selector"] = json!({ "app": "web" });
     let kind = ObjectKind::ReplicationControllers;
-    let look = |pods: Vec<Value>| {
+    let plan_for = |pods: Vec<Value>| {
         let pods = pods.into_iter().map(|pod| (ObjectKind::Pods, pod));
         let cache = Cache::with(pods.chain([(kind, set.clone())]).collect::<Vec<_>>(), NOW);
         let mut plan = Plan::default();
         replicasets::reconcile(&cache, "shop", NOW, &mut plan);
         plan
     };
-    let new = look(vec![]).summary();
+    let new = plan_for(vec![]).summary();
     assert_eq!(new, ["create Pod web-*", "create Pod web-*", "status ReplicationController web"]);
     let mut orphan = pod(kind, &set, "b", "ready");
     orphan["metadata"]["ownerReferences"] = json!([]);
-    let plan = look(vec![pod(kind, &set, "a", "ready"), orphan]);
+    let plan = plan_for(vec![pod(kind, &set, "a", "ready"), orphan]);
     assert!(plan.updated("b").is_some_and(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == "web"));
-    let ready = look(["a", "b"].map(|name| pod(kind, &set, name, "ready")).to_vec());
+    let ready = plan_for(["a", "b"].map(|name| pod(kind, &set, name, "ready")).to_vec());
     let status = ready.status_of("web").unwrap();
     assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(2), &json!(2)));
     // A ReplicationController has no such field; the server would warn about it.
@@ -124,17 +124,17 @@ fn a_stateful_set_changes_one_pod_at_a_time() {
         let pods = pods.iter().map(|(name, state)| (ObjectKind::Pods, owned(name, state)));
         let cache =
             Cache::with(pods.chain([(ObjectKind::StatefulSets, set.clone())]).collect::<Vec<_>>(), NOW);
-        let seen = planned(|cache, plan| statefulsets::reconcile(cache, "shop", NOW, plan), &cache);
-        let seen: Vec<&str> =
-            seen.iter().map(String::as_str).filter(|line| !line.contains("Revision")).collect();
-        assert_eq!(seen, expected, "{spec}");
+        let planned_writes = planned(|cache, plan| statefulsets::reconcile(cache, "shop", NOW, plan), &cache);
+        let planned_writes: Vec<&str> =
+            planned_writes.iter().map(String::as_str).filter(|line| !line.contains("Revision")).collect();
+        assert_eq!(planned_writes, expected, "{spec}");
     };
     let on_delete = |replicas: i64| json!({ "replicas": replicas, "updateStrategy": { "type": "OnDelete" } });
     check(on_delete(3), &[], &["create Pod db-0"]);
     check(on_delete(3), &[("db-0", "running")], &[]);
     check(on_delete(3), &[("db-0", "ready")], &["create Pod db-1"]);
     check(on_delete(1), &[("db-0", "ready"), ("db-1", "ready"), ("db-2", "ready")], &["delete Pod db-2"]);
-    check(on_delete(1), &[("db-0", "ready"), ("db-1", "ready"), ("db-2", "leaving")], &[]);
+    check(on_delete(1), &[("db-0", "ready"), ("db-1", "ready"), ("db-2", "terminating")], &[]);
     let mut parallel = on_delete(2);
     parallel["podManagementPolicy"] = "Parallel".into();
     check(parallel, &[], &["create Pod db-0", "create Pod db-1"]);
@@ -151,9 +151,9 @@ fn a_stateful_set_changes_one_pod_at_a_time() {
 #[test]
 fn a_job_counts_a_finished_pod_before_it_releases_it() {
     let mut job = owner("once", json!({ "completions": 1, "parallelism": 1, "backoffLimit": 0 }));
-    let mut ended = pod(ObjectKind::Jobs, &job, "once-1", "Succeeded");
-    ended["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
-    let look = |job: &Value, pod: Option<&Value>| {
+    let mut finished = pod(ObjectKind::Jobs, &job, "once-1", "Succeeded");
+    finished["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
+    let plan_for = |job: &Value, pod: Option<&Value>| {
         let pods = pod.map(|pod| (ObjectKind::Pods, pod.clone()));
         let cache = Cache::with([(ObjectKind::Jobs, job.clone())].into_iter().chain(pods), NOW);
         let mut plan = Plan::default();
@@ -161,17 +161,17 @@ fn a_job_counts_a_finished_pod_before_it_releases_it() {
         plan
     };
     // First the uid in the status, then the finalizer, then the count, then the condition.
-    let noted = look(&job, Some(&ended));
-    assert_eq!(noted.summary(), ["status Job once"]);
-    job["status"] = noted.status_of("once").unwrap().clone();
+    let recorded = plan_for(&job, Some(&finished));
+    assert_eq!(recorded.summary(), ["status Job once"]);
+    job["status"] = recorded.status_of("once").unwrap().clone();
     assert_eq!(job["status"]["uncountedTerminatedPods"]["succeeded"], json!(["once-1"]));
     assert_eq!(job["status"]["succeeded"], 0);
-    let released = look(&job, Some(&ended));
+    let released = plan_for(&job, Some(&finished));
     assert_eq!(released.summary(), ["update Pod once-1"]);
-    let free = released.updated("once-1").unwrap().clone();
+    let untracked = released.updated("once-1").unwrap().clone();
     // The pod may still exist or not.
-    for pod in [Some(&free), None] {
-        let counted = look(&job, pod);
+    for pod in [Some(&untracked), None] {
+        let counted = plan_for(&job, pod);
         let status = counted.status_of("once").unwrap();
         assert_eq!(status["succeeded"], 1);
         assert_eq!(status["conditions"][1]["type"], "Complete", "{status}");
@@ -183,9 +183,9 @@ fn a_job_counts_a_finished_pod_before_it_releases_it() {
 #[test]
 fn a_pod_of_a_deleted_job_is_released() {
     let job = owner("once", json!({ "completions": 1 }));
-    let mut ended = pod(ObjectKind::Jobs, &job, "once-1", "Succeeded");
-    ended["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
-    let cache = Cache::with([(ObjectKind::Pods, ended)], NOW);
+    let mut finished = pod(ObjectKind::Jobs, &job, "once-1", "Succeeded");
+    finished["metadata"]["finalizers"] = json!([jobs::FINALIZER]);
+    let cache = Cache::with([(ObjectKind::Pods, finished)], NOW);
     let mut plan = Plan::default();
     jobs::reconcile(&cache, "shop", NOW, &mut plan);
     assert_eq!(plan.summary(), ["update Pod once-1"]);
@@ -212,13 +212,13 @@ fn a_pod_changes_its_stage_after_each_delay() {
     pod["spec"]["nodeName"] = "n1".into();
     cache.put(ObjectKind::Pods, pod.clone(), NOW);
     let mut at = NOW;
-    let mut life = Vec::new();
+    let mut phases = Vec::new();
     for _ in 0..10 {
         let mut plan = Plan::default();
         kubelet::reconcile(&cache, "shop", delays, at, &mut plan);
         match (plan.status_of("x"), plan.due) {
             (Some(status), _) => {
-                life.push((at.as_second(), status["phase"].as_str().unwrap().to_owned()));
+                phases.push((at.as_second(), status["phase"].as_str().unwrap().to_owned()));
                 pod["status"] = status.clone();
                 cache.put(ObjectKind::Pods, pod.clone(), at);
             }
@@ -227,24 +227,24 @@ fn a_pod_changes_its_stage_after_each_delay() {
         }
     }
     let expected = [(0, "Pending"), (1, "Running"), (3, "Running"), (6, "Succeeded")];
-    assert_eq!(life, expected.map(|(second, phase)| (second, phase.to_owned())));
+    assert_eq!(phases, expected.map(|(second, phase)| (second, phase.to_owned())));
 }
 
 #[test]
 fn a_deleted_pod_stops_within_its_grace_period() {
     let check = |stop_s: u64, grace_s: i64, after_s: u64| {
         let delays = Delays { stop: Duration::from_secs(stop_s), ..Delays::NONE };
-        let mut pod = pod(ObjectKind::Jobs, &owner("x", json!({})), "x", "leaving");
+        let mut pod = pod(ObjectKind::Jobs, &owner("x", json!({})), "x", "terminating");
         pod["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
         pod["status"]["containerStatuses"] = json!([{ "name": "main" }]);
         let node = json!({ "metadata": { "name": "n1" } });
         let cache = Cache::with([(ObjectKind::Nodes, node), (ObjectKind::Pods, pod)], NOW);
         let mut plan = Plan::default();
         kubelet::reconcile(&cache, "shop", delays, NOW, &mut plan);
-        let gone = later(NOW, Duration::from_secs(after_s));
+        let due = later(NOW, Duration::from_secs(after_s));
         match after_s {
             0 => assert_eq!(plan.summary(), ["delete Pod x"]),
-            _ => assert_eq!((plan.summary(), plan.due), (Vec::new(), Some(gone)), "{stop_s} s of {grace_s}"),
+            _ => assert_eq!((plan.summary(), plan.due), (Vec::new(), Some(due)), "{stop_s} s of {grace_s}"),
         }
     };
     check(0, 30, 0);

@@ -22,12 +22,12 @@ pub(crate) fn reconcile(cache: &Cache, ns: &str, plan: &mut Plan) {
     }
 }
 
-/// Deletes provisioned volumes whose claims are gone.
+/// Deletes provisioned volumes whose claims were deleted.
 pub(crate) fn reclaim(cache: &Cache, plan: &mut Plan) {
-    let ours = |volume: &&Value| {
+    let is_provisioned = |volume: &&Value| {
         volume["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER && !is_being_deleted(volume)
     };
-    for volume in cache.list_all(ObjectKind::PersistentVolumes).filter(ours) {
+    for volume in cache.list_all(ObjectKind::PersistentVolumes).filter(is_provisioned) {
         let (ns, claim) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
         let claim = cache.get(ObjectKind::PersistentVolumeClaims, ns, claim);
         if claim.is_none_or(|claim| uid(claim) != text(volume, "/spec/claimRef/uid")) {
@@ -84,15 +84,16 @@ fn new_volume(claim: &Value, volume_name: &str) -> Value {
 
 /// Removes the protection finalizer of a deleted claim once no pod uses it.
 fn remove_protection(cache: &Cache, claim: &Value, plan: &mut Plan) {
-    let uses = |pod: &Value| {
+    let is_used_by = |pod: &Value| {
         let mut volumes = list(pod, "/spec/volumes").iter();
         volumes.any(|volume| text(volume, "/persistentVolumeClaim/claimName") == name(claim))
     };
-    if cache.list(ObjectKind::Pods, namespace(claim)).any(uses) {
+    if cache.list(ObjectKind::Pods, namespace(claim)).any(is_used_by) {
         return;
     }
     let mut released = claim.clone();
-    let kept = list(claim, "/metadata/finalizers").iter().filter(|finalizer| **finalizer != PVC_PROTECTION);
-    released["metadata"]["finalizers"] = kept.cloned().collect::<Vec<_>>().into();
+    let remaining =
+        list(claim, "/metadata/finalizers").iter().filter(|finalizer| **finalizer != PVC_PROTECTION);
+    released["metadata"]["finalizers"] = remaining.cloned().collect::<Vec<_>>().into();
     plan.update(ObjectKind::PersistentVolumeClaims, claim, released);
 }

@@ -48,16 +48,16 @@ impl Delays {
 
     /// Returns the delays of one pod.
     pub(crate) fn for_pod(self, pod: &Value) -> Delays {
-        let own = |step: &str, default: Duration| {
+        let delay_of = |step: &str, default: Duration| {
             let annotated = annotation(pod, &format!("{PREFIX}{step}")).and_then(parse_duration);
             annotated.unwrap_or(default)
         };
         Delays {
-            schedule: own("schedule", self.schedule),
-            start: own("start", self.start),
-            ready: own("ready", self.ready),
-            run: own("run", self.run),
-            stop: own("stop", self.stop),
+            schedule: delay_of("schedule", self.schedule),
+            start: delay_of("start", self.start),
+            ready: delay_of("ready", self.ready),
+            run: delay_of("run", self.run),
+            stop: delay_of("stop", self.stop),
         }
     }
 }

@@ -208,18 +208,18 @@ impl PodSync<'_> {
     /// Stops a deleted pod within its grace period, and then deletes it by force.
     fn stop(&self, plan: &mut Plan) {
         let grace_s = number(self.pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(30);
-        let ran = !list(self.pod, "/status/containerStatuses").is_empty();
+        let has_run = !list(self.pod, "/status/containerStatuses").is_empty();
         let is_finished = is_finished(self.pod);
         if grace_s == 0 {
             // The kubelet has finished; only a finalizer still holds the pod.
             return;
         }
         let grace = Duration::from_secs(grace_s.unsigned_abs());
-        if ran && !is_finished && !self.is_due(self.delays.stop.min(grace), plan) {
+        if has_run && !is_finished && !self.is_due(self.delays.stop.min(grace), plan) {
             return;
         }
         plan.delete_with_grace(ObjectKind::Pods, self.pod, Some(0));
-        for container in list(self.pod, "/spec/containers").iter().filter(|_| ran && !is_finished) {
+        for container in list(self.pod, "/spec/containers").iter().filter(|_| has_run && !is_finished) {
             self.record(
                 container,
                 false,

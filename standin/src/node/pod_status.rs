@@ -55,12 +55,12 @@ pub(crate) fn status(pod: &Value, containers: ContainerState, now: Timestamp) ->
     status["hostIP"] = host.as_str().into();
     status["hostIPs"] = json!([{ "ip": host }]);
     if containers.has_sandbox() {
-        let own = match pod["spec"]["hostNetwork"] == true {
+        let pod_ip = match pod["spec"]["hostNetwork"] == true {
             true => host,
             false => address(10, 0, uid(pod)),
         };
-        status["podIP"] = own.as_str().into();
-        status["podIPs"] = json!([{ "ip": own }]);
+        status["podIP"] = pod_ip.as_str().into();
+        status["podIPs"] = json!([{ "ip": pod_ip }]);
     }
     status["conditions"] = conditions(pod, containers, now);
     let one = |container: &Value| container_status(pod, container, containers, now);
@@ -87,7 +87,7 @@ fn conditions(pod: &Value, containers: ContainerState, now: Timestamp) -> Value 
     let names: Vec<&str> =
         list(pod, "/spec/containers").iter().filter_map(|container| container["name"].as_str()).collect();
     let unready = format!("containers with unready status: [{}]", names.join(" "));
-    let (ready, why, message) = match containers {
+    let (ready, reason, message) = match containers {
         _ if containers.is_ready() => (true, "", ""),
         ContainerState::Terminated { exit: 0 } => (false, "PodCompleted", ""),
         ContainerState::Terminated { .. } => (false, "PodFailed", ""),
@@ -97,22 +97,22 @@ fn conditions(pod: &Value, containers: ContainerState, now: Timestamp) -> Value 
         .iter()
         .map(|gate| text(gate, "/conditionType"))
         .find(|gate| !is_true(pod, gate));
-    let gated =
+    let gate_message =
         gate.map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist."));
     let has_sandbox = containers.has_sandbox();
-    let rows = [
+    let updates = [
         ("PodReadyToStartContainers", has_sandbox, "", ""),
         ("Initialized", true, "", ""),
-        match &gated {
+        match &gate_message {
             Some(message) if ready => ("Ready", false, "ReadinessGatesNotReady", message.as_str()),
-            _ => ("Ready", ready, why, message),
+            _ => ("Ready", ready, reason, message),
         },
-        ("ContainersReady", ready, why, message),
+        ("ContainersReady", ready, reason, message),
         ("PodScheduled", true, "", ""),
     ];
     let mut conditions: Vec<Value> = list(pod, "/status/conditions").to_vec();
-    for (kind, holds, reason, message) in rows {
-        let condition_status = if holds { "True" } else { "False" };
+    for (kind, is_met, reason, message) in updates {
+        let condition_status = if is_met { "True" } else { "False" };
         let old = conditions.iter().position(|condition| condition["type"] == kind);
         let old = old.map(|index| conditions.remove(index));
         let since =

@@ -12,8 +12,8 @@ pub(crate) fn mismatch(node: &Value, pod: &Value) -> Option<String> {
     if flag(node, "/spec/unschedulable") && !is_tolerated(&unschedulable, pod) {
         return Some("node(s) were unschedulable".to_owned());
     }
-    let hard = |taint: &&Value| text(taint, "/effect") != "PreferNoSchedule";
-    let taint = list(node, "/spec/taints").iter().filter(hard).find(|taint| !is_tolerated(taint, pod));
+    let is_hard = |taint: &&Value| text(taint, "/effect") != "PreferNoSchedule";
+    let taint = list(node, "/spec/taints").iter().filter(is_hard).find(|taint| !is_tolerated(taint, pod));
     if let Some(taint) = taint {
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
         return Some(format!("node(s) had untolerated taint {{{key}: {value}}}"));
@@ -29,7 +29,7 @@ fn matches_affinity(node: &Value, pod: &Value) -> bool {
     const TERMS: &str =
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let node_field = |field: &str| (field == "metadata.name").then(|| name(node));
-    let holds = |term: &Value| {
+    let is_met = |term: &Value| {
         let requirements = |pointer: &str| list(term, pointer).iter().map(Requirement::from_node_selector);
         requirements("/matchExpressions")
             .all(|term| term.is_some_and(|term| term.matches(label(node, &term.key))))
@@ -37,7 +37,7 @@ fn matches_affinity(node: &Value, pod: &Value) -> bool {
                 .all(|term| term.is_some_and(|term| term.matches(node_field(&term.key))))
     };
     let terms = list(pod, TERMS);
-    terms.is_empty() || terms.iter().any(holds)
+    terms.is_empty() || terms.iter().any(is_met)
 }
 
 fn is_tolerated(taint: &Value, pod: &Value) -> bool {
@@ -62,10 +62,11 @@ pub(crate) fn allocatable(node: &Value) -> Amounts {
 }
 
 /// Returns the message about the first requested resource that is insufficient.
-pub(crate) fn insufficient(free: &Amounts, wanted: &Amounts) -> Option<String> {
-    let short =
-        wanted.iter().find(|(resource, amount)| free.get(*resource).copied().unwrap_or_default() < **amount);
-    short.map(|(resource, _)| match resource.as_str() {
+pub(crate) fn insufficient(free: &Amounts, requested: &Amounts) -> Option<String> {
+    let missing = requested
+        .iter()
+        .find(|(resource, amount)| free.get(*resource).copied().unwrap_or_default() < **amount);
+    missing.map(|(resource, _)| match resource.as_str() {
         "pods" => "Too many pods".to_owned(),
         resource => format!("Insufficient {resource}"),
     })

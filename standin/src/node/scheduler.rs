@@ -118,15 +118,15 @@ impl<'a> FreeResources<'a> {
         let unbound_claim = unbound_claim(cache, pod);
         for candidate in self.0.values() {
             let is_injected = PodFailure::of(pod) == Some(PodFailure::Unschedulable);
-            let why = is_injected
+            let reason = is_injected
                 .then(|| "node(s) refused the pod because of an injected failure".to_owned())
                 .or_else(|| unbound_claim.clone())
                 .or_else(|| predicates::mismatch(candidate.node, pod));
             would_fit_empty |=
-                why.is_none() && predicates::insufficient(&candidate.allocatable, &requested).is_none();
-            match why.or_else(|| predicates::insufficient(&candidate.free, &requested)) {
+                reason.is_none() && predicates::insufficient(&candidate.allocatable, &requested).is_none();
+            match reason.or_else(|| predicates::insufficient(&candidate.free, &requested)) {
                 None => fitting.push(candidate),
-                Some(why) => *reasons.entry(why).or_default() += 1,
+                Some(reason) => *reasons.entry(reason).or_default() += 1,
             }
         }
         let best = fitting.into_iter().min_by_key(|candidate| candidate.used());
@@ -141,16 +141,16 @@ impl<'a> FreeResources<'a> {
 impl NodeResources<'_> {
     /// Returns the used share of its scarcest resource in thousandths, and the number of its pods.
     fn used(&self) -> (i128, i128) {
-        let taken = |resource: &str| {
+        let used_of = |resource: &str| {
             let (all, free) = (self.allocatable.get(resource)?, self.free.get(resource)?);
             Some((*all - *free, *all))
         };
         let share = |resource| {
-            let (taken, all) = taken(resource).filter(|(_, all)| *all > 0)?;
-            Some(taken * 1000 / all)
+            let (used, all) = used_of(resource).filter(|(_, all)| *all > 0)?;
+            Some(used * 1000 / all)
         };
         let share = share("cpu").max(share("memory")).unwrap_or_default();
-        (share, taken("pods").map_or(0, |(taken, _)| taken))
+        (share, used_of("pods").map_or(0, |(used, _)| used))
     }
 }
 
@@ -176,7 +176,7 @@ fn unschedulable_message(nodes: usize, reasons: &BTreeMap<String, usize>, would_
     if nodes == 0 {
         return "no nodes available to schedule pods".to_owned();
     }
-    let listed: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    let listed: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let preemption = match would_fit_empty {
         true => "No preemption victims found for incoming pod.",
         false => "Preemption is not helpful for scheduling.",

@@ -33,7 +33,7 @@ pub(crate) struct KindInfo {
     pub(crate) namespaced: bool,
 }
 
-const fn row(
+const fn info(
     group: &'static str,
     version: &'static str,
     plural: &'static str,
@@ -43,53 +43,53 @@ const fn row(
     KindInfo { group, version, plural, kind, event_source, namespaced: true }
 }
 
-const fn cluster_scoped(row: KindInfo) -> KindInfo {
-    KindInfo { namespaced: false, ..row }
+const fn cluster_scoped(info: KindInfo) -> KindInfo {
+    KindInfo { namespaced: false, ..info }
 }
 
 const KINDS: &[(ObjectKind, KindInfo)] = &[
     (
         ObjectKind::PodDisruptionBudgets,
-        row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "controllermanager"),
+        info("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "controllermanager"),
     ),
     (
         ObjectKind::PersistentVolumeClaims,
-        row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),
+        info("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "persistentvolume-controller"),
     ),
-    (ObjectKind::ControllerRevisions, row("apps", "v1", "controllerrevisions", "ControllerRevision", "")),
-    (ObjectKind::CronJobs, row("batch", "v1", "cronjobs", "CronJob", "cronjob-controller")),
-    (ObjectKind::DaemonSets, row("apps", "v1", "daemonsets", "DaemonSet", "daemonset-controller")),
-    (ObjectKind::Deployments, row("apps", "v1", "deployments", "Deployment", "deployment-controller")),
-    (ObjectKind::Ingresses, row("networking.k8s.io", "v1", "ingresses", "Ingress", "ingress-controller")),
-    (ObjectKind::Jobs, row("batch", "v1", "jobs", "Job", "job-controller")),
-    (ObjectKind::Nodes, cluster_scoped(row("", "v1", "nodes", "Node", "kubelet"))),
-    (ObjectKind::Pods, row("", "v1", "pods", "Pod", "kubelet")),
-    (ObjectKind::ReplicaSets, row("apps", "v1", "replicasets", "ReplicaSet", "replicaset-controller")),
+    (ObjectKind::ControllerRevisions, info("apps", "v1", "controllerrevisions", "ControllerRevision", "")),
+    (ObjectKind::CronJobs, info("batch", "v1", "cronjobs", "CronJob", "cronjob-controller")),
+    (ObjectKind::DaemonSets, info("apps", "v1", "daemonsets", "DaemonSet", "daemonset-controller")),
+    (ObjectKind::Deployments, info("apps", "v1", "deployments", "Deployment", "deployment-controller")),
+    (ObjectKind::Ingresses, info("networking.k8s.io", "v1", "ingresses", "Ingress", "ingress-controller")),
+    (ObjectKind::Jobs, info("batch", "v1", "jobs", "Job", "job-controller")),
+    (ObjectKind::Nodes, cluster_scoped(info("", "v1", "nodes", "Node", "kubelet"))),
+    (ObjectKind::Pods, info("", "v1", "pods", "Pod", "kubelet")),
+    (ObjectKind::ReplicaSets, info("apps", "v1", "replicasets", "ReplicaSet", "replicaset-controller")),
     (
         ObjectKind::ReplicationControllers,
-        row("", "v1", "replicationcontrollers", "ReplicationController", "replication-controller"),
+        info("", "v1", "replicationcontrollers", "ReplicationController", "replication-controller"),
     ),
-    (ObjectKind::Services, row("", "v1", "services", "Service", "service-controller")),
+    (ObjectKind::Services, info("", "v1", "services", "Service", "service-controller")),
     (
         ObjectKind::EndpointSlices,
-        row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "endpoint-slice-controller"),
+        info("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "endpoint-slice-controller"),
     ),
-    (ObjectKind::StatefulSets, row("apps", "v1", "statefulsets", "StatefulSet", "statefulset-controller")),
+    (ObjectKind::StatefulSets, info("apps", "v1", "statefulsets", "StatefulSet", "statefulset-controller")),
     (
         ObjectKind::PersistentVolumes,
-        cluster_scoped(row("", "v1", "persistentvolumes", "PersistentVolume", "")),
+        cluster_scoped(info("", "v1", "persistentvolumes", "PersistentVolume", "")),
     ),
 ];
 
 impl ObjectKind {
     pub(crate) fn info(self) -> &'static KindInfo {
         let found = KINDS.iter().find(|(kind, _)| *kind == self);
-        &found.expect("every kind has a row, as a test checks").1
+        &found.expect("every kind is in the table, as a test checks").1
     }
 
     /// Returns the kind of a collection, if a stand-in handles it.
     pub(crate) fn find(group: &str, plural: &str) -> Option<ObjectKind> {
-        KINDS.iter().find(|(_, row)| row.group == group && row.plural == plural).map(|(kind, _)| *kind)
+        KINDS.iter().find(|(_, info)| info.group == group && info.plural == plural).map(|(kind, _)| *kind)
     }
 
     pub(crate) fn all() -> impl Iterator<Item = ObjectKind> {

@@ -36,7 +36,7 @@ async fn logs_of_a_container_are_read_and_followed() {
 }
 
 #[tokio::test]
-async fn its_port_is_closed_while_the_link_is_cut_and_the_same_afterwards() {
+async fn the_port_is_closed_while_the_link_is_cut_and_stays_the_same() {
     let cluster = TestCluster::new().await;
     let until_open = async |open: bool| {
         // The relay closes and opens its port a moment after the link changes.

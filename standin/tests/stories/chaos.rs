@@ -8,9 +8,9 @@ use standin::{Clock, Delays, Link, Options, ResponseFault};
 use crate::common::{APPS, BATCH, CORE, TestCluster, deployment, is_true, job, template};
 
 /// Random numbers that are the same in every run.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         // Xorshift: any generator works if it is reproducible.
         self.0 ^= self.0 << 13;
@@ -21,7 +21,7 @@ impl Chance {
 }
 
 #[tokio::test]
-async fn whatever_happens_it_ends_as_the_last_change_says() {
+async fn the_cluster_converges_to_the_last_change() {
     let clock = Clock::held();
     let second = Duration::from_secs(1);
     let delays = Delays { schedule: second, start: second, ready: second, run: second, stop: second };
@@ -32,19 +32,19 @@ async fn whatever_happens_it_ends_as_the_last_change_says() {
     cluster
         .create(&format!("{BATCH}/jobs"), job("once", json!({"completions": 6, "parallelism": 2}), json!({})))
         .await;
-    let mut chance = Chance(0x5eed);
+    let mut random = Random(0x5eed);
     let mut image = String::from("nginx:1");
     for round in 0..60 {
-        match chance.below(7) {
-            0 => drop(cluster.merge(&path, json!({"spec": {"replicas": chance.below(6)}})).await),
+        match random.below(7) {
+            0 => drop(cluster.merge(&path, json!({"spec": {"replicas": random.below(6)}})).await),
             1 => {
-                image = format!("nginx:{}", chance.below(4));
+                image = format!("nginx:{}", random.below(4));
                 cluster.merge(&path, json!({"spec": {"template": template("web", &image, json!({}))}})).await;
             }
             2 => {
                 let pods = cluster.names(&format!("{CORE}/pods")).await;
-                if let Some(pod) = pods.get(chance.below(8) as usize) {
-                    let _ = cluster.ask("DELETE", &format!("{CORE}/pods/{pod}"), Value::Null).await;
+                if let Some(pod) = pods.get(random.below(8) as usize) {
+                    let _ = cluster.request("DELETE", &format!("{CORE}/pods/{pod}"), Value::Null).await;
                 }
             }
             3 => {
@@ -53,30 +53,30 @@ async fn whatever_happens_it_ends_as_the_last_change_says() {
             }
             4 => {
                 cluster.standin.faults().set_link(Link::Cut);
-                assert!(cluster.ask("GET", &path, Value::Null).await.is_err());
+                assert!(cluster.request("GET", &path, Value::Null).await.is_err());
                 cluster.standin.faults().clear();
             }
             5 => {
                 cluster.standin.faults().inject(ResponseFault::LostResponse, 50);
                 let _ = cluster
-                    .ask("PATCH", &path, json!({"metadata": {"labels": {"round": round.to_string()}}}))
+                    .request("PATCH", &path, json!({"metadata": {"labels": {"round": round.to_string()}}}))
                     .await;
                 cluster.standin.faults().clear();
             }
             _ => {}
         }
-        clock.advance(Duration::from_secs(chance.below(4)));
+        clock.advance(Duration::from_secs(random.below(4)));
         tokio::task::yield_now().await;
     }
     cluster.merge(&path, json!({"spec": {"replicas": 4}})).await;
     // Time advances while the test waits.
     let waiting = async {
-        let done = |web: &Value| {
+        let is_converged = |web: &Value| {
             let all = ["replicas", "updatedReplicas", "availableReplicas"];
             all.iter().all(|field| web["status"][field] == 4)
                 && web["status"]["observedGeneration"] == web["metadata"]["generation"]
         };
-        cluster.until(&path, done).await;
+        cluster.until(&path, is_converged).await;
         cluster.until(&format!("{BATCH}/jobs/once"), |once| is_true(once, "Complete")).await
     };
     let passing = async {
@@ -87,7 +87,7 @@ async fn whatever_happens_it_ends_as_the_last_change_says() {
     };
     let once = tokio::select! {
         once = waiting => once,
-        () = passing => unreachable!("it never ends"),
+        () = passing => unreachable!("the clock advances until the test ends"),
     };
     assert_eq!(once["status"]["succeeded"], 6, "{once}");
     let pods = cluster.get(&format!("{CORE}/pods?labelSelector=app=web")).await;

@@ -29,7 +29,7 @@ impl TestCluster {
         TestCluster { client: standin.client(), standin }
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Result<Value, kube::Error> {
+    pub(crate) async fn request(&self, method: &str, path: &str, body: Value) -> Result<Value, kube::Error> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request =
@@ -38,39 +38,39 @@ impl TestCluster {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.ask("GET", path, Value::Null).await.unwrap_or_default()
+        self.request("GET", path, Value::Null).await.unwrap_or_default()
     }
 
     pub(crate) async fn create(&self, collection: &str, object: Value) -> Value {
-        self.ask("POST", collection, object).await.unwrap()
+        self.request("POST", collection, object).await.unwrap()
     }
 
     pub(crate) async fn merge(&self, path: &str, patch: Value) -> Value {
-        self.ask("PATCH", path, patch).await.unwrap()
+        self.request("PATCH", path, patch).await.unwrap()
     }
 
     pub(crate) async fn delete(&self, path: &str) {
-        self.ask("DELETE", path, Value::Null).await.unwrap();
+        self.request("DELETE", path, Value::Null).await.unwrap();
     }
 
-    /// Polls until the object has the wanted state.
+    /// Polls until the object has the expected state.
     pub(crate) async fn until(&self, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
-        let asking = async {
+        let poll = async {
             loop {
-                let answer = self.get(path).await;
-                if is_right(&answer) {
-                    return answer;
+                let object = self.get(path).await;
+                if is_right(&object) {
+                    return object;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        match tokio::time::timeout(TIMEOUT, asking).await {
-            Ok(answer) => answer,
+        match tokio::time::timeout(TIMEOUT, poll).await {
+            Ok(object) => object,
             Err(_) => panic!("{path} is still {:#}", self.get(path).await),
         }
     }
 
-    pub(crate) async fn until_gone(&self, path: &str) {
+    pub(crate) async fn until_deleted(&self, path: &str) {
         self.until(path, Value::is_null).await;
     }
 

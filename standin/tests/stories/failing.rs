@@ -7,8 +7,8 @@ use standin::{Clock, Options};
 
 use crate::common::{APPS, BATCH, CORE, TestCluster, condition, deployment, is_true, job};
 
-fn failing(how: &str) -> Value {
-    json!({"standin.holon.dev/fail": how})
+fn failing(failure: &str) -> Value {
+    json!({"standin.holon.dev/fail": failure})
 }
 
 #[tokio::test]
@@ -19,14 +19,14 @@ async fn a_failing_container_is_restarted_with_growing_back_off() {
     let pods = format!("{CORE}/pods");
     let first = |pods: &Value| pods["items"][0]["status"]["containerStatuses"][0].clone();
     for (restarts, wait) in [(0, 10), (1, 20), (2, 40)] {
-        let seen = cluster
+        let pods_in_back_off = cluster
             .until(&pods, |pods| {
                 let status = first(pods);
                 status["restartCount"] == restarts
                     && status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
             })
             .await;
-        let status = first(&seen);
+        let status = first(&pods_in_back_off);
         assert_eq!(status["lastState"]["terminated"]["exitCode"], 1, "{status}");
         let message = status["state"]["waiting"]["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("back-off {wait}s restarting")), "{message}");
@@ -86,7 +86,7 @@ async fn a_job_fails_after_its_back_off_limit() {
 }
 
 #[tokio::test]
-async fn a_rollout_that_does_not_get_ready_leaves_the_old_pods_where_they_are() {
+async fn a_rollout_that_does_not_become_ready_keeps_the_old_pods() {
     let cluster = TestCluster::new().await;
     let path = format!("{APPS}/deployments/web");
     cluster.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;

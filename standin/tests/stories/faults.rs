@@ -16,7 +16,7 @@ async fn a_killed_stand_in_continues_after_a_restart() {
     let pods = cluster.names(&format!("{CORE}/pods")).await;
     let identity = cluster.get("/api/v1/namespaces/kube-system").await["metadata"]["uid"].clone();
     cluster.standin.kill().await;
-    assert!(cluster.ask("GET", &path, Value::Null).await.is_err());
+    assert!(cluster.request("GET", &path, Value::Null).await.is_err());
     assert!(tokio::net::TcpStream::connect(cluster.standin.address()).await.is_err());
     cluster.standin.restart().await.unwrap();
     cluster.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
@@ -30,7 +30,7 @@ async fn a_killed_stand_in_continues_after_a_restart() {
 }
 
 #[tokio::test]
-async fn nothing_comes_of_writes_while_it_is_frozen() {
+async fn a_frozen_stand_in_does_not_reconcile() {
     let cluster = TestCluster::new().await;
     cluster.until("/api/v1/nodes/east-2", |node| !node["status"]["capacity"].is_null()).await;
     cluster.standin.freeze();
@@ -43,23 +43,23 @@ async fn nothing_comes_of_writes_while_it_is_frozen() {
 }
 
 #[tokio::test]
-async fn a_cut_link_refuses_and_a_silent_one_says_nothing() {
+async fn a_cut_link_refuses_connections_and_a_silent_one_does_not_respond() {
     let cluster = TestCluster::new().await;
     let faults = cluster.standin.faults();
     faults.set_link(Link::Cut);
-    assert!(cluster.ask("GET", "/version", Value::Null).await.is_err());
+    assert!(cluster.request("GET", "/version", Value::Null).await.is_err());
     faults.set_link(Link::Silent);
-    let asking = cluster.ask("GET", "/version", Value::Null);
-    tokio::pin!(asking);
-    assert!(tokio::time::timeout(Duration::from_millis(50), &mut asking).await.is_err());
+    let pending_request = cluster.request("GET", "/version", Value::Null);
+    tokio::pin!(pending_request);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut pending_request).await.is_err());
     faults.clear();
-    assert!(asking.await.is_ok());
+    assert!(pending_request.await.is_ok());
 }
 
 #[tokio::test]
-async fn requests_fail_as_asked_and_are_counted() {
+async fn requests_fail_with_the_injected_fault_and_are_counted() {
     let cluster = TestCluster::new().await;
-    let code = async || match cluster.ask("GET", "/api/v1/nodes", Value::Null).await {
+    let code = async || match cluster.request("GET", "/api/v1/nodes", Value::Null).await {
         Err(kube::Error::Api(status)) => status.code,
         Err(_) => 0,
         Ok(_) => 200,
@@ -77,17 +77,17 @@ async fn requests_fail_as_asked_and_are_counted() {
     assert_eq!(code().await, 200);
     let before = cluster.standin.requests();
     cluster.standin.faults().inject(ResponseFault::LostResponse, 100);
-    let lost = cluster.ask("POST", &format!("{APPS}/deployments"), deployment("web", 0, json!({}))).await;
+    let lost = cluster.request("POST", &format!("{APPS}/deployments"), deployment("web", 0, json!({}))).await;
     assert!(lost.is_err());
     cluster.standin.faults().clear();
     assert_eq!(cluster.names(&format!("{APPS}/deployments")).await, ["web"]);
-    let news = cluster.standin.requests().since(&before);
+    let new_requests = cluster.standin.requests().since(&before);
     // Requests of its own controllers are not counted.
-    assert_eq!((news.writes(), news.deletes(), news.of(&["list"])), (1, 0, 1));
+    assert_eq!((new_requests.writes(), new_requests.deletes(), new_requests.of(&["list"])), (1, 0, 1));
 }
 
 #[tokio::test]
-async fn pods_of_a_node_that_is_gone_come_back_elsewhere() {
+async fn pods_of_a_deleted_node_are_created_on_another() {
     let cluster = TestCluster::new().await;
     cluster.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;
     let path = format!("{APPS}/deployments/web");

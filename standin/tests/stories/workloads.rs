@@ -8,7 +8,7 @@ use standin::{Clock, Delays, NodeShape, Options};
 use crate::common::{APPS, BATCH, CORE, TestCluster, condition, deployment, is_true, job, template};
 
 #[tokio::test]
-async fn a_deployment_gets_pods_that_run_and_says_so() {
+async fn a_deployment_creates_running_pods_and_reports_them() {
     let cluster = TestCluster::new().await;
     cluster.create(&format!("{APPS}/deployments"), deployment("web", 3, json!({}))).await;
     let web = cluster
@@ -28,10 +28,10 @@ async fn a_deployment_gets_pods_that_run_and_says_so() {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
     }
     let events = cluster.get(&format!("{CORE}/events")).await;
-    let message =
+    let has_event =
         |reason: &str| events["items"].as_array().unwrap().iter().any(|event| event["reason"] == reason);
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled", "Pulled", "Created", "Started"] {
-        assert!(message(reason), "no {reason} in {events}");
+        assert!(has_event(reason), "no {reason} in {events}");
     }
 }
 
@@ -40,16 +40,16 @@ async fn a_rollout_keeps_enough_pods_and_can_be_undone() {
     let cluster = TestCluster::new().await;
     let path = format!("{APPS}/deployments/web");
     cluster.create(&format!("{APPS}/deployments"), deployment("web", 4, json!({}))).await;
-    let done = |web: &Value| {
+    let is_rolled_out = |web: &Value| {
         web["status"]["observedGeneration"] == web["metadata"]["generation"]
             && web["status"]["updatedReplicas"] == 4
             && web["status"]["replicas"] == 4
             && web["status"]["availableReplicas"] == 4
     };
-    cluster.until(&path, done).await;
+    cluster.until(&path, is_rolled_out).await;
     let set_image = |image: &str| json!({"spec": {"template": template("web", image, json!({}))}});
     cluster.merge(&path, set_image("nginx:2")).await;
-    cluster.until(&path, done).await;
+    cluster.until(&path, is_rolled_out).await;
     let sets = cluster.get(&format!("{APPS}/replicasets")).await;
     let size = |set: &Value| set["spec"]["replicas"].as_i64().unwrap();
     let mut sizes: Vec<i64> = sets["items"].as_array().unwrap().iter().map(size).collect();
@@ -59,7 +59,7 @@ async fn a_rollout_keeps_enough_pods_and_can_be_undone() {
     cluster.merge(&path, set_image("nginx:1")).await;
     let web = cluster
         .until(&path, |web| {
-            done(web) && web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
+            is_rolled_out(web) && web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
         })
         .await;
     assert_eq!(cluster.names(&format!("{APPS}/replicasets")).await.len(), 2, "{web}");
@@ -71,14 +71,14 @@ async fn deleting_a_deployment_leaves_nothing() {
     cluster.create(&format!("{APPS}/deployments"), deployment("web", 2, json!({}))).await;
     cluster.until(&format!("{APPS}/deployments/web"), |web| web["status"]["availableReplicas"] == 2).await;
     cluster.delete(&format!("{APPS}/deployments/web")).await;
-    cluster.until_gone(&format!("{APPS}/deployments/web")).await;
+    cluster.until_deleted(&format!("{APPS}/deployments/web")).await;
     for collection in [format!("{APPS}/replicasets"), format!("{CORE}/pods")] {
         cluster.until(&collection, |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
     }
 }
 
 #[tokio::test]
-async fn a_stateful_set_counts_from_where_it_is_told_and_claims_volumes() {
+async fn a_stateful_set_starts_at_its_first_ordinal_and_claims_volumes() {
     let cluster = TestCluster::new().await;
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
@@ -132,8 +132,8 @@ async fn a_daemon_set_is_on_every_node_and_on_a_new_one() {
     cluster
         .create("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "east-3"}}))
         .await;
-    let room = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
-    cluster.merge("/api/v1/nodes/east-3/status", room).await;
+    let allocatable = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
+    cluster.merge("/api/v1/nodes/east-3/status", allocatable).await;
     cluster.until(&path, ready(3)).await;
     cluster.merge(&path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}})).await;
     cluster.until(&path, |set| set["status"]["observedGeneration"] == 2 && ready(3)(set)).await;
@@ -156,7 +156,7 @@ async fn a_job_counts_every_pod_once() {
 }
 
 #[tokio::test]
-async fn a_cron_job_starts_jobs_when_the_clock_says_so() {
+async fn a_cron_job_creates_jobs_on_schedule() {
     let clock = Clock::held();
     let cluster = TestCluster::with(Options { clock: clock.clone(), ..Options::new("east") }).await;
     let mut spec = job("tick", json!({}), json!({}))["spec"].clone();
@@ -208,7 +208,7 @@ async fn a_service_has_the_pods_that_are_ready() {
 }
 
 #[tokio::test]
-async fn nothing_happens_before_its_time() {
+async fn pods_become_ready_and_available_after_their_delays() {
     let clock = Clock::held();
     let delays = Delays { start: Duration::from_secs(60), ready: Duration::from_secs(600), ..Delays::NONE };
     let cluster = TestCluster::with(Options { clock: clock.clone(), delays, ..Options::new("east") }).await;
@@ -234,7 +234,7 @@ async fn nothing_happens_before_its_time() {
 }
 
 #[tokio::test]
-async fn pods_wait_for_room() {
+async fn pods_wait_for_free_resources() {
     let options = Options { nodes: vec![NodeShape::new("small", "1", "1Gi", 10)], ..Options::new("east") };
     let cluster = TestCluster::with(options).await;
     let mut web = deployment("web", 3, json!({}));
@@ -242,12 +242,12 @@ async fn pods_wait_for_room() {
     cluster.create(&format!("{APPS}/deployments"), web).await;
     let path = format!("{APPS}/deployments/web");
     cluster.until(&path, |web| web["status"]["availableReplicas"] == 2).await;
-    let refused = |pods: &Value| {
+    let unschedulable = |pods: &Value| {
         let items = pods["items"].as_array().cloned().unwrap_or_default();
         items.into_iter().find(|pod| condition(pod, "PodScheduled")["reason"] == "Unschedulable")
     };
-    let pods = cluster.until(&format!("{CORE}/pods"), |pods| refused(pods).is_some()).await;
-    let message = condition(&refused(&pods).unwrap(), "PodScheduled")["message"].clone();
+    let pods = cluster.until(&format!("{CORE}/pods"), |pods| unschedulable(pods).is_some()).await;
+    let message = condition(&unschedulable(&pods).unwrap(), "PodScheduled")["message"].clone();
     assert!(
         message.as_str().unwrap().starts_with("0/1 nodes are available: 1 Insufficient cpu."),
         "{message}"
@@ -257,7 +257,7 @@ async fn pods_wait_for_room() {
 }
 
 #[tokio::test]
-async fn an_eviction_waits_until_a_pod_can_be_spared() {
+async fn an_eviction_waits_for_the_disruption_budget() {
     let cluster = TestCluster::new().await;
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "web" },
@@ -276,25 +276,25 @@ async fn an_eviction_waits_until_a_pod_can_be_spared() {
     let pod = cluster.names(&format!("{CORE}/pods")).await.remove(0);
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod } });
     let path = format!("{CORE}/pods/{pod}/eviction");
-    assert!(cluster.ask("POST", &path, eviction.clone()).await.is_err());
+    assert!(cluster.request("POST", &path, eviction.clone()).await.is_err());
     cluster.merge(&format!("{APPS}/deployments/web"), json!({"spec": {"replicas": 2}})).await;
     cluster.until(&format!("{budgets}/web"), allowed(1)).await;
     cluster.create(&path, eviction).await;
-    cluster.until_gone(&format!("{CORE}/pods/{pod}")).await;
+    cluster.until_deleted(&format!("{CORE}/pods/{pod}")).await;
     cluster.until(&format!("{budgets}/web"), allowed(1)).await;
 }
 
 /// A chart from 2016 has a ReplicationController, and its pods request ephemeral storage. Stand-ins had no controller
 /// for the former, and their nodes reported none of the latter: no pod ever ran.
 #[tokio::test]
-async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
+async fn a_replication_controller_runs_pods_that_request_ephemeral_storage() {
     let cluster = TestCluster::new().await;
     let node = cluster.get("/api/v1/nodes/east-1").await;
     for field in ["capacity", "allocatable"] {
         assert_eq!(node["status"][field]["ephemeral-storage"], "100Gi", "{node}");
     }
     let requests = |amount: &str| json!({ "requests": { "ephemeral-storage": amount } });
-    let old = |name: &str, amount: &str| {
+    let replication_controller = |name: &str, amount: &str| {
         let container = json!({ "name": "web", "image": "nginx", "resources": requests(amount) });
         json!({
             "metadata": { "name": name },
@@ -305,7 +305,7 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
         })
     };
     let path = format!("{CORE}/replicationcontrollers");
-    cluster.create(&path, old("web", "1Gi")).await;
+    cluster.create(&path, replication_controller("web", "1Gi")).await;
     let web = cluster.until(&format!("{path}/web"), |web| web["status"]["availableReplicas"] == 2).await;
     assert_eq!(web["status"]["observedGeneration"], 1, "{web}");
     let pods = cluster.get(&format!("{CORE}/pods")).await;
@@ -314,8 +314,8 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
     cluster.merge(&format!("{path}/web"), json!({ "spec": { "replicas": 1 } })).await;
     cluster.until(&format!("{path}/web"), |web| web["status"]["replicas"] == 1).await;
     // A pod that requests more than any node has stays Pending, with a message.
-    cluster.create(&path, old("huge", "1Ti")).await;
-    let message = |pods: &Value| {
+    cluster.create(&path, replication_controller("huge", "1Ti")).await;
+    let both_are_unschedulable = |pods: &Value| {
         let texts = pods["items"]
             .as_array()
             .into_iter()
@@ -323,5 +323,5 @@ async fn a_replication_controller_runs_pods_that_ask_for_ephemeral_storage() {
             .map(|pod| condition(pod, "PodScheduled").to_string());
         texts.filter(|text| text.contains("Insufficient ephemeral-storage")).count() == 2
     };
-    cluster.until(&format!("{CORE}/pods"), message).await;
+    cluster.until(&format!("{CORE}/pods"), both_are_unschedulable).await;
 }

@@ -26,28 +26,28 @@ pub(super) fn scaled_up(rollout: &Rollout<'_>, now: i64) -> i64 {
         return rollout.desired;
     }
     let all: i64 = rollout.sets().map(size).sum();
-    let room = (rollout.desired + rollout.surge - all).max(0);
-    rollout.desired.min(now + room)
+    let headroom = (rollout.desired + rollout.surge - all).max(0);
+    rollout.desired.min(now + headroom)
 }
 
 /// Scales old ReplicaSets down while enough pods stay available: first unhealthy pods, then the oldest ReplicaSet.
 pub(super) fn scale_down_old(rollout: &Rollout<'_>, new: &Value, sizes: &mut Sizes) {
     let available = |set: &Value| count(set, "/status/availableReplicas");
-    let least = rollout.desired - rollout.unavailable;
+    let min_available = rollout.desired - rollout.unavailable;
     let all: i64 = rollout.sets().map(size).sum();
-    let mut most = all - least - (size(new) - available(new));
-    if most <= 0 {
+    let mut removable = all - min_available - (size(new) - available(new));
+    if removable <= 0 {
         return;
     }
     for set in &rollout.old {
-        let broken = (sizes.of(set) - available(set)).clamp(0, most);
-        if broken > 0 {
-            sizes.set(set, sizes.of(set) - broken);
-            most -= broken;
+        let unhealthy = (sizes.of(set) - available(set)).clamp(0, removable);
+        if unhealthy > 0 {
+            sizes.set(set, sizes.of(set) - unhealthy);
+            removable -= unhealthy;
         }
     }
-    let sum: i64 = rollout.sets().map(available).sum();
-    let mut spare = (sum - least).max(0);
+    let total_available: i64 = rollout.sets().map(available).sum();
+    let mut spare = (total_available - min_available).max(0);
     for set in &rollout.old {
         let step = sizes.of(set).min(spare);
         if step > 0 {
@@ -72,8 +72,8 @@ pub(super) fn scale_proportionally(rollout: &Rollout<'_>, sizes: &mut Sizes) {
         return;
     }
     let total: i64 = active.iter().map(|set| size(set)).sum();
-    let whole = if rollout.desired > 0 { rollout.desired + rollout.surge } else { 0 };
-    let change = whole - total;
+    let target_total = if rollout.desired > 0 { rollout.desired + rollout.surge } else { 0 };
+    let change = target_total - total;
     let mut sets = active;
     // The largest first. Among equal ones, the newer is first when scaling up and the older when scaling down.
     sets.sort_by_key(|set| -size(set));
@@ -81,19 +81,19 @@ pub(super) fn scale_proportionally(rollout: &Rollout<'_>, sizes: &mut Sizes) {
         sets.reverse();
         sets.sort_by_key(|set| -size(set));
     }
-    let mut given = 0;
+    let mut distributed = 0;
     for set in &sets {
-        let change_of_set = proportion(rollout, set, whole);
+        let change_of_set = proportion(rollout, set, target_total);
         let step = match change > 0 {
-            true => change_of_set.clamp(0, change - given),
-            false => change_of_set.clamp(change - given, 0),
+            true => change_of_set.clamp(0, change - distributed),
+            false => change_of_set.clamp(change - distributed, 0),
         };
         sizes.set(set, size(set) + step);
-        given += step;
+        distributed += step;
     }
     // The first ReplicaSet gets the remainder of the rounding.
-    if let Some(first) = sets.first().filter(|_| change != given) {
-        sizes.set(first, sizes.of(first) + change - given);
+    if let Some(first) = sets.first().filter(|_| change != distributed) {
+        sizes.set(first, sizes.of(first) + change - distributed);
     }
 }
 
@@ -102,15 +102,15 @@ fn is_saturated(rollout: &Rollout<'_>, new: &Value) -> bool {
 }
 
 /// Returns the change of one ReplicaSet that keeps its proportion of the total.
-fn proportion(rollout: &Rollout<'_>, set: &Value, whole: i64) -> i64 {
+fn proportion(rollout: &Rollout<'_>, set: &Value, target_total: i64) -> i64 {
     if rollout.desired == 0 {
         return -size(set);
     }
-    let noted = annotation(set, MAX).and_then(|text| text.parse().ok());
-    let before: i64 = noted.unwrap_or_else(|| count(rollout.deployment, "/status/replicas"));
+    let recorded = annotation(set, MAX).and_then(|text| text.parse().ok());
+    let before: i64 = recorded.unwrap_or_else(|| count(rollout.deployment, "/status/replicas"));
     match before {
         0 => 0,
         // Rounded to the nearest integer.
-        before => (2 * size(set) * whole + before) / (2 * before) - size(set),
+        before => (2 * size(set) * target_total + before) / (2 * before) - size(set),
     }
 }

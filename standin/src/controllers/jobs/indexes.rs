@@ -33,8 +33,8 @@ pub(super) fn set(pod: &mut Value, job: &str, index: i64) {
 }
 
 pub(super) fn parse(text: &str) -> BTreeSet<i64> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let range = |range_text: &str| {
+        let (first, last) = range_text.split_once('-').unwrap_or((range_text, range_text));
         Some(first.parse::<i64>().ok()?..=last.parse::<i64>().ok()?)
     };
     text.split(',').filter_map(range).flatten().collect()
@@ -48,12 +48,12 @@ pub(super) fn print(indexes: &BTreeSet<i64>) -> String {
             _ => ranges.push((*index, *index)),
         }
     }
-    let one = |(first, last): &(i64, i64)| match last - first {
+    let range = |(first, last): &(i64, i64)| match last - first {
         0 => first.to_string(),
         1 => format!("{first},{last}"),
         _ => format!("{first}-{last}"),
     };
-    ranges.iter().map(one).collect::<Vec<_>>().join(",")
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
