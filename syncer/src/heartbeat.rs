@@ -60,12 +60,12 @@ pub(crate) async fn hold_lease(context: Arc<SyncerContext>) -> Infallible {
 
 /// Reports while it is polled.
 pub(crate) async fn report(context: Arc<SyncerContext>) -> Infallible {
-    let mut reporter = Reporter { context, inventory: None, counted: None, written: None };
+    let mut reporter = Reporter { context, inventory: None, counted_at: None, written: None };
     loop {
         reporter.report_once().await;
-        let known = reporter.context.cluster() != ClusterIdentity::Unknown;
+        let is_identified = reporter.context.cluster() != ClusterIdentity::Unknown;
         sleep(REPORT_MIN_INTERVAL).await;
-        let wait = sleep(if known { REPORT_EVERY - REPORT_MIN_INTERVAL } else { Duration::ZERO });
+        let wait = sleep(if is_identified { REPORT_EVERY - REPORT_MIN_INTERVAL } else { Duration::ZERO });
         tokio::select! {
             () = wait => {}
             () = reporter.context.report_due.notified() => {}
@@ -76,7 +76,7 @@ pub(crate) async fn report(context: Arc<SyncerContext>) -> Infallible {
 struct Reporter {
     context: Arc<SyncerContext>,
     inventory: Option<ClusterInventory>,
-    counted: Option<Instant>,
+    counted_at: Option<Instant>,
     /// The status that the mailbox has.
     written: Option<PhysicalClusterStatus>,
 }
@@ -93,11 +93,11 @@ impl Reporter {
         if let Ok(uid) = &read_uid {
             self.identify(uid, identity_checks).await;
         }
-        if read_uid.is_ok() && self.counted.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
+        if read_uid.is_ok() && self.counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
             match self.count().await {
                 Ok(inventory) => {
                     self.inventory = Some(inventory);
-                    self.counted = Some(Instant::now());
+                    self.counted_at = Some(Instant::now());
                 }
                 Err(error) => tracing::warn!(%error, "cannot count the inventory of the physical cluster"),
             }
@@ -149,8 +149,8 @@ impl Reporter {
 
     async fn read(&self) -> Result<PhysicalClusterStatus, CallError> {
         let kind = kind();
-        let found = self.context.mailbox.get(Place::new(&kind, "", &self.context.settings.name)).await?;
-        let status = found.map(|mut object| object["status"].take()).unwrap_or_default();
+        let object = self.context.mailbox.get(Place::new(&kind, "", &self.context.settings.name)).await?;
+        let status = object.map(|mut object| object["status"].take()).unwrap_or_default();
         Ok(serde_json::from_value(status).unwrap_or_default())
     }
 
@@ -174,9 +174,9 @@ impl Reporter {
     ) -> PhysicalClusterStatus {
         let mut status = before.clone();
         let header = self.context.header();
-        let same = self.context.cluster();
+        let identity = self.context.cluster();
         // The inventory of another cluster is not reported.
-        if let Some(inventory) = self.inventory.as_ref().filter(|_| same == ClusterIdentity::Same) {
+        if let Some(inventory) = self.inventory.as_ref().filter(|_| identity == ClusterIdentity::Same) {
             status.version = Some(inventory.version.clone());
             status.nodes = inventory.nodes;
             status.capacity = inventory.capacity.quantities();
@@ -186,21 +186,21 @@ impl Reporter {
             status.kinds = inventory.kinds.clone();
             status.classes = inventory.classes.clone();
         }
-        if same == ClusterIdentity::Same {
+        if identity == ClusterIdentity::Same {
             status.uid = header.cluster;
         }
         status.mailbox = Some(self.context.settings.mailbox.clone());
-        status.conditions = merge_conditions(&before.conditions, &self.conditions(same, unreachable));
+        status.conditions = merge_conditions(&before.conditions, &self.conditions(identity, unreachable));
         status
     }
 
     /// Returns the conditions of the report.
-    fn conditions(&self, same: ClusterIdentity, unreachable: Option<&CallError>) -> Vec<ConditionUpdate> {
+    fn conditions(&self, identity: ClusterIdentity, unreachable: Option<&CallError>) -> Vec<ConditionUpdate> {
         let ready = match unreachable {
             None => ConditionUpdate::new("Ready", "True", "Reachable", "the physical cluster answers"),
             Some(error) => ConditionUpdate::new("Ready", "False", "Unreachable", &error.to_string()),
         };
-        let identity = match same {
+        let identity = match identity {
             ClusterIdentity::Same => {
                 ConditionUpdate::new("ClusterIdentity", "True", "Same", "this is the cluster that was joined")
             }

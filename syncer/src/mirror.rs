@@ -1,4 +1,4 @@
-//! Plans as pure functions: the next step for an object, the object to apply downstream, and the object to show in the
+//! Plans as pure functions: the next step for an object, the object to apply downstream, and the projection in the
 //! mailbox.
 //!
 //! ```text

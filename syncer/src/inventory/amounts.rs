@@ -53,9 +53,9 @@ mod tests {
         let container = |cpu: &str| json!({ "resources": { "requests": { "cpu": cpu } } });
         let sidecar = json!({ "restartPolicy": "Always", "resources": { "requests": { "cpu": "100m" } } });
         let check = |spec: Value, cpu: &str| {
-            let found = requested(&json!({ "spec": spec })).quantities();
-            assert_eq!(found["cpu"].as_str(), cpu, "{found:?}");
-            assert_eq!(found["pods"].as_str(), "1");
+            let quantities = requested(&json!({ "spec": spec })).quantities();
+            assert_eq!(quantities["cpu"].as_str(), cpu, "{quantities:?}");
+            assert_eq!(quantities["pods"].as_str(), "1");
         };
         check(json!({ "containers": [container("100m"), container("1")] }), "1100m");
         check(

@@ -28,7 +28,7 @@ pub struct LastApplied {
 impl LastApplied {
     /// `downstream` is the server's response to the apply.
     pub fn new(desired: &DesiredObject, downstream: &Value) -> LastApplied {
-        LastApplied { desired: desired.fingerprint, fields: owned(downstream) }
+        LastApplied { desired: desired.fingerprint, fields: owned_fingerprint(downstream) }
     }
 }
 
@@ -38,32 +38,36 @@ pub fn is_applied(downstream: &Value, desired: &DesiredObject, sent: Option<Last
         return false;
     }
     match sent {
-        Some(LastApplied { desired: then, fields: Some(fields) }) if then == desired.fingerprint => {
-            owned(downstream) == Some(fields)
+        Some(LastApplied { desired: applied, fields: Some(fields) }) if applied == desired.fingerprint => {
+            owned_fingerprint(downstream) == Some(fields)
         }
         // Without managedFields: additional list items that the last apply did not remove would survive the next one
         // too.
-        Some(LastApplied { desired: then, fields: None }) if then == desired.fingerprint => {
+        Some(LastApplied { desired: applied, fields: None }) if applied == desired.fingerprint => {
             covers(downstream, &desired.object, SharedLists::Any)
         }
-        _ => covers(downstream, &desired.object, SharedLists::Keyed(&ours(downstream).collect::<Vec<_>>())),
+        _ => covers(
+            downstream,
+            &desired.object,
+            SharedLists::Keyed(&owned_fields(downstream).collect::<Vec<_>>()),
+        ),
     }
 }
 
 /// Returns the fingerprint of the fields that our field manager owns.
-fn owned(downstream: &Value) -> Option<u64> {
-    let fields: Vec<Value> = ours(downstream).cloned().collect();
+fn owned_fingerprint(downstream: &Value) -> Option<u64> {
+    let fields: Vec<Value> = owned_fields(downstream).cloned().collect();
     (!fields.is_empty()).then(|| fingerprint(&Value::Array(fields)))
 }
 
 /// Returns the fields that our field manager owns, with one entry for each version that it applied: `{"f:spec":
 /// {"f:ports": {"k:{\"port\":80}": {…}}}}`.
-fn ours(downstream: &Value) -> impl Iterator<Item = &Value> {
+fn owned_fields(downstream: &Value) -> impl Iterator<Item = &Value> {
     let entries = downstream["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let ours = entries.filter(|entry| {
+    let owned_fields = entries.filter(|entry| {
         entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
     });
-    ours.map(|entry| &entry["fieldsV1"])
+    owned_fields.map(|entry| &entry["fieldsV1"])
 }
 
 #[cfg(test)]
@@ -79,8 +83,8 @@ mod tests {
     fn downstream(desired: &DesiredObject, fields: Value) -> Value {
         let mut downstream = desired.object.clone();
         let theirs = json!({ "manager": "kubectl", "operation": "Update", "fieldsV1": { "f:x": {} } });
-        let ours = json!({ "manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields, "time": "2026-01-01T00:00:00Z" });
-        downstream["metadata"]["managedFields"] = json!([theirs, ours]);
+        let our_entry = json!({ "manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields, "time": "2026-01-01T00:00:00Z" });
+        downstream["metadata"]["managedFields"] = json!([theirs, our_entry]);
         downstream
     }
 
@@ -158,13 +162,13 @@ mod tests {
         check(rules(json!([])), one.clone(), rules(json!([{}])), false);
         check(rules(json!([])), one, json!({}), true);
         // The list is tracked item by item.
-        let ours = || containers(json!([web]));
+        let as_applied = || containers(json!([web]));
         let injected = containers(json!([{ "name": "injected" }, web]));
-        check(ours(), by_name.clone(), ours(), true);
-        check(ours(), by_name.clone(), injected, true);
-        check(ours(), by_name.clone(), with("env", json!([{ "name": "A" }, { "name": "B" }])), true);
-        check(ours(), by_name.clone(), with("args", json!(["--a", "--b"])), false);
-        check(ours(), by_name, with("image", json!("theirs")), true);
+        check(as_applied(), by_name.clone(), as_applied(), true);
+        check(as_applied(), by_name.clone(), injected, true);
+        check(as_applied(), by_name.clone(), with("env", json!([{ "name": "A" }, { "name": "B" }])), true);
+        check(as_applied(), by_name.clone(), with("args", json!(["--a", "--b"])), false);
+        check(as_applied(), by_name, with("image", json!("theirs")), true);
         let set = json!({ "f:ingress": { "v:\"a\"": {} } });
         check(rules(json!(["a"])), set, rules(json!(["a", "b"])), true);
         // Without managedFields the syncer can only apply once.

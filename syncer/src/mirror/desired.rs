@@ -21,7 +21,7 @@ pub const LED_BY: &str = "holon.dev/led-by";
 const METADATA: &[&str] = &["name", "namespace", "labels", "annotations", "finalizers"];
 
 /// Annotations that only concern the mailbox object, or that a controller downstream writes.
-const ANNOTATIONS_KEPT_HERE: &[&str] = &[
+const MAILBOX_ONLY_ANNOTATIONS: &[&str] = &[
     ADOPT,
     NODE_PORTS,
     SCALED_DOWNSTREAM,
@@ -34,55 +34,61 @@ const ANNOTATIONS_KEPT_HERE: &[&str] = &[
 ];
 
 /// Finalizers that are handled in the mailbox.
-const FINALIZERS_KEPT_HERE: &[&str] =
+const MAILBOX_ONLY_FINALIZERS: &[&str] =
     &[SYNCER, "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
 /// A field that a server sets, except where `unless` matches.
-struct Filled {
+struct ServerSetField {
     group: &'static str,
     kind: &'static str,
     /// `*` stands for every item of a list.
     path: &'static [&'static str],
-    unless: Option<(&'static [&'static str], Setting)>,
+    unless: Option<(&'static [&'static str], UserSetting)>,
 }
 
-enum Setting {
+/// A value with which the user sets the field.
+enum UserSetting {
     Text(&'static str),
     True,
 }
 
-const HEADLESS: Option<(&[&str], Setting)> = Some((&["spec", "clusterIP"], Setting::Text("None")));
-const BY_HAND: Option<(&[&str], Setting)> = Some((&["spec", "manualSelector"], Setting::True));
+const HEADLESS: Option<(&[&str], UserSetting)> = Some((&["spec", "clusterIP"], UserSetting::Text("None")));
+const MANUAL_SELECTOR: Option<(&[&str], UserSetting)> =
+    Some((&["spec", "manualSelector"], UserSetting::True));
 
-const fn filled(group: &'static str, kind: &'static str, path: &'static [&'static str]) -> Filled {
-    Filled { group, kind, path, unless: None }
+const fn server_set(
+    group: &'static str,
+    kind: &'static str,
+    path: &'static [&'static str],
+) -> ServerSetField {
+    ServerSetField { group, kind, path, unless: None }
 }
 
-const fn job(path: &'static [&'static str]) -> Filled {
-    Filled { group: "batch", kind: "Job", path, unless: BY_HAND }
+const fn job(path: &'static [&'static str]) -> ServerSetField {
+    ServerSetField { group: "batch", kind: "Job", path, unless: MANUAL_SELECTOR }
 }
 
-const fn service(path: &'static [&'static str]) -> Filled {
-    Filled { group: "", kind: "Service", path, unless: HEADLESS }
+const fn service(path: &'static [&'static str]) -> ServerSetField {
+    ServerSetField { group: "", kind: "Service", path, unless: HEADLESS }
 }
 
 /// The physical cluster would reject these fields, or they would overwrite what a controller there sets.
-const FILLED: &[Filled] = &[
-    filled("", "Namespace", &["spec"]),
-    filled("", "Namespace", &["metadata", "labels", "kubernetes.io/metadata.name"]),
-    filled("", "ServiceAccount", &["secrets"]),
+const SERVER_SET_FIELDS: &[ServerSetField] = &[
+    server_set("", "Namespace", &["spec"]),
+    server_set("", "Namespace", &["metadata", "labels", "kubernetes.io/metadata.name"]),
+    server_set("", "ServiceAccount", &["secrets"]),
     service(&["spec", "clusterIPs"]),
     service(&["spec", "ipFamilies"]),
     service(&["spec", "ipFamilyPolicy"]),
     service(&["spec", "clusterIP"]),
-    filled("", "Service", &["spec", "healthCheckNodePort"]),
+    server_set("", "Service", &["spec", "healthCheckNodePort"]),
     job(&["spec", "selector"]),
     job(&["spec", "template", "metadata", "labels", "controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "job-name"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"]),
     job(&["spec", "template", "metadata", "labels", "batch.kubernetes.io/job-name"]),
     // A TTL would delete the Job downstream, and the syncer would create it again, which would run it again.
-    filled("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
+    server_set("batch", "Job", &["spec", "ttlSecondsAfterFinished"]),
 ];
 
 /// The object that the syncer applies downstream for a mailbox object.
@@ -99,15 +105,15 @@ impl DesiredObject {
         if let Some(fields) = desired.as_object_mut() {
             fields.remove("status");
         }
-        strip_filled(&mut desired);
-        strip_given_node_ports(&mut desired);
+        strip_server_set_fields(&mut desired);
+        strip_allocated_node_ports(&mut desired);
         let labels = json!({ PLACED: TRUE });
         let annotations = json!({ MAILBOX: mailbox, ORIGIN: AnyObject(object).uid() });
         let metadata = desired["metadata"].take();
-        desired["metadata"] = stripped(metadata, labels, annotations);
-        let scaled_below = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
+        desired["metadata"] = applied_metadata(metadata, labels, annotations);
+        let is_scaled_downstream = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
         let replicas = match desired.pointer_mut("/spec/replicas") {
-            Some(replicas) if scaled_below => Some(replicas.take()),
+            Some(replicas) if is_scaled_downstream => Some(replicas.take()),
             _ => None,
         };
         let fingerprint = fingerprint(&desired);
@@ -120,9 +126,9 @@ impl DesiredObject {
 
     /// Returns the same with the replicas that an autoscaler downstream has set.
     pub fn with_downstream_scale(mut self, object: &Value, downstream: Option<&Value>) -> DesiredObject {
-        let scaled_below = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
+        let is_scaled_downstream = AnyObject(object).annotation(SCALED_DOWNSTREAM) == Some(TRUE);
         let replicas = downstream.and_then(|downstream| downstream.pointer("/spec/replicas"));
-        if let Some(replicas) = replicas.filter(|_| scaled_below) {
+        if let Some(replicas) = replicas.filter(|_| is_scaled_downstream) {
             self.object["spec"]["replicas"] = replicas.clone();
         }
         self
@@ -130,9 +136,9 @@ impl DesiredObject {
 
     /// Returns the same; a Namespace also names the leader. Without a leader the annotation stays as it is downstream.
     pub fn with_leader(mut self, leader: Option<&str>, downstream: Option<&Value>) -> DesiredObject {
-        let said = leader.or_else(|| AnyObject(downstream?).annotation(LED_BY));
-        if let Some(said) = said.filter(|_| self.object["kind"] == "Namespace") {
-            self.object["metadata"]["annotations"][LED_BY] = said.into();
+        let leader_name = leader.or_else(|| AnyObject(downstream?).annotation(LED_BY));
+        if let Some(leader_name) = leader_name.filter(|_| self.object["kind"] == "Namespace") {
+            self.object["metadata"]["annotations"][LED_BY] = leader_name.into();
         }
         self
     }
@@ -151,55 +157,57 @@ impl DesiredObject {
     }
 }
 
-fn stripped(metadata: Value, labels: Value, annotations: Value) -> Value {
+fn applied_metadata(metadata: Value, labels: Value, annotations: Value) -> Value {
     let Value::Object(fields) = metadata else {
         return json!({ "labels": labels, "annotations": annotations });
     };
     let mut stored: Map<_, _> = fields.into_iter().filter(|(name, _)| METADATA.contains(&&**name)).collect();
-    if let Some(Value::Object(found)) = stored.get_mut("annotations") {
-        found.retain(|name, _| !ANNOTATIONS_KEPT_HERE.contains(&&**name) && name != SENT && name != LED_BY);
+    if let Some(Value::Object(annotations)) = stored.get_mut("annotations") {
+        annotations
+            .retain(|name, _| !MAILBOX_ONLY_ANNOTATIONS.contains(&&**name) && name != SENT && name != LED_BY);
     }
-    if let Some(Value::Array(found)) = stored.get_mut("finalizers") {
-        found.retain(|name| name.as_str().is_some_and(|name| !FINALIZERS_KEPT_HERE.contains(&name)));
-        if found.is_empty() {
+    if let Some(Value::Array(finalizers)) = stored.get_mut("finalizers") {
+        finalizers.retain(|name| name.as_str().is_some_and(|name| !MAILBOX_ONLY_FINALIZERS.contains(&name)));
+        if finalizers.is_empty() {
             stored.remove("finalizers");
         }
     }
     for (field, ours) in [("labels", labels), ("annotations", annotations)] {
-        let found = stored.entry(field).or_insert_with(|| json!({}));
-        let (Value::Object(ours), Some(found)) = (ours, found.as_object_mut()) else { continue };
-        found.extend(ours);
+        let existing = stored.entry(field).or_insert_with(|| json!({}));
+        let (Value::Object(ours), Some(existing)) = (ours, existing.as_object_mut()) else { continue };
+        existing.extend(ours);
     }
     Value::Object(stored)
 }
 
-fn strip_filled(object: &mut Value) {
+fn strip_server_set_fields(object: &mut Value) {
     let group = object["apiVersion"].as_str().unwrap_or_default();
     let group = group.split_once('/').map_or("", |(group, _)| group).to_owned();
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    for row in FILLED.iter().filter(|row| row.group == group && row.kind == kind) {
-        let is_set_by_user = row.unless.as_ref().is_some_and(|(path, setting)| {
-            let found = path.iter().fold(&*object, |value, name| &value[*name]);
+    for field in SERVER_SET_FIELDS.iter().filter(|field| field.group == group && field.kind == kind) {
+        let is_set_by_user = field.unless.as_ref().is_some_and(|(path, setting)| {
+            let current = path.iter().fold(&*object, |value, name| &value[*name]);
             match setting {
-                Setting::Text(text) => found == text,
-                Setting::True => *found == Value::Bool(true),
+                UserSetting::Text(text) => current == text,
+                UserSetting::True => *current == Value::Bool(true),
             }
         });
         if !is_set_by_user {
-            remove(object, row.path);
+            remove(object, field.path);
         }
     }
 }
 
 /// Removes the node ports that the mailbox allocated for a Service. Node ports that the user requested are applied.
-fn strip_given_node_ports(object: &mut Value) {
-    let asked = AnyObject(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
+fn strip_allocated_node_ports(object: &mut Value) {
+    let requested = AnyObject(object).annotation(NODE_PORTS).unwrap_or_default().to_owned();
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
     let ports = object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).filter(|_| is_service);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
         let number = port.get("nodePort").and_then(Value::as_i64);
-        let is_asked = |number: i64| asked.split(',').any(|asked| asked.parse() == Ok(number));
-        if !number.is_some_and(is_asked) {
+        let is_requested =
+            |number: i64| requested.split(',').any(|requested| requested.parse() == Ok(number));
+        if !number.is_some_and(is_requested) {
             port.remove("nodePort");
         }
     }
@@ -279,11 +287,11 @@ mod tests {
             })),
             service(json!({ "ports": [{ "port": 80 }, { "port": 81 }] })),
         );
-        let mut asked = service(
+        let mut requested = service(
             json!({ "ports": [{ "port": 80, "nodePort": 30001 }, { "port": 81, "nodePort": 30010 }] }),
         );
-        asked["metadata"]["annotations"] = json!({ NODE_PORTS: "30001,30002" });
-        check(asked, service(json!({ "ports": [{ "port": 80, "nodePort": 30001 }, { "port": 81 }] })));
+        requested["metadata"]["annotations"] = json!({ NODE_PORTS: "30001,30002" });
+        check(requested, service(json!({ "ports": [{ "port": 80, "nodePort": 30001 }, { "port": 81 }] })));
         let headless = service(json!({ "clusterIP": "None", "clusterIPs": ["None"] }));
         check(headless.clone(), headless);
         let job = |spec: Value| json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "once" }, "spec": spec });
@@ -296,8 +304,8 @@ mod tests {
             })),
             job(json!({ "template": template(json!({ "app": "shop" })) })),
         );
-        let by_hand = json!({ "manualSelector": true, "selector": { "matchLabels": { "a": "b" } } });
-        check(job(by_hand.clone()), job(by_hand));
+        let manual = json!({ "manualSelector": true, "selector": { "matchLabels": { "a": "b" } } });
+        check(job(manual.clone()), job(manual));
         check(
             json!({
                 "apiVersion": "v1", "kind": "Namespace", "spec": { "finalizers": ["kubernetes"] },

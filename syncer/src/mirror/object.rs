@@ -48,8 +48,8 @@ impl<'a> AnyObject<'a> {
     /// But nothing copies the managedFields entry of our apply.
     pub fn mailbox(self) -> Option<&'a str> {
         let is_ours = self.was_applied_by_us().unwrap_or_else(|| {
-            let is_made = self.owners().any(|owner| owner["controller"] == true);
-            self.is_placed() || !is_made
+            let has_controller = self.owners().any(|owner| owner["controller"] == true);
+            self.is_placed() || !has_controller
         });
         self.annotation(MAILBOX).filter(|_| is_ours)
     }
@@ -171,9 +171,9 @@ mod tests {
             json!("1"),
             json!(true),
         ];
-        let mut found: Vec<_> = all.iter().map(fingerprint).collect();
-        found.sort_unstable();
-        found.dedup();
-        assert_eq!(found.len(), all.len());
+        let mut fingerprints: Vec<_> = all.iter().map(fingerprint).collect();
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        assert_eq!(fingerprints.len(), all.len());
     }
 }

@@ -48,12 +48,12 @@ pub struct SyncSnapshot<'a> {
 pub enum ClusterIdentity {
     Same,
     Other,
-    /// Not checked since the last reason for doubt.
+    /// Not verified since the last event that made it uncertain.
     Unknown,
 }
 
 impl ClusterIdentity {
-    fn doubt(self) -> Option<HoldReason> {
+    fn hold_reason(self) -> Option<HoldReason> {
         match self {
             ClusterIdentity::Same => None,
             ClusterIdentity::Other => Some(HoldReason::OtherCluster),
@@ -161,13 +161,13 @@ fn owner_of(downstream: &Value, mailbox_id: &str) -> Owner {
 
 pub fn plan_step(snapshot: &SyncSnapshot) -> SyncStep {
     match snapshot.mailbox.map(AnyObject) {
-        Some(object) if object.is_deleting() => leaving(snapshot, object),
-        Some(object) if object.is_placed() => desired(snapshot, object),
-        _ => absent(snapshot),
+        Some(object) if object.is_deleting() => plan_deletion(snapshot, object),
+        Some(object) if object.is_placed() => plan_placed(snapshot, object),
+        _ => plan_missing(snapshot),
     }
 }
 
-fn desired(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
+fn plan_placed(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     if !snapshot.downstream_synced {
         return SyncStep::Hold(HoldReason::DownstreamNotSynced);
     }
@@ -187,12 +187,13 @@ fn desired(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     let desired =
         DesiredObject::of(object.0, snapshot.mailbox_id).with_downstream_scale(object.0, snapshot.downstream);
     let desired = desired.with_leader(snapshot.leader, snapshot.downstream);
-    let done = snapshot.downstream.is_some_and(|downstream| is_applied(downstream, &desired, snapshot.sent));
-    if done && object.has_finalizer() {
+    let is_applied =
+        snapshot.downstream.is_some_and(|downstream| is_applied(downstream, &desired, snapshot.sent));
+    if is_applied && object.has_finalizer() {
         return SyncStep::InSync;
     }
-    match snapshot.cluster.doubt() {
-        Some(why) => SyncStep::Hold(why),
+    match snapshot.cluster.hold_reason() {
+        Some(reason) => SyncStep::Hold(reason),
         None if !snapshot.leads => SyncStep::Hold(HoldReason::NotLeading),
         // Without the finalizer there would be no tombstone, and the downstream object could never be deleted.
         None if !object.has_finalizer() => SyncStep::AddFinalizer,
@@ -200,9 +201,9 @@ fn desired(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     }
 }
 
-fn leaving(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
-    if let Some(why) = doubt(snapshot) {
-        return SyncStep::Hold(why);
+fn plan_deletion(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
+    if let Some(reason) = deletion_hold(snapshot) {
+        return SyncStep::Hold(reason);
     }
     let ours = snapshot
         .downstream
@@ -220,7 +221,7 @@ fn leaving(snapshot: &SyncSnapshot, object: AnyObject) -> SyncStep {
     }
 }
 
-fn absent(snapshot: &SyncSnapshot) -> SyncStep {
+fn plan_missing(snapshot: &SyncSnapshot) -> SyncStep {
     match snapshot.downstream.map(|downstream| owner_of(downstream, snapshot.mailbox_id)) {
         Some(Owner::ThisMailbox) if !snapshot.mailbox_synced => SyncStep::Hold(HoldReason::MailboxNotSynced),
         Some(Owner::ThisMailbox) => SyncStep::Hold(HoldReason::NoTombstone),
@@ -229,9 +230,9 @@ fn absent(snapshot: &SyncSnapshot) -> SyncStep {
 }
 
 /// Returns why the syncer may neither delete downstream nor conclude that the object is deleted there.
-fn doubt(snapshot: &SyncSnapshot) -> Option<HoldReason> {
-    match snapshot.cluster.doubt() {
-        Some(why) => Some(why),
+fn deletion_hold(snapshot: &SyncSnapshot) -> Option<HoldReason> {
+    match snapshot.cluster.hold_reason() {
+        Some(reason) => Some(reason),
         None if !snapshot.mailbox_synced => Some(HoldReason::MailboxNotSynced),
         None if !snapshot.downstream_synced => Some(HoldReason::DownstreamNotSynced),
         None if !snapshot.leads => Some(HoldReason::NotLeading),
@@ -255,7 +256,7 @@ mod tests {
         })
     }
 
-    fn leaving() -> Value {
+    fn tombstone() -> Value {
         with(mailbox(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))
     }
 
@@ -307,8 +308,8 @@ mod tests {
         // Restored from an older backup: the same name with another uid is still ours.
         let other = annotated(downstream.clone(), ORIGIN, json!("another"));
         assert_eq!(plan_step(&snapshot(Some(&mailbox), Some(&other))), apply());
-        let going = with(downstream, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-        assert_eq!(plan_step(&snapshot(Some(&mailbox), Some(&going))), SyncStep::InSync);
+        let deleting = with(downstream, "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        assert_eq!(plan_step(&snapshot(Some(&mailbox), Some(&deleting))), SyncStep::InSync);
     }
 
     #[test]
@@ -316,18 +317,20 @@ mod tests {
         let mailbox = with(mailbox(), "/kind", json!("Namespace"));
         let of = |leader: &str| annotated(DesiredObject::of(&mailbox, ID).object, LED_BY, json!(leader));
         let (mine, theirs) = (of("me"), of("another"));
-        let decided = |leader: Option<&'static str>, downstream: &Value| {
+        let planned = |leader: Option<&'static str>, downstream: &Value| {
             plan_step(&SyncSnapshot { leader, ..snapshot(Some(&mailbox), Some(downstream)) })
         };
-        assert_eq!(decided(Some("me"), &mine), SyncStep::InSync);
-        assert_eq!(decided(None, &theirs), SyncStep::InSync);
+        assert_eq!(planned(Some("me"), &mine), SyncStep::InSync);
+        assert_eq!(planned(None, &theirs), SyncStep::InSync);
         // The record of the last apply makes no difference: every syncer applies the same fields.
-        let SyncStep::Apply(desired) = decided(Some("me"), &theirs) else { panic!("it says another leads") };
+        let SyncStep::Apply(desired) = planned(Some("me"), &theirs) else {
+            panic!("the annotation names another leader")
+        };
         assert_eq!(desired.object, mine);
         let sent = Some(LastApplied::new(&desired, &theirs));
-        let again =
+        let after_apply =
             plan_step(&SyncSnapshot { leader: Some("me"), sent, ..snapshot(Some(&mailbox), Some(&theirs)) });
-        assert_eq!(again, SyncStep::Apply(desired));
+        assert_eq!(after_apply, SyncStep::Apply(desired));
     }
 
     #[test]
@@ -348,14 +351,14 @@ mod tests {
         );
         // No object of ours exists downstream, so the finalizer can be removed.
         for foreign in [&theirs, &others] {
-            assert_eq!(plan_step(&snapshot(Some(&leaving()), Some(foreign))), SyncStep::RemoveFinalizer);
+            assert_eq!(plan_step(&snapshot(Some(&tombstone()), Some(foreign))), SyncStep::RemoveFinalizer);
             assert_eq!(plan_step(&snapshot(None, Some(foreign))), SyncStep::InSync);
         }
     }
 
     #[test]
     fn a_delete_needs_a_tombstone_and_synced_informers() {
-        let (tombstone, downstream) = (leaving(), downstream());
+        let (tombstone, downstream) = (tombstone(), downstream());
         let snapshot_of_both = snapshot(Some(&tombstone), Some(&downstream));
         assert_eq!(plan_step(&snapshot_of_both), SyncStep::Delete { uid: "downstream".to_owned() });
         let check = |snapshot: SyncSnapshot, expected: HoldReason| {
@@ -381,16 +384,16 @@ mod tests {
         );
         let unlabelled = with(mailbox(), "/metadata/labels", json!({}));
         check(SyncSnapshot { mailbox: Some(&unlabelled), ..snapshot_of_both }, HoldReason::NoTombstone);
-        let going = with(downstream.clone(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        let deleting = with(downstream.clone(), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         assert_eq!(
-            plan_step(&SyncSnapshot { downstream: Some(&going), ..snapshot_of_both }),
+            plan_step(&SyncSnapshot { downstream: Some(&deleting), ..snapshot_of_both }),
             SyncStep::InSync
         );
     }
 
     #[test]
-    fn the_finalizer_is_removed_when_the_object_is_certainly_gone_downstream() {
-        let tombstone = leaving();
+    fn the_finalizer_is_removed_when_the_object_is_certainly_deleted_downstream() {
+        let tombstone = tombstone();
         let snapshot_of_both = snapshot(Some(&tombstone), None);
         assert_eq!(plan_step(&snapshot_of_both), SyncStep::RemoveFinalizer);
         assert_eq!(
@@ -440,10 +443,10 @@ mod tests {
             HoldReason::NoTombstone,
             HoldReason::FinalizerMissing,
         ];
-        let mut words: Vec<_> =
+        let mut texts: Vec<_> =
             all.iter().flat_map(|hold| [hold.reason().to_owned(), hold.to_string()]).collect();
-        words.sort();
-        words.dedup();
-        assert_eq!(words.len(), 2 * all.len());
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), 2 * all.len());
     }
 }

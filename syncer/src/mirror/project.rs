@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::desired::SENT;
 use super::object::{AnyObject, fingerprint};
 
-/// The mailbox object that shows a downstream object.
+/// The mailbox object that represents a downstream object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Projection {
     /// The object without its status, which is a separate write.
@@ -22,12 +22,17 @@ pub fn is_projection(mailbox: &Value) -> bool {
     AnyObject(mailbox).label(PROJECTED) == Some(TRUE)
 }
 
-/// Returns the projection of a downstream object, with these owners in the mailbox. `held` adds our finalizer, so that
+/// Returns the projection of a downstream object, with these owners in the mailbox. `with_finalizer` adds our finalizer, so that
 /// the syncer notices when the projection is deleted.
-pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>, held: bool) -> Projection {
+pub fn projection(
+    downstream: &Value,
+    physical_cluster: &str,
+    owners: Vec<Value>,
+    with_finalizer: bool,
+) -> Projection {
     let object = AnyObject(downstream);
-    let mut shown = downstream.clone();
-    if let Some(fields) = shown.as_object_mut() {
+    let mut projected = downstream.clone();
+    if let Some(fields) = projected.as_object_mut() {
         fields.remove("status");
     }
     let mut metadata = Map::new();
@@ -45,17 +50,17 @@ pub fn projection(downstream: &Value, physical_cluster: &str, owners: Vec<Value>
     if !owners.is_empty() {
         metadata.insert("ownerReferences".to_owned(), Value::Array(owners));
     }
-    if held {
+    if with_finalizer {
         metadata.insert("finalizers".to_owned(), json!([SYNCER]));
     }
-    shown["metadata"] = Value::Object(metadata);
+    projected["metadata"] = Value::Object(metadata);
     // Each server generates the selector of a Job from its uid.
-    if shown["kind"] == "Job" {
-        shown["spec"]["manualSelector"] = true.into();
+    if projected["kind"] == "Job" {
+        projected["spec"]["manualSelector"] = true.into();
     }
-    let fingerprint = fingerprint(&shown);
-    shown["metadata"]["annotations"][SENT] = format!("{fingerprint:016x}").into();
-    Projection { object: shown }
+    let fingerprint = fingerprint(&projected);
+    projected["metadata"]["annotations"][SENT] = format!("{fingerprint:016x}").into();
+    Projection { object: projected }
 }
 
 impl Projection {
@@ -65,7 +70,7 @@ impl Projection {
         is_projection(mailbox) && sent(mailbox) == sent(&self.object)
     }
 
-    /// Returns whether the mailbox object shows an earlier object of the same name.
+    /// Returns whether the mailbox object represents an earlier object of the same name.
     pub fn replaces(&self, mailbox: &Value) -> bool {
         AnyObject(mailbox).annotation(DOWNSTREAM_UID) != AnyObject(&self.object).annotation(DOWNSTREAM_UID)
     }
@@ -74,8 +79,8 @@ impl Projection {
 /// Returns the labels or annotations of a downstream object, in which `ours` replace all of Holon's keys. Controllers
 /// copy labels and annotations to the objects they create: EndpointSlices have the labels of their Service, including
 /// `holon.dev/placed`. A user may also write such keys into a template. In a mailbox they would have an effect.
-fn replace_own_keys(found: &Value, ours: Value) -> Value {
-    let mut all = found.as_object().cloned().unwrap_or_default();
+fn replace_own_keys(existing: &Value, ours: Value) -> Value {
+    let mut all = existing.as_object().cloned().unwrap_or_default();
     all.retain(|key, _| !is_own_key(key));
     all.extend(ours.as_object().cloned().unwrap_or_default());
     Value::Object(all)
@@ -85,10 +90,10 @@ fn replace_own_keys(found: &Value, ours: Value) -> Value {
 /// one are left out. No owner blocks the deletion of another in the mailbox, because the physical cluster decides that.
 pub fn owner_references(downstream: &Value, mailbox_uid: impl Fn(&Value) -> Option<String>) -> Vec<Value> {
     let rewritten = |owner: &Value| {
-        let mut here = owner.clone();
-        here["uid"] = mailbox_uid(owner)?.into();
-        here.as_object_mut()?.remove("blockOwnerDeletion");
-        Some(here)
+        let mut reference = owner.clone();
+        reference["uid"] = mailbox_uid(owner)?.into();
+        reference.as_object_mut()?.remove("blockOwnerDeletion");
+        Some(reference)
     };
     AnyObject(downstream).owners().filter_map(rewritten).collect()
 }
@@ -133,8 +138,8 @@ mod tests {
     fn a_pod_is_projected_with_the_owners_of_the_mailbox() {
         let pod = pod();
         let owners = owner_references(&pod, |owner| (owner["uid"] == "set").then(|| "here".to_owned()));
-        let shown = projection(&pod, "east", owners, true);
-        let mut object = shown.object.clone();
+        let projected = projection(&pod, "east", owners, true);
+        let mut object = projected.object.clone();
         assert!(object["metadata"]["annotations"].as_object_mut().unwrap().remove(SENT).is_some());
         let expected = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -146,26 +151,26 @@ mod tests {
             "spec": { "nodeName": "n" },
         });
         assert_eq!(object, expected);
-        assert!(shown.is_current(&shown.object));
-        assert!(!shown.replaces(&shown.object));
+        assert!(projected.is_current(&projected.object));
+        assert!(!projected.replaces(&projected.object));
     }
 
     #[test]
     fn a_projection_is_written_again_only_when_something_but_the_status_changed() {
-        let shown = projection(&pod(), "east", Vec::new(), false);
+        let projected = projection(&pod(), "east", Vec::new(), false);
         let mut later = pod();
         later["metadata"]["resourceVersion"] = json!("10");
         later["status"] = json!({ "phase": "Failed" });
-        assert!(projection(&later, "east", Vec::new(), false).is_current(&shown.object));
+        assert!(projection(&later, "east", Vec::new(), false).is_current(&projected.object));
         later["metadata"]["labels"]["app"] = json!("other");
-        assert!(!projection(&later, "east", Vec::new(), false).is_current(&shown.object));
+        assert!(!projection(&later, "east", Vec::new(), false).is_current(&projected.object));
         later["metadata"]["uid"] = json!("another");
-        assert!(projection(&later, "east", Vec::new(), false).replaces(&shown.object));
-        assert!(!shown.is_current(&json!({ "metadata": { "name": "web-1" } })));
+        assert!(projection(&later, "east", Vec::new(), false).replaces(&projected.object));
+        assert!(!projected.is_current(&json!({ "metadata": { "name": "web-1" } })));
     }
 
     #[test]
-    fn the_claims_of_a_stateful_set_are_known_by_name() {
+    fn the_claims_of_a_stateful_set_are_found_by_name() {
         let set = json!({
             "metadata": { "name": "db" },
             "spec": { "volumeClaimTemplates": [{ "metadata": { "name": "data" } }, { "metadata": { "name": "log-x" } }] },

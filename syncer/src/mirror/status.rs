@@ -1,6 +1,6 @@
 //! The status of a placed object in the mailbox: the downstream status with the mailbox's generations.
 //!
-//! A generation counts the changes on one server, so the generation that a controller downstream observed means nothing
+//! A generation counts the changes on one server, so the generation that a controller downstream observed has no meaning
 //! in the mailbox. It is translated: either the current generation of the mailbox, or an earlier one.
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ const OBSERVED: &str = "observedGeneration";
 pub struct Generations {
     pub mailbox: i64,
     pub downstream: i64,
-    /// Whether the downstream object has the fields that the mailbox object asks for.
+    /// Whether the downstream object has the fields that the mailbox object requests.
     pub in_sync: bool,
 }
 
@@ -29,15 +29,15 @@ impl Generations {
 /// Returns the status that the mailbox object should have.
 pub fn upstream_status(downstream: &Value, generations: Generations) -> Option<Value> {
     let mut status = downstream.get("status").filter(|status| !status.is_null())?.clone();
-    map(&mut status, generations);
+    map_observed_generation(&mut status, generations);
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        map(condition, generations);
+        map_observed_generation(condition, generations);
     }
     Some(status)
 }
 
-fn map(holder: &mut Value, generations: Generations) {
-    if let Some(observed) = holder.get_mut(OBSERVED)
+fn map_observed_generation(object: &mut Value, generations: Generations) {
+    if let Some(observed) = object.get_mut(OBSERVED)
         && let Some(number) = observed.as_i64()
     {
         *observed = generations.mapped(number).into();

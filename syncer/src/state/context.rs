@@ -116,11 +116,11 @@ pub(crate) struct SyncerContext {
     privilege: AtomicU8,
     rediscover: AtomicBool,
     reread_projected: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SyncerState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SyncerState {
     watched: BTreeMap<KindName, Arc<WatchedKind>>,
     last_sync: HashMap<ObjectId, LastSync>,
     waiting: WaitingObjects,
@@ -166,7 +166,7 @@ impl SyncerContext {
             privilege: AtomicU8::new(0),
             rediscover: AtomicBool::new(false),
             reread_projected: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(SyncerState {
                 watched: BTreeMap::new(),
                 last_sync: HashMap::new(),
                 waiting: WaitingObjects::default(),
@@ -182,8 +182,9 @@ impl SyncerContext {
     /// Returns whether this syncer may write downstream: it holds the lease, or it held the lease last and cannot reach
     /// the mailbox, which has the lease.
     pub(crate) fn leads(&self) -> bool {
-        let away = self.mailbox_unreachable.load(Ordering::Relaxed) && self.lease.other().is_none();
-        self.lease.leads() || (away && !self.is_superseded() && self.state().header.led)
+        let is_mailbox_lost =
+            self.mailbox_unreachable.load(Ordering::Relaxed) && self.lease.other().is_none();
+        self.lease.leads() || (is_mailbox_lost && !self.is_superseded() && self.state().header.led)
     }
 
     /// Returns the identity to write downstream, if this syncer holds the lease.
@@ -191,11 +192,11 @@ impl SyncerContext {
         Some(&*self.identity).filter(|identity| !identity.is_empty() && self.lease.leads())
     }
 
-    /// Observes the leader that a namespace downstream names. This tells a syncer that cannot reach the mailbox of
-    /// another leader.
-    pub(crate) fn observe_leader(&self, said: Option<&str>) {
-        let another = said.is_some_and(|said| said != self.identity);
-        if another && !self.lease.leads() && !self.superseded.swap(true, Ordering::Relaxed) {
+    /// Observes the leader that a namespace downstream names. A syncer that cannot reach the mailbox learns of
+    /// another leader this way.
+    pub(crate) fn observe_leader(&self, leader: Option<&str>) {
+        let is_other = leader.is_some_and(|leader| leader != self.identity);
+        if is_other && !self.lease.leads() && !self.superseded.swap(true, Ordering::Relaxed) {
             self.report_due.notify_one();
         }
     }
@@ -278,7 +279,7 @@ impl SyncerContext {
     }
 
     /// Returns the watched kind with this group and `kind`.
-    pub(crate) fn named(&self, group: &str, kind: &str) -> Option<Arc<WatchedKind>> {
+    pub(crate) fn watched_kind(&self, group: &str, kind: &str) -> Option<Arc<WatchedKind>> {
         let state = self.state();
         let mut all = state.watched.values();
         all.find(|watched| watched.name.group == group && watched.resource.kind.name == kind).cloned()
@@ -315,7 +316,7 @@ impl SyncerContext {
     }
 
     pub(crate) fn snapshot<'a>(&'a self, id: &ObjectId, pair: &'a ObjectPair) -> SyncSnapshot<'a> {
-        let leaving = pair.mailbox.as_ref().is_some_and(|object| AnyObject(object).is_deleting());
+        let is_deleting = pair.mailbox.as_ref().is_some_and(|object| AnyObject(object).is_deleting());
         SyncSnapshot {
             mailbox_id: &self.settings.mailbox,
             mailbox: pair.mailbox.as_ref(),
@@ -326,7 +327,7 @@ impl SyncerContext {
             downstream_synced: !pair.watched.resource.is_served_downstream
                 || pair.watched.downstream.as_ref().is_some_and(|view| view.synced(&id.key.namespace)),
             // The last holder of the lease may apply without it, but not delete.
-            leads: if leaving { self.lease.leads() } else { self.leads() },
+            leads: if is_deleting { self.lease.leads() } else { self.leads() },
             leader: self.leader(),
             cluster: self.cluster(),
         }
@@ -347,11 +348,11 @@ impl SyncerContext {
 
     /// Adds a namespace with placed or projected objects. Returns whether it is new.
     pub(crate) fn add_namespace(&self, namespace: &str) -> bool {
-        let is_news = !namespace.is_empty() && !self.has_namespace(namespace);
-        if is_news {
+        let is_new = !namespace.is_empty() && !self.has_namespace(namespace);
+        if is_new {
             self.namespaces.write().expect("no holder of this lock panics").insert(namespace.to_owned());
         }
-        is_news
+        is_new
     }
 
     pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
@@ -374,8 +375,8 @@ impl SyncerContext {
     }
 
     /// Forgets the waits of an object that no longer exists.
-    pub(crate) fn wait_no_more(&self, id: &ObjectId) {
-        self.state().waiting.leave(id);
+    pub(crate) fn cancel_waits(&self, id: &ObjectId) {
+        self.state().waiting.remove(id);
     }
 
     /// Requests discovery, because the mailbox or the physical cluster may serve other kinds from now on.
@@ -469,7 +470,7 @@ impl SyncerContext {
         self.state().orphans.remove(id);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SyncerState> {
         self.state.lock().expect("no holder of this lock panics")
     }
 }

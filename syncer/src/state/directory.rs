@@ -25,7 +25,7 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use xxhash_rust::xxh3::xxh3_64;
 
-const ABOUT: &str = "cluster";
+const HEADER_FILE: &str = "cluster";
 
 /// The header of the state directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl StateDirectory {
 
     pub(crate) async fn save_header(&self, header: StateHeader) -> io::Result<()> {
         let directory = self.clone();
-        blocking(move || directory.write(ABOUT, &serde_json::to_vec(&header)?)).await
+        blocking(move || directory.write(HEADER_FILE, &serde_json::to_vec(&header)?)).await
     }
 
     pub(crate) async fn remove(&self, group: &str, plural: &str, key: &Key) -> io::Result<()> {
@@ -129,14 +129,14 @@ impl StateDirectory {
     fn read_all(&self, mailbox: &str) -> io::Result<(StateHeader, Vec<StoredObject>)> {
         std::fs::create_dir_all(&self.directory)?;
         let fresh = StateHeader { mailbox: mailbox.to_owned(), ..StateHeader::default() };
-        let (mut found, mut unread) = (HashMap::new(), 0);
+        let (mut files, mut unread) = (HashMap::new(), 0);
         for entry in std::fs::read_dir(&self.directory)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if !name.ends_with(PARTIAL) {
                 let bytes = std::fs::read(self.directory.join(&name))?;
                 match self.decrypt(&name, bytes) {
-                    Ok(bytes) => drop(found.insert(name, bytes)),
-                    Err(error) if name == ABOUT => return Err(self.wrong_key(&error)),
+                    Ok(bytes) => drop(files.insert(name, bytes)),
+                    Err(error) if name == HEADER_FILE => return Err(self.wrong_key(&error)),
                     Err(error) => {
                         unread += 1;
                         tracing::warn!(file = name, %error, "cannot read a stored object");
@@ -144,10 +144,10 @@ impl StateDirectory {
                 }
             }
         }
-        if found.is_empty() && unread > 0 {
+        if files.is_empty() && unread > 0 {
             return Err(self.wrong_key(&io::Error::other("no file can be read")));
         }
-        let header = match found.remove(ABOUT) {
+        let header = match files.remove(HEADER_FILE) {
             Some(bytes) => serde_json::from_slice::<StateHeader>(&bytes)
                 .map_err(|_| self.wrong_key(&io::Error::other("the header is encrypted or damaged")))?,
             None => fresh,
@@ -162,7 +162,7 @@ impl StateDirectory {
                 None
             }
         };
-        Ok((header, found.into_iter().filter_map(stored).collect()))
+        Ok((header, files.into_iter().filter_map(stored).collect()))
     }
 
     /// Returns the error for a wrong key, which must not look like an empty directory.
@@ -286,8 +286,8 @@ mod tests {
                 .await
                 .map_err(|error| error.to_string())
         };
-        let said = with(Some([2; 32])).await.unwrap_err();
-        assert!(said.contains("give the key that it was encrypted with (--state-key-file)"), "{said}");
+        let error = with(Some([2; 32])).await.unwrap_err();
+        assert!(error.contains("give the key that it was encrypted with (--state-key-file)"), "{error}");
         directory([1; 32])
             .save_header(StateHeader { mailbox: "~b".to_owned(), ..StateHeader::default() })
             .await
@@ -295,8 +295,8 @@ mod tests {
         for (encryption_key, expected) in
             [(Some([2; 32]), "give the key that"), (None, "give the key if it was")]
         {
-            let said = with(encryption_key).await.unwrap_err();
-            assert!(said.contains(expected), "{said}");
+            let error = with(encryption_key).await.unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
         std::fs::copy(place.join(stored("a").file()), place.join(stored("b").file())).unwrap();
         std::fs::write(place.join("0123456789abcdef.partial"), "half").unwrap();

@@ -101,32 +101,32 @@ fn shortened(mut text: String) -> String {
 /// The current sync errors.
 #[derive(Debug, Default)]
 pub(crate) struct SyncErrors {
-    known: Mutex<Known>,
+    stored: Mutex<StoredErrors>,
     hashes: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct StoredErrors {
     by_id: BTreeMap<ObjectId, SyncError>,
     /// Hashes of the objects with further errors.
-    others: HashSet<u64>,
+    overflow: HashSet<u64>,
 }
 
 impl SyncErrors {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().expect("no holder of this lock panics")
+    fn stored(&self) -> MutexGuard<'_, StoredErrors> {
+        self.stored.lock().expect("no holder of this lock panics")
     }
 
     /// Sets the error of an object. Returns whether it is a new one.
     pub(crate) fn set(&self, id: &ObjectId, error: &SyncError) -> bool {
-        let mut known = self.known();
-        let other = self.hashes.hash_one(id);
-        if known.by_id.len() >= STORED_MAX && !known.by_id.contains_key(id) {
-            known.others.insert(other);
+        let mut stored = self.stored();
+        let hash = self.hashes.hash_one(id);
+        if stored.by_id.len() >= STORED_MAX && !stored.by_id.contains_key(id) {
+            stored.overflow.insert(hash);
             return false;
         }
-        known.others.remove(&other);
-        let before = known.by_id.insert(id.clone(), error.clone());
+        stored.overflow.remove(&hash);
+        let before = stored.by_id.insert(id.clone(), error.clone());
         // The messages of most errors vary between attempts; a message for the user changes only with the user's
         // object.
         before.is_none_or(|before| {
@@ -136,24 +136,24 @@ impl SyncErrors {
 
     /// Returns whether an object has an error.
     pub(crate) fn has(&self, id: &ObjectId) -> bool {
-        let known = self.known();
-        known.by_id.contains_key(id) || known.others.contains(&self.hashes.hash_one(id))
+        let stored = self.stored();
+        stored.by_id.contains_key(id) || stored.overflow.contains(&self.hashes.hash_one(id))
     }
 
     /// Clears the error of an object. Returns whether it had one.
     pub(crate) fn clear(&self, id: &ObjectId) -> bool {
-        let mut known = self.known();
-        known.by_id.remove(id).is_some() || known.others.remove(&self.hashes.hash_one(id))
+        let mut stored = self.stored();
+        stored.by_id.remove(id).is_some() || stored.overflow.remove(&self.hashes.hash_one(id))
     }
 
     /// Returns the number of errors, and a line for each of the first ones.
     pub(crate) fn summary(&self) -> (usize, String) {
-        let known = self.known();
+        let stored = self.stored();
         let line = |(id, error): (&ObjectId, &SyncError)| {
             format!("{} {}: {}: {}", id.kind.plural, id.key, error.reason, error.message)
         };
-        let count = known.by_id.len() + known.others.len();
-        let mut lines: Vec<_> = known.by_id.iter().take(LISTED_MAX).map(line).collect();
+        let count = stored.by_id.len() + stored.overflow.len();
+        let mut lines: Vec<_> = stored.by_id.iter().take(LISTED_MAX).map(line).collect();
         if count > lines.len() {
             lines.push(format!("and {} more", count - lines.len()));
         }

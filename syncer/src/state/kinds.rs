@@ -51,7 +51,7 @@ impl KindName {
         self.is_in(&[("apps", "statefulsets")])
     }
 
-    /// Returns whether its objects are shown in the mailbox if placed objects create them.
+    /// Returns whether its objects are projected into the mailbox if placed objects create them.
     pub(crate) fn is_projected(&self) -> bool {
         self.is_in(PROJECTED)
     }
@@ -150,12 +150,12 @@ pub(crate) async fn discover(remote: &Remote) -> Result<ServedKinds, CallError> 
 }
 
 impl ServedKinds {
-    fn add(&mut self, found: Vec<discovery::Served>) {
-        for found in found {
-            let watchable = found.can(&["list", "watch", "patch"]);
-            let status = found.parts.iter().any(|part| part == "status");
-            let name = KindName::new(&found.kind.group, &found.kind.plural);
-            self.0.entry(name).or_default().push(KindVersion { kind: found.kind, watchable, status });
+    fn add(&mut self, served: Vec<discovery::Served>) {
+        for resource in served {
+            let watchable = resource.can(&["list", "watch", "patch"]);
+            let status = resource.parts.iter().any(|part| part == "status");
+            let name = KindName::new(&resource.kind.group, &resource.kind.plural);
+            self.0.entry(name).or_default().push(KindVersion { kind: resource.kind, watchable, status });
         }
     }
 
@@ -176,7 +176,7 @@ impl ServedKinds {
         let name = KindName::new(&kind.group, &kind.plural);
         let version = KindVersion { kind, watchable: true, status: true };
         let downstream =
-            self.0.get(&name).is_some_and(|there| there.iter().any(|other| other.kind == version.kind));
+            self.0.get(&name).is_some_and(|versions| versions.iter().any(|other| other.kind == version.kind));
         (
             name,
             SyncedResource {
@@ -201,13 +201,13 @@ impl ServedKinds {
     }
 }
 
-fn synced_resource(here: &[KindVersion], downstream: Option<&Vec<KindVersion>>) -> Option<SyncedResource> {
-    let there = |version: &KindVersion| {
+fn synced_resource(mailbox: &[KindVersion], downstream: Option<&Vec<KindVersion>>) -> Option<SyncedResource> {
+    let is_served = |version: &KindVersion| {
         let same = |other: &&KindVersion| other.watchable && other.kind == version.kind;
         downstream.into_iter().flatten().find(same).is_some()
     };
-    let watchable: Vec<&KindVersion> = here.iter().filter(|version| version.watchable).collect();
-    let common = watchable.iter().find(|version| there(version));
+    let watchable: Vec<&KindVersion> = mailbox.iter().filter(|version| version.watchable).collect();
+    let common = watchable.iter().find(|version| is_served(version));
     let version = common.or(watchable.first())?;
     Some(SyncedResource {
         kind: version.kind.clone(),
@@ -237,8 +237,8 @@ mod tests {
         served
     }
 
-    fn check(here: ServedKinds, downstream: ServedKinds, expected: &[(&str, &str, bool)]) {
-        let resources = here.synced_resources(&downstream);
+    fn check(mailbox: ServedKinds, downstream: ServedKinds, expected: &[(&str, &str, bool)]) {
+        let resources = mailbox.synced_resources(&downstream);
         let resources: Vec<_> = resources
             .values()
             .map(|resource| (&*resource.kind.plural, &*resource.kind.version, resource.is_served_downstream))
@@ -247,15 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_common_version_is_used_and_missing_kinds_are_known() {
-        let here = || served("x.com", &[("v2", &["gardens", "pots"]), ("v1", &["gardens", "reviews"])]);
-        check(here(), here(), &[("gardens", "v2", true), ("pots", "v2", true)]);
+    fn the_first_common_version_is_used_and_missing_kinds_are_reported() {
+        let mailbox = || served("x.com", &[("v2", &["gardens", "pots"]), ("v1", &["gardens", "reviews"])]);
+        check(mailbox(), mailbox(), &[("gardens", "v2", true), ("pots", "v2", true)]);
         check(
-            here(),
+            mailbox(),
             served("x.com", &[("v1", &["gardens"])]),
             &[("gardens", "v1", true), ("pots", "v2", false)],
         );
-        check(here(), ServedKinds::default(), &[("gardens", "v2", false), ("pots", "v2", false)]);
+        check(mailbox(), ServedKinds::default(), &[("gardens", "v2", false), ("pots", "v2", false)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Downstream objects that wait for their owner to be known.
+//! Downstream objects that wait until the syncer has observed their owner.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use crate::state::context::ObjectId;
 
 /// The limit of waiting objects, because namespaces with placed objects contain few others. An object beyond it finds
 /// its owner at the next relist.
-const MAX: usize = 100_000;
+const WAITING_MAX: usize = 100_000;
 
 /// Waiting objects by the downstream uid of the owner they wait for, and these uids by waiting object.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct WaitingObjects {
 
 impl WaitingObjects {
     pub(crate) fn wait(&mut self, uid: &str, id: &ObjectId) {
-        if self.count >= MAX {
+        if self.count >= WAITING_MAX {
             return;
         }
         if self.by_uid.entry(uid.to_owned()).or_default().insert(id.clone()) {
@@ -39,7 +39,7 @@ impl WaitingObjects {
 
     /// Removes an object that was deleted. Most Events in a namespace concern objects that are not ours; without this
     /// they would fill the index.
-    pub(crate) fn leave(&mut self, id: &ObjectId) {
+    pub(crate) fn remove(&mut self, id: &ObjectId) {
         let uids = self.by_id.remove(id).unwrap_or_default();
         for uid in &uids {
             drop_from(&mut self.by_uid, uid, id);
@@ -75,13 +75,13 @@ mod tests {
     /// Events about foreign objects stayed in the index after their deletion. After a hundred thousand of them, an
     /// object that was read before its owner was never projected.
     #[test]
-    fn an_object_that_is_gone_leaves_room_for_others() {
+    fn a_deleted_object_frees_its_entry_for_others() {
         let mut waiting = WaitingObjects::default();
-        for number in 0..MAX + 10 {
+        for number in 0..WAITING_MAX + 10 {
             let theirs = event(&format!("theirs-{number}"));
             waiting.wait(&format!("uid-{number}"), &theirs);
             waiting.wait("another", &theirs);
-            waiting.leave(&theirs);
+            waiting.remove(&theirs);
         }
         waiting.wait("ours", &event("early"));
         assert_eq!(waiting.wake("ours"), BTreeSet::from([event("early")]));
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(waiting.wake("one"), BTreeSet::from([event("a"), event("b")]));
         assert_eq!(waiting.wake("one"), BTreeSet::new());
         assert_eq!(waiting.wake("two"), BTreeSet::from([event("a")]));
-        waiting.leave(&event("a"));
+        waiting.remove(&event("a"));
         assert!(waiting.count == 0 && waiting.by_id.is_empty());
     }
 }

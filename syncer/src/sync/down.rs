@@ -47,16 +47,16 @@ pub(crate) async fn reconcile(
     // Added before the object is applied, so that no object it creates is skipped.
     context.add_namespace(&id.key.namespace);
     for _ in 0..STEPS_MAX {
-        let stepped = match plan_step(&context.snapshot(id, &pair)) {
+        let result = match plan_step(&context.snapshot(id, &pair)) {
             SyncStep::InSync => return finish_in_sync(context, id, pair).await,
             SyncStep::AddFinalizer => add_finalizer(context, id, &mut pair).await?,
             SyncStep::Apply(desired) => apply(context, id, &mut pair, desired).await?,
             SyncStep::Delete { uid } => delete(context, id, &pair, &uid).await?,
             SyncStep::RemoveFinalizer => release_tombstone(context, id, &mut pair).await?,
             SyncStep::Hold(HoldReason::NoTombstone) => find_tombstone(context, id, &mut pair).await?,
-            SyncStep::Hold(why) => return Err(hold_error(id, &pair, why)),
+            SyncStep::Hold(reason) => return Err(hold_error(id, &pair, reason)),
         };
-        if let StepResult::Done(outcome) = stepped {
+        if let StepResult::Done(outcome) = result {
             return Ok(outcome);
         }
     }
@@ -65,11 +65,11 @@ pub(crate) async fn reconcile(
 }
 
 /// Returns the error of a held object. A forbidden list is a more specific reason.
-fn hold_error(id: &ObjectId, pair: &ObjectPair, why: HoldReason) -> SyncError {
-    let downstream = pair.watched.downstream.as_ref().filter(|_| why == HoldReason::DownstreamNotSynced);
+fn hold_error(id: &ObjectId, pair: &ObjectPair, reason: HoldReason) -> SyncError {
+    let downstream = pair.watched.downstream.as_ref().filter(|_| reason == HoldReason::DownstreamNotSynced);
     match downstream.and_then(|downstream| downstream.forbidden(&id.key.namespace)) {
         Some(message) => SyncError { reason: "Forbidden", message, retry: Retry::OnEvent },
-        None => why.into(),
+        None => reason.into(),
     }
 }
 
@@ -102,8 +102,8 @@ async fn add_finalizer(
     pair: &mut ObjectPair,
 ) -> Result<StepResult, SyncError> {
     let Some(object) = &pair.mailbox else { return Ok(StepResult::Continue) };
-    let has_some = object["metadata"]["finalizers"].is_array();
-    let (path, value) = match has_some {
+    let has_finalizers = object["metadata"]["finalizers"].is_array();
+    let (path, value) = match has_finalizers {
         true => ("/metadata/finalizers/-", json!(SYNCER)),
         false => ("/metadata/finalizers", json!([SYNCER])),
     };
@@ -113,8 +113,8 @@ async fn add_finalizer(
         { "op": "add", "path": path, "value": value },
     ]);
     let place = place(&pair.watched, &id.key);
-    let marked = context.mailbox.patch(place, Patch::Json, &change).await;
-    pair.mailbox = Some(marked.map_err(SyncError::stale("CannotMark"))?);
+    let with_finalizer = context.mailbox.patch(place, Patch::Json, &change).await;
+    pair.mailbox = Some(with_finalizer.map_err(SyncError::stale("CannotMark"))?);
     Ok(StepResult::Continue)
 }
 
@@ -176,7 +176,7 @@ async fn apply_with_uid(
         }
         applied => applied.map_err(SyncError::failed("CannotApply"))?,
     };
-    tracing::debug!(kind = %pair.watched.resource.kind, object = %id.key, "applied");
+    tracing::debug!("applied the object downstream");
     context.update_last_sync(id, |last_sync| last_sync.sent = Some(LastApplied::new(&desired, &applied)));
     if pair.watched.name.is_definitions() {
         context.rediscover();
@@ -192,8 +192,8 @@ async fn apply_with_uid(
 /// Reads an object from the physical cluster, not from a view, and checks the cluster's identity: an object that is
 /// missing on another cluster is not deleted.
 async fn read_downstream(context: &SyncerContext, place: Place<'_>) -> Result<Option<Value>, SyncError> {
-    let found = async { context.downstream.get(place).await.map_err(SyncError::failed("CannotRead")) };
-    Ok(tokio::try_join!(found, check_identity(context))?.0)
+    let object = async { context.downstream.get(place).await.map_err(SyncError::failed("CannotRead")) };
+    Ok(tokio::try_join!(object, check_identity(context))?.0)
 }
 
 /// Reads an object from the mailbox, not from a view.
@@ -248,8 +248,8 @@ async fn is_superseded(context: &SyncerContext, id: &ObjectId) -> bool {
     }
     let kind = Kind::new("", "v1", "namespaces", "Namespace", false);
     // A syncer that may not read namespaces continues.
-    if let Ok(Some(found)) = context.downstream.get(Place::new(&kind, "", namespace)).await {
-        context.observe_leader(AnyObject(&found).annotation(LED_BY));
+    if let Ok(Some(namespace_object)) = context.downstream.get(Place::new(&kind, "", namespace)).await {
+        context.observe_leader(AnyObject(&namespace_object).annotation(LED_BY));
     }
     context.is_superseded()
 }
@@ -260,18 +260,17 @@ async fn delete(
     pair: &ObjectPair,
     uid: &str,
 ) -> Result<StepResult, SyncError> {
-    let gone = Some(fingerprint(&uid.into()));
-    if context.last_sync(id).deleted == gone {
+    let deleted_uid = Some(fingerprint(&uid.into()));
+    if context.last_sync(id).deleted == deleted_uid {
         return Ok(StepResult::Done(Outcome::RequeueAfter(Duration::from_secs(1))));
     }
     let place = place(&pair.watched, &id.key);
     let (tombstone, ()) = tokio::try_join!(read_mailbox(context, place), check_identity(context))?;
-    let meant = pair.mailbox.as_ref().map(|object| AnyObject(object).uid());
-    let stands = tombstone
-        .as_ref()
-        .map(AnyObject)
-        .is_some_and(|object| object.is_deleting() && object.has_finalizer() && Some(object.uid()) == meant);
-    if !stands {
+    let expected_uid = pair.mailbox.as_ref().map(|object| AnyObject(object).uid());
+    let is_tombstone = tombstone.as_ref().map(AnyObject).is_some_and(|object| {
+        object.is_deleting() && object.has_finalizer() && Some(object.uid()) == expected_uid
+    });
+    if !is_tombstone {
         return Ok(StepResult::Done(Outcome::Failed));
     }
     if !announce_deletion(context, id, pair, uid).await? {
@@ -279,8 +278,13 @@ async fn delete(
     }
     remove_stored(context, id).await?;
     context.downstream.delete(place, uid).await.map_err(SyncError::failed("CannotDelete"))?;
-    context.update_last_sync(id, |last_sync| last_sync.deleted = gone);
-    tracing::info!(kind = %pair.watched.resource.kind, object = %id.key, "deleted downstream, as in the mailbox");
+    context.update_last_sync(id, |last_sync| last_sync.deleted = deleted_uid);
+    tracing::info!(
+        from = context.settings.name,
+        uid,
+        reason = "DeletedInMailbox",
+        "deleted the downstream object of a deleted mailbox object"
+    );
     // An event reports the end of the deletion, unless the object was deleted already.
     Ok(StepResult::Done(Outcome::RequeueAfter(Duration::from_secs(1))))
 }
@@ -298,15 +302,16 @@ async fn announce_deletion(
         let namespace = ObjectId::new(&KindName::new("", "namespaces"), Key::new("", &id.key.namespace));
         return Ok(context.pair(&namespace).is_none_or(|pair| names_leader(context, &namespace, &pair)));
     }
-    let says = pair.downstream.as_ref().and_then(|downstream| AnyObject(downstream).annotation(LED_BY))
-        == Some(leader);
-    if !says {
+    let is_announced =
+        pair.downstream.as_ref().and_then(|downstream| AnyObject(downstream).annotation(LED_BY))
+            == Some(leader);
+    if !is_announced {
         let change = json!({ "metadata": { "uid": uid, "annotations": { LED_BY: leader } } });
         let place = place(&pair.watched, &id.key);
         match context.downstream.patch(place, Patch::Merge, &change).await {
             // A syncer that may delete but not patch the namespace deletes it without an announcement.
             Err(error) if error.code() == 403 || error.is_not_found() => {}
-            told => drop(told.map_err(SyncError::failed("CannotDelete"))?),
+            patched => drop(patched.map_err(SyncError::failed("CannotDelete"))?),
         }
     }
     Ok(true)
@@ -362,8 +367,8 @@ async fn find_tombstone(
     pair: &mut ObjectPair,
 ) -> Result<StepResult, SyncError> {
     let place = place(&pair.watched, &id.key);
-    let found = read_mailbox(context, place).await?;
-    match found.filter(|object| AnyObject(object).is_deleting()) {
+    let object = read_mailbox(context, place).await?;
+    match object.filter(|object| AnyObject(object).is_deleting()) {
         Some(tombstone) => {
             pair.mailbox = Some(tombstone);
             Ok(StepResult::Continue)
@@ -389,13 +394,13 @@ async fn remove_stored(context: &SyncerContext, id: &ObjectId) -> Result<(), Syn
 /// every object without a tombstone.
 pub(crate) async fn reconcile_orphan(context: &SyncerContext, id: &ObjectId, pair: &ObjectPair) {
     let place = place(&pair.watched, &id.key);
-    let is_gone = async {
+    let is_deleted = async {
         let is_known = pair.watched.mailbox.synced() && context.cluster() == ClusterIdentity::Same;
-        let is_held = pair.mailbox.is_some() || pair.downstream.is_some();
-        let gone = is_known && !is_held && read_mailbox(context, place).await?.is_none();
-        Ok::<_, SyncError>(gone && read_downstream(context, place).await?.is_none())
+        let exists = pair.mailbox.is_some() || pair.downstream.is_some();
+        let is_unplaced = is_known && !exists && read_mailbox(context, place).await?.is_none();
+        Ok::<_, SyncError>(is_unplaced && read_downstream(context, place).await?.is_none())
     };
-    match is_gone.await {
+    match is_deleted.await {
         Ok(true) => {
             if remove_stored(context, id).await.is_ok() {
                 context.forget_orphan(id);

@@ -33,7 +33,7 @@ fn event(object: &Value, error: &SyncError, physical_cluster: &str) -> Value {
         ),
         false => (json!({}), error.message.clone()),
     };
-    // A projection may be replaced, but the uid of the object that it shows stays the same.
+    // A projection may be replaced, but the uid of the object that it represents stays the same.
     let uid = involved.annotation(DOWNSTREAM_UID).unwrap_or(involved.uid());
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning",

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use api::names::LOGICAL_CLUSTER;
 use controller::queue::Outcome;
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::events::record_event;
 use super::{down, project};
-use crate::state::context::{ObjectId, SyncerContext};
+use crate::mirror::AnyObject;
+use crate::state::context::{ObjectId, ObjectPair, SyncerContext};
 use crate::state::errors::{Retry, SyncError};
 
 /// How often an object is reconciled if no event announces that the cause of its error was removed.
@@ -15,12 +18,31 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn reconcile(context: &SyncerContext, id: ObjectId) -> Outcome {
     // Of the highest level, so that it names the object of a warning whatever is logged.
-    let span = tracing::error_span!("reconcile", kind = %id.kind.plural, object = %id.key);
+    let span = tracing::error_span!(
+        "reconcile",
+        kind = %id.kind.plural,
+        object = %id.key,
+        mailbox = context.settings.mailbox,
+        logical_cluster = Empty,
+        revision = Empty,
+    );
     reconcile_object(context, id).instrument(span).await
+}
+
+/// Records the logical cluster and the revision of the mailbox object in the span of the reconcile.
+fn record_mailbox_object(span: &Span, pair: &ObjectPair) {
+    let Some(object) = &pair.mailbox else { return };
+    if let Some(logical_cluster) = AnyObject(object).annotation(LOGICAL_CLUSTER) {
+        span.record("logical_cluster", logical_cluster);
+    }
+    if let Some(revision) = object["metadata"]["resourceVersion"].as_str() {
+        span.record("revision", revision);
+    }
 }
 
 async fn reconcile_object(context: &SyncerContext, id: ObjectId) -> Outcome {
     let Some(pair) = context.pair(&id) else { return Outcome::Done };
+    record_mailbox_object(&Span::current(), &pair);
     if context.is_orphan(&id) {
         down::reconcile_orphan(context, &id, &pair).await;
     }
@@ -57,7 +79,7 @@ async fn report_error(context: &SyncerContext, id: &ObjectId, error: &SyncError)
     if is_new {
         context.report_due.notify_one();
     }
-    tracing::debug!(kind = %id.kind.plural, object = %id.key, ?error, "not in sync");
+    tracing::debug!(?error, "the object is not in sync");
     if !is_new || !error.is_about_object() || !context.lease.leads() {
         return;
     }

@@ -47,13 +47,13 @@ pub(crate) async fn report_refused(
     let Some(mailbox) = pair.mailbox.as_ref().filter(|_| is_conditioned) else { return Ok(()) };
     let message = format!("physical cluster {}: {message}", context.settings.name);
     let mut status = mailbox["status"].as_object().cloned().unwrap_or_default();
-    let found = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let existing = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let is_set = |condition: &Value| condition["type"] == SENT_CONDITION && condition["message"] == *message;
-    if found.iter().any(is_set) {
+    if existing.iter().any(is_set) {
         return Ok(());
     }
     let mut conditions: Vec<Value> =
-        found.into_iter().filter(|condition| condition["type"] != SENT_CONDITION).collect();
+        existing.into_iter().filter(|condition| condition["type"] != SENT_CONDITION).collect();
     conditions.push(json!({
         "type": SENT_CONDITION, "status": "False", "reason": REFUSED, "message": message,
         "lastTransitionTime": time::now(),
@@ -70,10 +70,10 @@ pub(crate) async fn write(
     mailbox: &Value,
     status: Value,
 ) -> Result<(), SyncError> {
-    let (desired, found) = (fingerprint(&status), fingerprint(&mailbox["status"]));
+    let (desired, current) = (fingerprint(&status), fingerprint(&mailbox["status"]));
     // The mailbox may store a status differently, for example without a field that it does not know. That does not
     // count as a difference.
-    let same = desired == found || context.last_sync(id).status == Some((desired, found));
+    let same = desired == current || context.last_sync(id).status == Some((desired, current));
     if same || !context.lease.leads() {
         return Ok(());
     }
@@ -81,11 +81,11 @@ pub(crate) async fn write(
         { "op": "test", "path": "/metadata/uid", "value": AnyObject(mailbox).uid() },
         { "op": "add", "path": "/status", "value": status },
     ]);
-    let part = if pair.watched.resource.has_status { "status" } else { "" };
-    let place = place(&pair.watched, &id.key).part(part);
+    let subresource = if pair.watched.resource.has_status { "status" } else { "" };
+    let place = place(&pair.watched, &id.key).part(subresource);
     let written = context.mailbox.patch(place, Patch::Json, &change).await;
     let written = written.map_err(SyncError::failed("CannotReportStatus"))?;
-    let made = fingerprint(&written["status"]);
-    context.update_last_sync(id, |last_sync| last_sync.status = Some((desired, made)));
+    let stored = fingerprint(&written["status"]);
+    context.update_last_sync(id, |last_sync| last_sync.status = Some((desired, stored)));
     Ok(())
 }

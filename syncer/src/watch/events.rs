@@ -13,9 +13,9 @@ use crate::state::kinds::KindName;
 /// Handles an event of the mailbox.
 pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, view: &View, news: News<'_>) {
     match news {
-        News::Put { now, new } => {
+        News::Put { now: current, new } => {
             if new {
-                on_mailbox_object_added(context, name, &view.kind, now);
+                on_mailbox_object_added(context, name, &view.kind, current);
             }
             if name.is_definitions() {
                 context.rediscover();
@@ -28,7 +28,7 @@ pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, vi
             if is_per_namespace || (is_first && watched.is_none()) {
                 context.kinds_changed.notify_one();
             }
-            context.queue.add(ObjectId { kind: name.clone(), key: now.key.clone() });
+            context.queue.add(ObjectId { kind: name.clone(), key: current.key.clone() });
         }
         News::Gone { last, .. } => context.queue.add(ObjectId { kind: name.clone(), key: last.key.clone() }),
         News::Synced => {
@@ -70,16 +70,16 @@ pub(super) fn on_downstream_event(
     news: News<'_>,
 ) {
     match news {
-        News::Put { now, new } => {
+        News::Put { now: current, new } => {
             if name.is_namespaces() {
-                context.observe_leader(AnyObject(&now.read(&view.kind)).annotation(LED_BY));
+                context.observe_leader(AnyObject(&current.read(&view.kind)).annotation(LED_BY));
             }
-            context.queue.add(ObjectId { kind: name.clone(), key: now.key.clone() });
+            context.queue.add(ObjectId { kind: name.clone(), key: current.key.clone() });
             if new {
-                context.wake(&now.uid);
+                context.wake(&current.uid);
             }
             if new && name.is_namespaces() {
-                context.requeue_namespace(&now.key.name);
+                context.requeue_namespace(&current.key.name);
             }
         }
         News::Gone { last, witnessed } => {

@@ -30,18 +30,18 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(30);
 /// placed.
 const DISCOVER_SOON_EVERY: Duration = Duration::from_secs(1);
 /// The minimum interval.
-const DISCOVER_AT_MOST_EVERY: Duration = Duration::from_millis(50);
+const DISCOVER_MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Starts and stops informers while it is polled.
 pub(crate) async fn manage_informers(context: Arc<SyncerContext>) -> Result<Infallible, String> {
     let mut manager =
-        InformerManager { context, informers: KeyedTasks::default(), searched: BTreeSet::new() };
+        InformerManager { context, informers: KeyedTasks::default(), listed_unplaced: BTreeSet::new() };
     let (mut mailbox, mut downstream) = (None, None);
-    let mut asked: Option<Instant> = None;
+    let mut discovered_at: Option<Instant> = None;
     loop {
         let due = manager.due();
-        if asked.is_none_or(|at| at.elapsed() >= due) || manager.context.take_rediscover() {
-            asked = Some(Instant::now());
+        if discovered_at.is_none_or(|at| at.elapsed() >= due) || manager.context.take_rediscover() {
+            discovered_at = Some(Instant::now());
             mailbox = manager.discover(&manager.context.mailbox, "the mailbox").await.or(mailbox);
             downstream =
                 manager.discover(&manager.context.downstream, "the physical cluster").await.or(downstream);
@@ -56,7 +56,7 @@ pub(crate) async fn manage_informers(context: Arc<SyncerContext>) -> Result<Infa
             _ = timeout(wait, manager.context.kinds_changed.notified()) => {}
             Some((_, Err(panic))) = manager.informers.next_ended() => return Err(panic),
         }
-        sleep(DISCOVER_AT_MOST_EVERY).await;
+        sleep(DISCOVER_MIN_INTERVAL).await;
     }
 }
 
@@ -75,7 +75,7 @@ struct InformerManager {
     context: Arc<SyncerContext>,
     informers: KeyedTasks<InformerKey, Infallible>,
     /// Kinds without placed objects that were already listed for objects of ours.
-    searched: BTreeSet<KindName>,
+    listed_unplaced: BTreeSet<KindName>,
 }
 
 impl InformerManager {
@@ -105,8 +105,8 @@ impl InformerManager {
         };
         let before = self.context.watched_kinds();
         // A kind that the mailbox no longer serves is no longer watched. Its downstream objects stay.
-        let gone = before.iter().filter(|old| mailbox.is_some() && !resources.contains_key(&old.name));
-        gone.for_each(|old| self.stop(&old.name));
+        let removed = before.iter().filter(|old| mailbox.is_some() && !resources.contains_key(&old.name));
+        removed.for_each(|old| self.stop(&old.name));
         for (name, resource) in resources {
             self.watch_mailbox(name, resource);
         }
@@ -119,19 +119,19 @@ impl InformerManager {
         if idle.is_empty() {
             return;
         }
-        let used = self.used(&all);
+        let placed_kinds = self.placed_kinds(&all);
         // Whether any placed object creates others is known only after the whole mailbox was listed.
         let known = all.iter().all(|kind| kind.mailbox.known() || kind.mailbox.error().is_some());
-        let creates_others = known && used.iter().any(|name| !name.is_inert());
+        let creates_dependents = known && placed_kinds.iter().any(|name| !name.is_inert());
         for kind in idle {
-            if used.contains(&kind.name) || (creates_others && kind.name.is_projected()) {
+            if placed_kinds.contains(&kind.name) || (creates_dependents && kind.name.is_projected()) {
                 self.watch_downstream(kind);
             }
         }
     }
 
     /// Returns the kinds with placed objects, including stored ones.
-    fn used(&self, all: &[Arc<WatchedKind>]) -> BTreeSet<Arc<KindName>> {
+    fn placed_kinds(&self, all: &[Arc<WatchedKind>]) -> BTreeSet<Arc<KindName>> {
         let stored = self.context.stored().into_iter().map(|id| id.kind);
         let placed = all.iter().filter(|kind| has_placed(kind)).map(|kind| kind.name.clone());
         stored.chain(placed).collect()
@@ -147,13 +147,13 @@ impl InformerManager {
                 && !kind.name.is_projected()
         };
         let all = self.context.watched_kinds();
-        let next = all.iter().find(|kind| is_idle(kind) && !self.searched.contains(&*kind.name));
+        let next = all.iter().find(|kind| is_idle(kind) && !self.listed_unplaced.contains(&*kind.name));
         let Some(kind) = next else { return false };
         let path = format!("{}?limit=1&labelSelector={PLACED}%3D{TRUE}", kind.resource.kind.path(""));
         match self.context.downstream.read(&path).await {
-            Ok(found) => {
-                self.searched.insert((*kind.name).clone());
-                if found["items"].as_array().is_some_and(|items| !items.is_empty()) {
+            Ok(page) => {
+                self.listed_unplaced.insert((*kind.name).clone());
+                if page["items"].as_array().is_some_and(|items| !items.is_empty()) {
                     self.watch_downstream(kind);
                 }
                 true
@@ -161,7 +161,7 @@ impl InformerManager {
             Err(error) => {
                 tracing::debug!(%error, kind = %kind.resource.kind, "cannot list a kind without placed objects");
                 // A forbidden kind stays forbidden; the other kinds are still listed.
-                error.is_answer() && self.searched.insert((*kind.name).clone())
+                error.is_answer() && self.listed_unplaced.insert((*kind.name).clone())
             }
         }
     }
