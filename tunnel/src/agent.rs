@@ -71,7 +71,7 @@ enum DialError {
 }
 
 /// Streams with upgraded connections, which the task of the tunnel drives. They end with the tunnel.
-type Spliced = mpsc::UnboundedSender<BoxFuture<'static, ()>>;
+type SplicedSender = mpsc::UnboundedSender<BoxFuture<'static, ()>>;
 
 /// Keeps a tunnel to Holon open, and forwards its requests to the physical cluster.
 pub struct Agent {
@@ -98,12 +98,12 @@ impl Agent {
     /// Runs until `stop` completes.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         tokio::select! {
-            never = self.dial_again_and_again() => match never {},
+            never = self.dial_repeatedly() => match never {},
             () = stop => {}
         }
     }
 
-    async fn dial_again_and_again(&self) -> Infallible {
+    async fn dial_repeatedly(&self) -> Infallible {
         let mut backoff = BACKOFF_MIN;
         loop {
             let dialed = Instant::now();
@@ -147,7 +147,7 @@ impl Agent {
         Ok(hyper::upgrade::on(&mut response).await?)
     }
 
-    async fn serve(&self, connection: Upgraded, spliced: Spliced) -> Result<(), hyper::Error> {
+    async fn serve(&self, connection: Upgraded, spliced: SplicedSender) -> Result<(), hyper::Error> {
         let forwarder = Arc::new(Forwarder::new(self.downstream.clone(), spliced));
         let service = service_fn(|request| {
             let forwarder = forwarder.clone();

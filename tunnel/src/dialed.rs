@@ -53,7 +53,7 @@ impl DialedConnection {
     pub async fn probe(&self) -> io::Result<()> {
         let request = Request::get("/version").body(Bytes::new()).map_err(io::Error::other)?;
         let probed = tokio::time::timeout(PROBE_TIMEOUT, self.send(request, None)).await;
-        // The status comes from the physical cluster and says nothing about the tunnel.
+        // The status comes from the physical cluster and does not concern the tunnel.
         let _response = probed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(())
     }

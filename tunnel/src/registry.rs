@@ -13,11 +13,11 @@ use crate::dialed::DialedConnection;
 /// The open connections. Clones share them.
 #[derive(Clone, Default)]
 pub struct Tunnels {
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenConnections>>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     /// By mailbox, in the order in which they were opened. The last one is used: a syncer that dials again may have
     /// lost a connection that still looks open here.
     by_mailbox: HashMap<Id, BTreeMap<u64, Arc<ClusterConnection>>>,
@@ -97,7 +97,7 @@ impl Tunnels {
         OpenTunnel { tunnels: self.clone(), mailbox, number, connection, _guard: guard }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,8 +121,9 @@ mod tests {
     #[tokio::test]
     async fn when_a_connection_ends_one_that_is_still_open_is_used() {
         let (tunnels, mailbox) = (Tunnels::default(), Id::ROOT);
-        let used = || tunnels.get(mailbox).ok();
-        let is = |opened: &OpenTunnel| used().is_some_and(|found| Arc::ptr_eq(&found, opened.connection()));
+        let current = || tunnels.get(mailbox).ok();
+        let is =
+            |opened: &OpenTunnel| current().is_some_and(|found| Arc::ptr_eq(&found, opened.connection()));
         let [first, second, third] = [(); 3].map(|()| tunnels.open_push(mailbox, client()));
         assert!(is(&third));
         drop(second);
@@ -130,6 +131,6 @@ mod tests {
         drop(third);
         assert!(is(&first));
         drop(first);
-        assert!(used().is_none() && tunnels.mailboxes().is_empty());
+        assert!(current().is_none() && tunnels.mailboxes().is_empty());
     }
 }

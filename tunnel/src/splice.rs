@@ -31,10 +31,10 @@ mod tests {
     /// neither reads nor writes, no such read is pending.
     #[tokio::test]
     async fn a_client_that_lost_its_access_is_cut_off_from_a_pod_that_does_not_read() {
-        let ((mut client, above), (below, mut pod)) = (duplex(16), duplex(16));
+        let ((mut client, upstream), (downstream, mut pod)) = (duplex(16), duplex(16));
         let (revoke, revoked) = oneshot::channel::<()>();
         let spliced = async {
-            splice(above, below, (async { _ = revoked.await }, pending())).await;
+            splice(upstream, downstream, (async { _ = revoked.await }, pending())).await;
         };
         let story = async {
             let mut sent = 0;

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use kube::Client;
 use serde_json::json;
 
-use super::Spliced;
+use super::SplicedSender;
 use crate::protocol::{METHOD, is_path_allowed, is_request_header_forwarded, is_response_header_forwarded};
 use crate::{copy_headers, splice};
 
@@ -28,7 +28,7 @@ pub(super) type ForwardedBody = UnsyncBoxBody<Bytes, kube::Error>;
 /// Forwards requests to the physical cluster.
 pub(super) struct Forwarder {
     downstream: Client,
-    spliced: Spliced,
+    spliced: SplicedSender,
 }
 
 /// The code and the message of the Status in the response.
@@ -39,7 +39,7 @@ fn failed(code: StatusCode, error: impl Display) -> ForwardError {
 }
 
 impl Forwarder {
-    pub(super) fn new(downstream: Client, spliced: Spliced) -> Forwarder {
+    pub(super) fn new(downstream: Client, spliced: SplicedSender) -> Forwarder {
         Forwarder { downstream, spliced }
     }
 
