@@ -42,24 +42,24 @@ impl Answer {
     /// Returns the body as JSON. Panics if it is not JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
-        let body = self.whole();
+        let body = self.decoded_body();
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
     /// Returns the body, decoded if it is chunked.
-    fn whole(&self) -> String {
+    fn decoded_body(&self) -> String {
         if self.header("Transfer-Encoding") != "chunked" {
             return self.body.clone();
         }
-        let (mut whole, mut rest) = (String::new(), self.body.as_str());
+        let (mut decoded_body, mut rest) = (String::new(), self.body.as_str());
         while let Some((length, after)) = rest.split_once("\r\n") {
-            let piece =
+            let chunk =
                 usize::from_str_radix(length, 16).ok().and_then(|length| after.split_at_checked(length));
-            let Some((piece, left)) = piece.filter(|(piece, _)| !piece.is_empty()) else { break };
-            whole += piece;
+            let Some((chunk, left)) = chunk.filter(|(chunk, _)| !chunk.is_empty()) else { break };
+            decoded_body += chunk;
             rest = left.trim_start_matches("\r\n");
         }
-        whole
+        decoded_body
     }
 
     /// Returns all values of a header, in order.
@@ -74,7 +74,7 @@ impl Answer {
 /// A connection over TLS.
 pub type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-fn tls(authority: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
+fn tls(authority: &[u8], client_certificate: Option<(&[u8], &[u8])>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for trusted in CertificateDer::pem_slice_iter(authority) {
         roots.add(trusted.unwrap()).unwrap();
@@ -83,7 +83,7 @@ fn tls(authority: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
-    match shown {
+    match client_certificate {
         Some((certificate, key)) => {
             let chain = vec![CertificateDer::from_pem_slice(certificate).unwrap()];
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).unwrap()).unwrap()
@@ -112,10 +112,12 @@ impl Client {
             let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
             from_base64(line.trim_start_matches(':').trim())
         };
-        let shown = with_certificate.then(|| (field("client-certificate-data"), field("client-key-data")));
+        let client_certificate =
+            with_certificate.then(|| (field("client-certificate-data"), field("client-key-data")));
         let authority = field("certificate-authority-data");
-        let shown = shown.as_ref().map(|(certificate, key)| (&**certificate, &**key));
-        let tls = Arc::new(tls(&authority, shown));
+        let client_certificate =
+            client_certificate.as_ref().map(|(certificate, key)| (&**certificate, &**key));
+        let tls = Arc::new(tls(&authority, client_certificate));
         Client { address: server.url.replace("https://", ""), authority, tls, headers: String::new() }
     }
 
@@ -142,9 +144,9 @@ impl Client {
 
     /// Returns the same client, which requests an upgrade to WebSocket.
     pub fn over_websocket(&self) -> Client {
-        let asks = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
+        let upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
         let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
-        asks.iter().fold(self.with(key).with("Origin: https://holon"), |client, line| client.with(line))
+        upgrade.iter().fold(self.with(key).with("Origin: https://holon"), |client, line| client.with(line))
     }
 
     /// Returns the same client for a server whose address may have changed.
@@ -191,7 +193,7 @@ impl Client {
 
     /// The same with a body that need not be JSON.
     pub fn say(&self, method: &str, path: &str, body: &str) -> Answer {
-        self.try_say(method, path, body).unwrap_or_else(|| panic!("no answer to {method} {path}"))
+        self.try_say(method, path, body).unwrap_or_else(|| panic!("no response to {method} {path}"))
     }
 
     /// Returns `None` if the server cannot be reached.

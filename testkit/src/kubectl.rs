@@ -1,7 +1,7 @@
 //! kubectl with one kubeconfig.
 //!
 //! A test either expects each command to succeed ([`Kubectl::output`]), or collects failed expectations
-//! ([`Kubectl::says`] and others, then [`Kubectl::finish`]), so that one run shows everything that is wrong.
+//! ([`Kubectl::says`] and others, then [`Kubectl::finish`]), so that one run reports all failures.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

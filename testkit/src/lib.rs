@@ -1,4 +1,4 @@
-//! What the tests and benchmarks of all crates share.
+//! Code that the tests and benchmarks of all crates share.
 //!
 //! | Module | Contents |
 //! |---|---|

@@ -8,10 +8,10 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits until a condition holds. Panics if it does not within [`PATIENCE`].
 #[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
+pub fn until(condition: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {condition}");
         sleep(Duration::from_millis(50));
     }
 }

@@ -63,8 +63,9 @@ impl Cluster {
         let flags = flags.iter().map(|flag| format!("--apiserver-flag={flag}"));
         let options: Vec<_> = kind.iter().map(|&option| option.to_owned()).chain(flags).collect();
         let up = cluster.hack("up", &options);
-        let said = format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
-        assert!(up.status.success(), "{said}");
+        let output =
+            format!("{}{}", String::from_utf8_lossy(&up.stdout), String::from_utf8_lossy(&up.stderr));
+        assert!(up.status.success(), "{output}");
         cluster.proxy = Some(Proxy::start(&program, &cluster.kubeconfig()));
         cluster
     }

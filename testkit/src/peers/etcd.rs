@@ -20,11 +20,11 @@ pub struct Etcd {
     program: PathBuf,
     flags: Vec<String>,
     scheme: &'static str,
-    members: Vec<Member>,
+    members: Vec<EtcdMember>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct EtcdMember {
     client: u16,
     peer: u16,
     /// Before the directory: fields are dropped in this order.
@@ -44,12 +44,12 @@ impl Etcd {
         members: usize,
         scheme: &'static str,
         flags: &[&str],
-        below: &Path,
+        data_parent: &Path,
     ) -> Etcd {
         // Another program may take a port between our choice and etcd's bind. Then start over.
         for attempt in 1.. {
             let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            let members = (0..members).map(|_| Member::new(below)).collect();
+            let members = (0..members).map(|_| EtcdMember::new(data_parent)).collect();
             let mut etcd = Etcd { program: program.clone(), flags, scheme, members };
             (0..etcd.members.len()).for_each(|index| etcd.spawn(index));
             if etcd.ready() {
@@ -129,10 +129,10 @@ impl Etcd {
     }
 }
 
-impl Member {
-    fn new(below: &Path) -> Self {
-        let data = tempfile::Builder::new().prefix("holon-etcd-").tempdir_in(below);
+impl EtcdMember {
+    fn new(data_parent: &Path) -> Self {
+        let data = tempfile::Builder::new().prefix("holon-etcd-").tempdir_in(data_parent);
         let data = data.expect("a temporary directory");
-        Member { client: free_port(), peer: free_port(), data, process: None }
+        EtcdMember { client: free_port(), peer: free_port(), data, process: None }
     }
 }

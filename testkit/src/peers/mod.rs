@@ -33,11 +33,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// each of two tests would take the other's peer for its own: the first listens there, and the second finds that it
 /// answers.
 pub fn free_port() -> u16 {
-    static TOLD: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound port").port();
-        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+        if RETURNED.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
             return port;
         }
     }
@@ -46,8 +46,8 @@ pub fn free_port() -> u16 {
 /// Returns a script of the checkout that the tests run in: cargo runs a test in the directory of its crate. The
 /// compiled-in path may belong to another checkout, where two share a target directory.
 pub fn hack(script: &str) -> PathBuf {
-    let here = std::env::current_dir().unwrap_or_default();
-    let found = here.ancestors().map(|dir| dir.join("hack").join(script)).find(|path| path.exists());
+    let current_dir = std::env::current_dir().unwrap_or_default();
+    let found = current_dir.ancestors().map(|dir| dir.join("hack").join(script)).find(|path| path.exists());
     found.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("hack").join(script))
 }
 

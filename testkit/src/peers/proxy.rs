@@ -85,9 +85,11 @@ impl Proxy {
         let options = ["proxy", "--port=0", "--reject-paths=^$", "--append-server-path"];
         command.arg("--kubeconfig").arg(kubeconfig).args(options).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command);
-        let mut said = String::new();
-        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut said).expect("kubectl speaks");
-        let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("kubectl prints its address");
+        let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
         Proxy { _process: process, address }
     }
 
@@ -105,13 +107,13 @@ impl Proxy {
         head += &format!("Content-Length: {}\r\n\r\n", body.len());
         // A server that rejects a body before it has read it may close the connection while we still write.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // HTTP/1.0 has no chunks: the response ends with the connection.
-        let _ = stream.read_to_end(&mut answer);
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        let end = end.unwrap_or_else(|| panic!("{method} {path}: {:?}", String::from_utf8_lossy(&answer)));
-        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        let _ = stream.read_to_end(&mut response);
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("{method} {path}: {:?}", String::from_utf8_lossy(&response)));
+        let head = String::from_utf8_lossy(&response[..end]).into_owned();
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status code");
-        Answer { code, head, body: answer.split_off(end + 4) }
+        Answer { code, head, body: response.split_off(end + 4) }
     }
 }
