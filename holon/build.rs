@@ -8,13 +8,13 @@ const UNKNOWN: &str = "unknown";
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=HOLON_COMMIT");
-    let given = std::env::var("HOLON_COMMIT").ok().filter(|commit| !commit.is_empty());
-    let commit = given.or_else(checked_out_commit).unwrap_or_else(|| UNKNOWN.to_owned());
+    let from_environment = std::env::var("HOLON_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = from_environment.or_else(checked_out_commit).unwrap_or_else(|| UNKNOWN.to_owned());
     println!("cargo::rustc-env=HOLON_COMMIT={commit}");
     let compiler = std::env::var_os("RUSTC").expect("cargo names the compiler it uses");
-    let said = output_of(Command::new(compiler).arg("--version")).unwrap_or_default();
+    let version = output_of(Command::new(compiler).arg("--version")).unwrap_or_default();
     // `rustc 1.95.0 (59807616e 2026-04-14)`
-    let rustc = said.strip_prefix("rustc ").unwrap_or(UNKNOWN);
+    let rustc = version.strip_prefix("rustc ").unwrap_or(UNKNOWN);
     println!("cargo::rustc-env=HOLON_RUSTC={rustc}");
 }
 
@@ -26,7 +26,7 @@ fn checked_out_commit() -> Option<String> {
     }
     let git = |arguments: &[&str]| output_of(Command::new("git").arg("-C").arg(root).args(arguments));
     // HEAD changes when another branch is checked out, its log with every commit. Cargo reruns this script at every build if
-    // it is told to watch a file that does not exist.
+    // it watches a file that does not exist.
     for file in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&["rev-parse", "--git-path", file])?);
         if path.exists() {

@@ -44,9 +44,10 @@ pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
     // The parser's error quotes the kubeconfig, which is secret.
     let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|_| anyhow!("not a valid kubeconfig"))?;
     let tree = serde_json::to_value(&parsed).context("cannot parse the kubeconfig")?;
-    for part in parts(&tree) {
-        let named = FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| part.contains_key(*name));
-        if let Some(name) = named {
+    for entry in clusters_and_users(&tree) {
+        let not_allowed =
+            FILES.iter().map(|(file, _)| *file).chain(PROGRAMS).find(|name| entry.contains_key(*name));
+        if let Some(name) = not_allowed {
             bail!(
                 "it has the field {name}, which is not allowed here; `holon join` writes a kubeconfig without it"
             );
@@ -61,9 +62,9 @@ pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
 
 /// Returns the client configuration of any kubeconfig, including its proxy.
 pub(crate) async fn config_from(kubeconfig: Kubeconfig) -> Result<Config> {
-    let named = proxy::named(&kubeconfig);
+    let kubeconfig_proxy = proxy::kubeconfig_proxy(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.proxy_url = proxy::Environment::read().proxy_for(named, &config.cluster_url)?;
+    config.proxy_url = proxy::ProxyEnvironment::read().proxy_for(kubeconfig_proxy, &config.cluster_url)?;
     Ok(config)
 }
 
@@ -74,12 +75,12 @@ pub(crate) fn single_use(config: Config) -> Result<Client> {
 }
 
 /// Returns the clusters and users of a kubeconfig.
-fn parts(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
-    let named = |list: &str, part: &'static str| {
+fn clusters_and_users(kubeconfig: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+    let objects = |list: &str, entry: &'static str| {
         let items = kubeconfig[list].as_array().map_or(&[][..], Vec::as_slice);
-        items.iter().filter_map(move |item| item[part].as_object())
+        items.iter().filter_map(move |item| item[entry].as_object())
     };
-    named("clusters", "cluster").chain(named("users", "user"))
+    objects("clusters", "cluster").chain(objects("users", "user"))
 }
 
 /// Returns one context of a kubeconfig on disk, with all files inlined.
@@ -89,17 +90,17 @@ pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Va
         Ok(serde_json::to_value(&parsed)?)
     };
     let tree = read().with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-    let find = |list: &str, part: &str, name: &str| -> Result<Value> {
+    let find = |list: &str, entry: &str, name: &str| -> Result<Value> {
         let items = tree[list].as_array().map_or(&[][..], Vec::as_slice);
         let found = items.iter().find(|item| item["name"] == name);
-        found.map(|item| item[part].clone()).with_context(|| {
+        found.map(|item| item[entry].clone()).with_context(|| {
             let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
-            format!("{} has no {part} {name:?}, only {names:?}", file.display())
+            format!("{} has no {entry} {name:?}, only {names:?}", file.display())
         })
     };
     let current = tree["current-context"].as_str().unwrap_or_default();
-    let named = find("contexts", "context", context.unwrap_or(current))?;
-    let text = |field: &str| named[field].as_str().unwrap_or_default().to_owned();
+    let selected = find("contexts", "context", context.unwrap_or(current))?;
+    let text = |field: &str| selected[field].as_str().unwrap_or_default().to_owned();
     let mut cluster = find("clusters", "cluster", &text("cluster"))?;
     let mut user = find("users", "user", &text("user"))?;
     inline(&mut cluster)?;
@@ -121,18 +122,18 @@ pub(crate) fn inline_kubeconfig(file: &Path, context: Option<&str>) -> Result<Va
 }
 
 /// Replaces the names of files by their contents.
-fn inline(part: &mut Value) -> Result<()> {
-    let Some(part) = part.as_object_mut() else { return Ok(()) };
-    part.retain(|_, value| !value.is_null());
+fn inline(entry: &mut Value) -> Result<()> {
+    let Some(entry) = entry.as_object_mut() else { return Ok(()) };
+    entry.retain(|_, value| !value.is_null());
     for (file, text) in FILES {
-        let Some(path) = part.remove(file) else { continue };
+        let Some(path) = entry.remove(file) else { continue };
         let path = path.as_str().unwrap_or_default();
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
         let value = match text {
             "token" => String::from_utf8_lossy(&bytes).trim().to_owned(),
             _ => STANDARD.encode(bytes),
         };
-        part.entry(text).or_insert(value.into());
+        entry.entry(text).or_insert(value.into());
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ pub(crate) struct FleetContext {
     pub(crate) is_shared: bool,
 }
 
-/// Runs the fleet until told to stop.
+/// Runs the fleet until `stop`.
 pub(crate) async fn run(context: FleetContext, stop: Stop) -> Result<(), Infallible> {
     context.streams.set_server(Some(context.client("tunnel", roles::tunnel(), &Cluster::Bare)));
     let ended = run_with(&context, stop).await;
@@ -76,10 +76,10 @@ async fn run_with(context: &FleetContext, mut stop: Stop) -> Result<(), Infallib
     let holder = format!("{:016x}", rand::random::<u64>());
     let server = context.client("fleet", roles::fleet(), &Cluster::Bare);
     let lease = Lease::new(server.within(Id::ROOT), "kube-system", "holon-fleet", &holder).on(TERMS);
-    let tried = Notify::new();
+    let attempted = Notify::new();
     let acquired = async || {
         while !lease.leads() {
-            tried.notified().await;
+            attempted.notified().await;
         }
     };
     let leading = async {
@@ -89,7 +89,7 @@ async fn run_with(context: &FleetContext, mut stop: Stop) -> Result<(), Infallib
     };
     // The lease is renewed until all syncers have stopped: only then may another server start its own.
     tokio::select! {
-        never = lease.hold(|_| tried.notify_one()) => match never {},
+        never = lease.hold(|_| attempted.notify_one()) => match never {},
         () = leading => {}
     }
     if let Err(error) = lease.release().await {
@@ -109,19 +109,19 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 impl FleetContext {
     /// Returns a client for one of Holon's controllers, with its role.
     fn client(&self, name: &str, controller_role: Arc<ControllerRole>, cluster: &Cluster) -> Remote {
-        let who = User {
+        let user = User {
             name: format!("{CONTROLLERS}{name}"),
             controller_role: Some(controller_role),
             ..User::default()
         };
-        let client = Remote::new(local::client(self.stack.clone(), Identity::known(who), cluster));
+        let client = Remote::new(local::client(self.stack.clone(), Identity::known(user), cluster));
         // Another server may lead soon after this one has lost the lease, so calls time out early.
         if self.is_shared { client.with_patience(TERMS.patience) } else { client }
     }
 }
 
-/// Runs the fleet controller, the splitter and the syncers until `over`.
-async fn run_fleet(context: &FleetContext, over: impl Future<Output = ()>) {
+/// Runs the fleet controller, the splitter and the syncers until `until`.
+async fn run_fleet(context: &FleetContext, until: impl Future<Output = ()>) {
     let server = context.client("fleet", roles::fleet(), &Cluster::Bare);
     let (fleet, changed) = (Fleet::new(server.clone()), Queue::new());
     let mut syncers = Syncers::new(context, server);
@@ -130,7 +130,7 @@ async fn run_fleet(context: &FleetContext, over: impl Future<Output = ()>) {
         never = fleet.run(all, |key| changed.add(key)) => match never {},
         never = run_splitter(context) => match never {},
         never = syncers.run(&fleet, &changed) => match never {},
-        () = over => {}
+        () = until => {}
     }
     syncers.close().await;
 }
@@ -140,7 +140,7 @@ async fn run_splitter(context: &FleetContext) -> Infallible {
     loop {
         let splitter = Splitter::new(context.client("splitter", roles::splitter(), &Cluster::Bare));
         let splitter = match &context.pod_access {
-            Some(door) => splitter.with_api_endpoint(door.clone()),
+            Some(endpoint) => splitter.with_api_endpoint(endpoint.clone()),
             None => splitter,
         };
         let error =

@@ -28,7 +28,7 @@ struct Arguments {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    log: log::Log,
+    log: log::LogOptions,
 }
 
 #[derive(Subcommand)]
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     descriptors::raise_limit();
-    let done = match arguments.command {
+    let result = match arguments.command {
         Command::Dev(dev) => dev.run(),
         Command::Start(start) => start.run(),
         Command::Lc(lc) => lc.run(),
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
             Ok(())
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("holon: {error:#}");

@@ -82,9 +82,10 @@ pub(crate) async fn obtain_credential(
 ) -> Result<CredentialState> {
     loop {
         let disk = credentials.read_disk();
-        let is_of_ticket = |one: &Credential| one.ticket == ticket.id && one.mailbox == ticket.mailbox;
+        let is_of_ticket =
+            |credential: &Credential| credential.ticket == ticket.id && credential.mailbox == ticket.mailbox;
         let in_secret = match credentials.read_secret().await {
-            Ok(found) => found,
+            Ok(credential) => credential,
             Err(_) if disk.as_ref().is_some_and(is_of_ticket) => None,
             // Another pod may have exchanged the ticket already; then only the Secret has the credential.
             Err(error) => {
@@ -93,11 +94,11 @@ pub(crate) async fn obtain_credential(
                 continue;
             }
         };
-        let found = newest(disk.into_iter().chain(in_secret).collect(), &ticket.id, &ticket.mailbox);
-        if let Some(credential) = found.clone().filter(is_of_ticket) {
+        let newest_stored = newest(disk.into_iter().chain(in_secret).collect(), &ticket.id, &ticket.mailbox);
+        if let Some(credential) = newest_stored.clone().filter(is_of_ticket) {
             return Ok(CredentialState { credential, is_exchange_pending: false });
         }
-        match (exchange(ticket).await, found) {
+        match (exchange(ticket).await, newest_stored) {
             (Ok(credential), _) => return Ok(CredentialState { credential, is_exchange_pending: false }),
             (Err(error), Some(credential)) => {
                 let is_exchange_pending = !is_final(&error);

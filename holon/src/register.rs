@@ -103,7 +103,7 @@ pub(crate) async fn state_key(home: &Remote, name: &str, object: &Value) -> Resu
     let found = found.as_ref().and_then(|secret| STANDARD.decode(secret["data"][STATE_KEY].as_str()?).ok());
     let key = match found.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(key) => key,
-        None => state_key::make(),
+        None => state_key::generate(),
     };
     write_secret(home, name, (STATE_KEY, &key), Some(object))
         .await

@@ -33,7 +33,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use self::advertise::{AdvertiseAddress, Advertised};
+use self::advertise::{AdvertiseAddress, AdvertisedAddress};
 use crate::authz::reserved::ReservedObjects;
 use crate::authz::roles;
 use crate::fleet::streams::PodStreams;
@@ -41,7 +41,7 @@ use crate::process::version;
 use crate::{data_dir, fleet, kubeconfig, state_key};
 
 /// How long all tasks together may take to stop. A little longer than the API server waits for its connections.
-const STOP_WITHIN: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 const HISTORY_SECONDS: u64 = 300;
 
@@ -91,20 +91,20 @@ pub(crate) struct ServerOptions {
 }
 
 /// A running server.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) stack: Arc<Stack>,
     /// `https://127.0.0.1:6443`
     pub(crate) server: String,
     /// The absolute path of the administrator's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     /// When the server began to start.
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
 }
 
 /// The store and its access control.
 struct OpenStore {
     /// The store as the API server reads it, with the bootstrap objects of every logical cluster.
-    seen: Arc<dyn Store>,
+    store_with_bootstrap: Arc<dyn Store>,
     access: Arc<Access>,
     kinds: Arc<Registry>,
     accounts: Arc<Accounts>,
@@ -131,8 +131,8 @@ impl ServerOptions {
     }
 
     /// Serves until a signal to stop. `ready` is called once the server answers; its result is kept until the end.
-    pub(crate) async fn serve<T>(self, ready: impl AsyncFnOnce(&Running) -> Result<T>) -> Result<()> {
-        let begun = Instant::now();
+    pub(crate) async fn serve<T>(self, ready: impl AsyncFnOnce(&RunningServer) -> Result<T>) -> Result<()> {
+        let started = Instant::now();
         let mut tasks = Tasks::new();
         let store = self.store(&mut tasks).await?;
         let listener = TcpListener::bind(self.listen).await.with_context(|| {
@@ -140,20 +140,20 @@ impl ServerOptions {
         })?;
         let address = listener.local_addr().context("cannot read the address of the listener")?;
         let (server, advertised) =
-            (format!("https://{address}"), Advertised::new(self.advertise_address.as_ref(), address));
+            (format!("https://{address}"), AdvertisedAddress::new(self.advertise_address.as_ref(), address));
         let authority = self.authority(&*store).await?;
         let offer = self.certificates(&authority, address, &advertised, &mut tasks)?;
-        let elsewhere = format!("https://{advertised}");
-        write_private(&self.data_dir.join(data_dir::ADDRESS), &elsewhere)?;
+        let advertised_url = format!("https://{advertised}");
+        write_private(&self.data_dir.join(data_dir::ADDRESS), &advertised_url)?;
         let kubeconfig = self.data_dir.join("admin.kubeconfig");
-        write_private(&kubeconfig, &self.kubeconfig(&authority, &elsewhere)?)?;
+        write_private(&kubeconfig, &self.kubeconfig(&authority, &advertised_url)?)?;
         let open = self.open(store, &authority, address, &advertised, &mut tasks).await?;
-        let seen = open.seen.clone();
+        let store_with_bootstrap = open.store_with_bootstrap.clone();
         let streams = Arc::new(PodStreams::default());
         let stack = Arc::new(self.stack(open, &advertised, &tasks)?.with_connect(streams.clone()));
         let context = fleet::FleetContext {
             stack: stack.clone(),
-            store: seen,
+            store: store_with_bootstrap,
             streams,
             directory: self.data_dir.join("syncers"),
             encryption_key: self.state_key_file.as_deref().map(state_key::read).transpose()?,
@@ -164,10 +164,10 @@ impl ServerOptions {
         tasks.spawn("fleet", fleet::run(context, tasks.stop()));
         tasks.spawn("api server", server::serve(listener, offer, stack.clone(), tasks.stop()));
         let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-        let running = Running { stack: stack.clone(), server, kubeconfig, begun };
+        let running = RunningServer { stack: stack.clone(), server, kubeconfig, started };
         // As soon as the address is printed, a signal must not kill the process.
         let (mut first, mut both) = (StopSignals::listen()?, StopSignals::listen()?);
-        let beside = async {
+        let run_ready = async {
             let _kept = ready(&running).await?;
             std::future::pending::<Result<()>>().await
         };
@@ -182,8 +182,8 @@ impl ServerOptions {
             both.next().await;
         };
         tokio::select! {
-            done = tasks.run_until(stopped, STOP_WITHIN) => Ok(done?),
-            failed = beside => failed,
+            ended = tasks.run_until(stopped, STOP_TIMEOUT) => Ok(ended?),
+            failed = run_ready => failed,
             () = second_signal => bail!("stopped immediately after a second signal"),
         }
     }
@@ -202,7 +202,7 @@ impl ServerOptions {
         &self,
         authority: &Authority,
         address: SocketAddr,
-        advertised: &Advertised,
+        advertised: &AdvertisedAddress,
         tasks: &mut Tasks,
     ) -> Result<watch::Receiver<Offer>> {
         let host = address.ip().to_string();
@@ -221,26 +221,27 @@ impl ServerOptions {
         store: Arc<dyn Store>,
         authority: &Authority,
         listens: SocketAddr,
-        advertised: &Advertised,
+        advertised: &AdvertisedAddress,
         tasks: &mut Tasks,
     ) -> Result<OpenStore> {
         let address = advertised.address().unwrap_or(listens);
-        let surroundings = BootstrapOptions { authority: authority.certificate(), address };
-        let mut objects = bootstrap::objects(&surroundings);
+        let options = BootstrapOptions { authority: authority.certificate(), address };
+        let mut objects = bootstrap::objects(&options);
         objects.extend(roles::bootstrap_objects());
         let index = Index::new(store.clone(), policy_index::shared(&objects));
-        let seen = BootstrapStore::open(store.clone(), objects).await;
-        let seen = seen.context("cannot create the root logical cluster")?;
+        let store_with_bootstrap = BootstrapStore::open(store.clone(), objects).await;
+        let store_with_bootstrap = store_with_bootstrap.context("cannot create the root logical cluster")?;
         let quotas = Arc::new(Quotas::new(store.clone()));
-        let access = Arc::new(Access::new(seen.clone(), index, quotas));
-        let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{advertised}")));
+        let access = Arc::new(Access::new(store_with_bootstrap.clone(), index, quotas));
+        let accounts = Arc::new(Accounts::new(store_with_bootstrap.clone(), format!("https://{advertised}")));
         let kinds = Arc::new(Registry::new(store.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         // No request may be answered before all definitions are loaded.
         kinds.load().await.context("cannot read the definitions of custom kinds")?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
-        let controllers = Controllers::new(seen.clone(), store.clone(), authority.certificate().to_owned())
-            .with_kinds(kinds.clone())
-            .with_accounts(accounts.clone());
+        let controllers =
+            Controllers::new(store_with_bootstrap.clone(), store.clone(), authority.certificate().to_owned())
+                .with_kinds(kinds.clone())
+                .with_accounts(accounts.clone());
         match self.etcd_endpoints.is_empty() {
             true => tasks.spawn("controllers", controllers.run(tasks.stop())),
             false => tasks.spawn("controllers", controllers.run_if_leading(tasks.stop())),
@@ -252,26 +253,26 @@ impl ServerOptions {
                 () = stop.requested() => Ok::<_, std::convert::Infallible>(()),
             }
         });
-        Ok(OpenStore { seen, access, kinds, accounts })
+        Ok(OpenStore { store_with_bootstrap, access, kinds, accounts })
     }
 
     /// Returns the endpoint at which pods reach the server. `None` if its address is not known.
-    fn pod_access(&self, authority: &Authority, advertised: &Advertised) -> Option<ApiEndpoint> {
+    fn pod_access(&self, authority: &Authority, advertised: &AdvertisedAddress) -> Option<ApiEndpoint> {
         if !advertised.is_specified() {
             tracing::warn!(
                 "pods cannot reach their logical clusters: set --advertise-address to an address that they reach"
             );
             return None;
         }
-        let Advertised { host, port } = advertised.clone();
+        let AdvertisedAddress { host, port } = advertised.clone();
         Some(ApiEndpoint { host, port, authority: authority.certificate().to_owned() })
     }
 
-    fn stack(&self, open: OpenStore, address: &Advertised, tasks: &Tasks) -> Result<Stack> {
-        let mut stack = Stack::new(open.seen.clone(), address.to_string(), tasks.stop())
+    fn stack(&self, open: OpenStore, address: &AdvertisedAddress, tasks: &Tasks) -> Result<Stack> {
+        let mut stack = Stack::new(open.store_with_bootstrap.clone(), address.to_string(), tasks.stop())
             .with_commit(version::COMMIT)
             .with_kinds(open.kinds)
-            .with_guard(Arc::new(ReservedObjects::new(open.seen)))
+            .with_guard(Arc::new(ReservedObjects::new(open.store_with_bootstrap)))
             .with_access(open.access)
             .with_accounts(open.accounts);
         if let Some(file) = &self.token_auth_file {

@@ -15,7 +15,7 @@ use testkit::{Kubectl, Server};
 use common::{HOLON, repository};
 
 /// How many manifests run at a time. kubectl and the server share the cores; more would only wait.
-const AT_ONCE: usize = 4;
+const CONCURRENCY: usize = 4;
 
 /// Admission plug-ins that change or reject objects, and whose controllers do not run here.
 const PLUG_INS_OFF: &str = "--disable-admission-plugins=ServiceAccount,ResourceQuota,LimitRanger,Priority,\
@@ -24,46 +24,46 @@ RuntimeClass,TaintNodesByCondition,PodTopologyLabels";
 
 #[test]
 #[ignore = "needs kubectl"]
-fn every_manifest_lives_its_life() {
+fn every_manifest_is_applied_exported_and_deleted() {
     let program = testkit::peers::program("kubectl");
     let server = Server::start(HOLON);
     let kubeconfig = server.file("corpus.kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig("root")).unwrap();
-    live(&program, &kubeconfig);
+    run_all(&program, &kubeconfig);
 }
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
-fn every_manifest_lives_its_life_on_a_real_server() {
+fn every_manifest_is_applied_exported_and_deleted_on_a_real_server() {
     let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
-    live(&testkit::peers::program("kubectl"), &cluster.kubeconfig());
+    run_all(&testkit::peers::program("kubectl"), &cluster.kubeconfig());
 }
 
 /// Runs all manifests, several at once, each in a namespace of its own.
-fn live(program: &Path, kubeconfig: &Path) {
+fn run_all(program: &Path, kubeconfig: &Path) {
     let scratch = tempfile::tempdir().unwrap();
     let manifests = manifests();
     assert!(manifests.len() >= 100, "{} manifests", manifests.len());
     let configured = configured();
-    let wrong = Mutex::new(Vec::new());
+    let failures = Mutex::new(Vec::new());
     let waiting = Mutex::new(manifests.iter());
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENCY {
             scope.spawn(|| {
                 let next = || waiting.lock().unwrap().next();
                 while let Some(manifest) = next() {
-                    let life = Life::new(program, kubeconfig, scratch.path(), manifest);
-                    if let Err(error) = life.live(&configured) {
-                        wrong.lock().unwrap().push(format!("{}: {error}", life.name));
+                    let run = ManifestRun::new(program, kubeconfig, scratch.path(), manifest);
+                    if let Err(error) = run.run_steps(&configured) {
+                        failures.lock().unwrap().push(format!("{}: {error}", run.name));
                     }
                 }
             });
         }
     });
-    let mut wrong = wrong.into_inner().unwrap();
-    wrong.sort();
-    println!("{} manifests, {} lived as they should", manifests.len(), manifests.len() - wrong.len());
-    assert!(wrong.is_empty(), "{} went wrong:\n\n{}", wrong.len(), wrong.join("\n"));
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    println!("{} manifests, {} passed", manifests.len(), manifests.len() - failures.len());
+    assert!(failures.is_empty(), "{} failed:\n\n{}", failures.len(), failures.join("\n"));
 }
 
 fn manifests() -> Vec<PathBuf> {
@@ -82,22 +82,22 @@ fn configured() -> Vec<String> {
 }
 
 /// The steps of one manifest on a server.
-struct Life<'a> {
+struct ManifestRun<'a> {
     name: String,
     manifest: &'a str,
     kubectl: Kubectl,
 }
 
-impl<'a> Life<'a> {
-    fn new(program: &Path, kubeconfig: &Path, scratch: &Path, manifest: &'a Path) -> Life<'a> {
+impl<'a> ManifestRun<'a> {
+    fn new(program: &Path, kubeconfig: &Path, scratch: &Path, manifest: &'a Path) -> ManifestRun<'a> {
         let name = manifest.file_stem().unwrap().to_str().unwrap().to_owned();
-        let own = scratch.join(&name);
-        std::fs::copy(kubeconfig, &own).unwrap();
-        let kubectl = Kubectl::with_kubeconfig(program, own, scratch.join("cache"));
-        Life { name, manifest: manifest.to_str().unwrap(), kubectl }
+        let own_kubeconfig = scratch.join(&name);
+        std::fs::copy(kubeconfig, &own_kubeconfig).unwrap();
+        let kubectl = Kubectl::with_kubeconfig(program, own_kubeconfig, scratch.join("cache"));
+        ManifestRun { name, manifest: manifest.to_str().unwrap(), kubectl }
     }
 
-    fn live(&self, configured: &[String]) -> Result<(), String> {
+    fn run_steps(&self, configured: &[String]) -> Result<(), String> {
         let namespace = format!("of-{}", self.name);
         self.run(&["create", "namespace", &namespace])?;
         // Sets a default namespace: unlike with --namespace, a manifest may name another one.
@@ -135,7 +135,7 @@ impl<'a> Life<'a> {
             }
             before = after;
         }
-        Err("it changes whenever it is applied".to_owned())
+        Err("the objects change with every apply".to_owned())
     }
 
     fn get(&self) -> Result<String, String> {
@@ -144,12 +144,12 @@ impl<'a> Life<'a> {
 
     /// Returns the output without warnings, or an error if the command failed.
     fn run(&self, arguments: &[&str]) -> Result<Vec<String>, String> {
-        let (worked, said) = self.kubectl.run(arguments);
-        self.expect(worked, &format!("kubectl {}: {said}", arguments.join(" ")))?;
-        Ok(said.lines().filter(|line| !line.starts_with("Warning: ")).map(str::to_owned).collect())
+        let (succeeded, output) = self.kubectl.run(arguments);
+        self.expect(succeeded, &format!("kubectl {}: {output}", arguments.join(" ")))?;
+        Ok(output.lines().filter(|line| !line.starts_with("Warning: ")).map(str::to_owned).collect())
     }
 
-    fn expect(&self, right: bool, otherwise: &str) -> Result<(), String> {
-        if right { Ok(()) } else { Err(otherwise.to_owned()) }
+    fn expect(&self, is_right: bool, message: &str) -> Result<(), String> {
+        if is_right { Ok(()) } else { Err(message.to_owned()) }
     }
 }

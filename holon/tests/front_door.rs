@@ -15,24 +15,24 @@ fn named(name: &str, labels: Value) -> Value {
 }
 
 #[test]
-fn strangers_learn_that_it_is_well_and_nothing_else() {
+fn anonymous_clients_read_health_and_version_and_nothing_else() {
     let server = Server::start(HOLON);
-    let stranger = Client::anonymous(&server);
+    let anonymous = Client::anonymous(&server);
     for path in ["/healthz", "/livez", "/readyz", "/clusters/root/readyz"] {
-        let answer = stranger.get(path);
+        let answer = anonymous.get(path);
         assert_eq!((answer.code, answer.body.as_str()), (200, "ok"), "{path}");
     }
-    assert_eq!(stranger.get("/version").json()["major"], "1");
+    assert_eq!(anonymous.get("/version").json()["major"], "1");
     for path in
         ["/api", "/api/v1/namespaces", "/clusters/root:nowhere/api", "/openapi/v3", "/clusters/*/api/v1/pods"]
     {
-        let answer = stranger.get(path);
+        let answer = anonymous.get(path);
         assert_eq!((answer.code, &answer.json()["reason"]), (401, &json!("Unauthorized")), "{path}");
         assert_eq!(answer.header("Content-Type"), "application/json");
         // A header with a user name proves nothing, whichever header it is.
-        let liar = stranger.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
-        let liar = liar.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
-        assert_eq!(liar.get(path).code, 401, "{path}");
+        let forged = anonymous.with("X-Remote-User: holon-admin").with("X-Remote-Group: system:masters");
+        let forged = forged.with("Impersonate-User: holon-admin").with("Impersonate-Group: system:masters");
+        assert_eq!(forged.get(path).code, 401, "{path}");
     }
 }
 
@@ -82,7 +82,7 @@ fn invalid_requests_are_refused_with_the_statuses_of_kubernetes() {
 
     let same = json!({ "metadata": { "name": "a", "resourceVersion": version } });
     let unchanged = client.ask("PUT", &format!("{SECRETS}/a"), &same).json();
-    assert_eq!(unchanged["metadata"]["resourceVersion"], version, "what changes nothing is no write");
+    assert_eq!(unchanged["metadata"]["resourceVersion"], version, "an update without a change is no write");
     let change = json!({ "metadata": { "name": "a", "resourceVersion": version }, "data": { "x": "eQ==" } });
     assert_eq!(client.ask("PUT", &format!("{SECRETS}/a"), &change).code, 200);
     check("PUT", &format!("{SECRETS}/a"), change, 409, "Conflict");
@@ -156,7 +156,7 @@ fn a_watch_shows_objects_entering_changing_and_leaving_its_selection() {
 }
 
 #[test]
-fn a_watch_can_begin_with_a_list_and_says_where_that_ends() {
+fn a_watch_can_begin_with_a_list_and_marks_its_end() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let begin = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
@@ -180,13 +180,13 @@ fn a_status_write_does_not_change_the_id_of_a_logical_cluster() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
-    let made = client.ask(
+    let created = client.ask(
         "POST",
         clusters,
         &json!({ "metadata": { "name": "a" }, "status": { "id": "~bbbbbbbbbbbbbbbb" } }),
     );
-    let id = made.json()["status"]["id"].clone();
-    assert!(made.code == 201 && id != "~bbbbbbbbbbbbbbbb", "{}", made.body);
+    let id = created.json()["status"]["id"].clone();
+    assert!(created.code == 201 && id != "~bbbbbbbbbbbbbbbb", "{}", created.body);
     for path in [format!("{clusters}/a"), format!("{clusters}/a/status")] {
         let answer = client.ask("PATCH", &path, &json!({ "status": { "id": "~bbbbbbbbbbbbbbbb" } }));
         assert_eq!((answer.code, &answer.json()["status"]["id"]), (200, &id), "{}", answer.body);
@@ -196,10 +196,10 @@ fn a_status_write_does_not_change_the_id_of_a_logical_cluster() {
     assert!(server.stop());
 }
 
-/// A path can be reused, an id never is: whatever was done to the first logical cluster at a path, the second one has
+/// A path can be reused, an id never is: after any changes to the first logical cluster at a path, the second one has
 /// only bootstrap objects.
 #[test]
-fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
+fn a_logical_cluster_created_again_at_the_same_path_has_no_objects_of_the_old_one() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
@@ -211,8 +211,8 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
 
     let authority = client.ask("GET", &format!("{maps}/kube-root-ca.crt"), &json!(null)).json();
     assert!(authority["data"]["ca.crt"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
-    let again = client.ask("POST", maps, &named("kube-root-ca.crt", json!({})));
-    assert_eq!((again.code, &again.json()["reason"]), (409, &json!("AlreadyExists")));
+    let second_create = client.ask("POST", maps, &named("kube-root-ca.crt", json!({})));
+    assert_eq!((second_create.code, &second_create.json()["reason"]), (409, &json!("AlreadyExists")));
     let uid = client.ask("GET", accounts, &json!(null)).json()["metadata"]["uid"].clone();
     let edited = client.ask("PATCH", accounts, &json!({ "automountServiceAccountToken": false }));
     assert_eq!((edited.code, &edited.json()["metadata"]["uid"]), (200, &uid), "{}", edited.body);
@@ -230,8 +230,8 @@ fn a_logical_cluster_made_anew_at_the_same_path_has_nothing_of_the_old_one() {
     assert_eq!(client.ask("DELETE", &format!("{clusters}/a"), &json!(null)).code, 200);
     assert_eq!(client.ask("GET", maps, &json!(null)).code, 404);
     // Its name can be used again once everything in it is deleted.
-    let made = (0..500).map(|_| client.ask("POST", clusters, &named_a)).find(|answer| answer.code != 409);
-    assert_eq!(made.map(|answer| answer.code), Some(201));
+    let created = (0..500).map(|_| client.ask("POST", clusters, &named_a)).find(|answer| answer.code != 409);
+    assert_eq!(created.map(|answer| answer.code), Some(201));
     assert_eq!(names(maps), ["kube-root-ca.crt"]);
     assert_eq!(names("/clusters/root:a/api/v1/namespaces").len(), 4);
     assert_eq!(client.ask("GET", class, &json!(null)).code, 200);

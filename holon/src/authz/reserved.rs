@@ -31,7 +31,7 @@ use storage::{Boxed, Store};
 /// role.
 pub(crate) const CONTROLLERS: &str = "system:holon:";
 
-const HASH: &str = "pod-template-hash";
+const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 const LOGICAL_CLUSTERS: &str = "logicalclusters";
 const DISTRIBUTIONS: &str = Distribution::RESOURCE.plural;
 const PHYSICAL_CLUSTERS: &str = PhysicalCluster::RESOURCE.plural;
@@ -59,9 +59,9 @@ impl ReservedObjects {
         if is_controller(request.who) {
             return Ok(());
         }
-        let deny = |why: &str| Err(Status::forbidden(request.grouped(), request.name, why));
-        if let Some(why) = self.reserved_reason(&request).await {
-            return deny(why);
+        let deny = |reason: &str| Err(Status::forbidden(request.grouped(), request.name, reason));
+        if let Some(reason) = self.reserved_reason(&request).await {
+            return deny(reason);
         }
         check_expressions(&request)?;
         let (was_placed, is_placed) = request.label(PLACED);
@@ -71,14 +71,14 @@ impl ReservedObjects {
         {
             return deny(&format!("only the server sets the label {PLACED} in a mailbox"));
         }
-        let (was_shown, is_shown) = request.label(PROJECTED);
-        if was_shown.is_none() && is_shown.is_none() {
+        let (was_projected, is_projected) = request.label(PROJECTED);
+        if was_projected.is_none() && is_projected.is_none() {
             return Ok(());
         }
         if is_syncer_of(request.who, request.cluster) && self.is_mailbox(request.cluster).await {
             return Ok(());
         }
-        match (was_shown, request.before) {
+        match (was_projected, request.before) {
             (Some(_), Some(_)) if request.subresource == Some("eviction") => deny(
                 "an eviction would only start another pod on the same physical cluster; to move the app, set the annotation \
                  holon.dev/placement of its namespace; to restart this pod, delete it",
@@ -119,8 +119,8 @@ impl ReservedObjects {
             ),
             (LOGICAL_CLUSTERS, _) => {
                 let (was, is) = request.label(MAILBOX_OF);
-                let claims_name = request.before.is_none() && owner_of_mailbox(request.name).is_some();
-                (claims_name || request.after.is_some() && was != is).then_some(
+                let uses_mailbox_name = request.before.is_none() && owner_of_mailbox(request.name).is_some();
+                (uses_mailbox_name || request.after.is_some() && was != is).then_some(
                     "a logical cluster whose name begins with mailbox-, or that has the label holon.dev/mailbox-of, is the \
                      mailbox of a physical cluster, and only the server creates those; choose another name",
                 )
@@ -151,8 +151,8 @@ impl Guard for ReservedObjects {
     }
 }
 
-fn is_controller(who: &Identity) -> bool {
-    who.has_controller_role() && who.name().starts_with(CONTROLLERS)
+fn is_controller(identity: &Identity) -> bool {
+    identity.has_controller_role() && identity.name().starts_with(CONTROLLERS)
 }
 
 /// Returns whether a change of `dedicatedTo` would rename the namespaces of running workloads, which would restart
@@ -164,7 +164,7 @@ fn renames_namespaces(request: &AdmissionRequest) -> bool {
     is_used && before["spec"]["dedicatedTo"] != after["spec"]["dedicatedTo"]
 }
 
-/// Denies a policy whose expressions do not compile, so that its author learns it before any object depends on it.
+/// Denies a policy whose expressions do not compile, so that its author gets the error before any object depends on it.
 /// Other fields of a policy that was stored earlier may still be changed.
 fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
     let Some(after) =
@@ -175,12 +175,13 @@ fn check_expressions(request: &AdmissionRequest) -> Result<(), Status> {
     if request.before.is_some_and(|before| before["spec"] == after["spec"]) {
         return Ok(());
     }
-    let error = |mistake: PolicyError| {
-        let at = format!("{}:{}: {}", mistake.line, mistake.column, mistake.message);
-        let value = after.pointer(&pointer(&mistake.field)).cloned().unwrap_or_default();
-        FieldError::invalid(mistake.field, value, at)
+    let field_error = |error: PolicyError| {
+        let detail = format!("{}:{}: {}", error.line, error.column, error.message);
+        let value = after.pointer(&pointer(&error.field)).cloned().unwrap_or_default();
+        FieldError::invalid(error.field, value, detail)
     };
-    let errors: Vec<FieldError> = errors(&request.resource.plural, after).into_iter().map(error).collect();
+    let errors: Vec<FieldError> =
+        errors(&request.resource.plural, after).into_iter().map(field_error).collect();
     match errors.is_empty() {
         true => Ok(()),
         false => Err(Status::invalid(
@@ -197,8 +198,9 @@ fn pointer(field: &str) -> String {
 }
 
 /// Returns whether the caller is the service account of the syncer of a mailbox.
-pub(crate) fn is_syncer_of(who: &Identity, cluster: Id) -> bool {
-    who.home() == Some(cluster) && who.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
+pub(crate) fn is_syncer_of(identity: &Identity, cluster: Id) -> bool {
+    identity.home() == Some(cluster)
+        && identity.name() == format!("system:serviceaccount:kube-system:{SYNCER_ACCOUNT}")
 }
 
 /// Returns whether a write of a projected object is applied to the real object.
@@ -237,7 +239,7 @@ fn advice(request: &AdmissionRequest, object: &Value) -> String {
              kubectl edit physicalcluster {name}"
         );
     }
-    let place = match object["metadata"]["labels"][CLUSTER].as_str() {
+    let location = match object["metadata"]["labels"][CLUSTER].as_str() {
         Some(cluster) => format!("it runs on {cluster}"),
         None => "it exists on a physical cluster".to_owned(),
     };
@@ -245,7 +247,7 @@ fn advice(request: &AdmissionRequest, object: &Value) -> String {
         Some((kind, name)) => format!("change the {kind} {name} it belongs to"),
         None => "change the object that created it".to_owned(),
     };
-    format!("{place} and cannot be changed here; {advice}")
+    format!("{location} and cannot be changed here; {advice}")
 }
 
 /// Returns kind and name of the user's object that owns this one. The name of a ReplicaSet leads to its Deployment.
@@ -253,7 +255,7 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true).or(owners.first())?;
     let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
-    let hash = object["metadata"]["labels"][HASH].as_str().filter(|_| kind == "ReplicaSet");
+    let hash = object["metadata"]["labels"][POD_TEMPLATE_HASH].as_str().filter(|_| kind == "ReplicaSet");
     let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
     Some(deployment.map_or((kind, name), |deployment| ("Deployment", deployment)))
 }
@@ -279,25 +281,25 @@ mod tests {
         ReservedObjects::new(store)
     }
 
-    fn known(name: &str, group: &str, home: Option<Id>) -> Identity {
+    fn identity(name: &str, group: &str, home: Option<Id>) -> Identity {
         let groups = vec![group.to_owned()];
         Identity::known(User { name: name.to_owned(), groups, home, ..User::default() })
     }
 
     fn pod(labels: Value) -> Value {
         let mut labels = labels;
-        labels[HASH] = "5d".into();
+        labels[POD_TEMPLATE_HASH] = "5d".into();
         let owner = json!({ "kind": "ReplicaSet", "name": "web-5d", "controller": true });
         json!({ "metadata": { "name": "web-5d-x1", "labels": labels, "ownerReferences": [owner] } })
     }
 
-    type Change<'a> = (Option<&'a Value>, Option<&'a Value>);
+    type ObjectChange<'a> = (Option<&'a Value>, Option<&'a Value>);
 
     async fn denied(
         who: &Identity,
         cluster: Id,
         plural: &str,
-        (before, after): Change<'_>,
+        (before, after): ObjectChange<'_>,
     ) -> Option<String> {
         let resource = catalog::find("", "v1", plural).unwrap();
         let request =
@@ -308,9 +310,9 @@ mod tests {
     /// Tenants could write the status of physical clusters, records and mailboxes.
     #[tokio::test]
     async fn only_our_controllers_write_facts_that_grant_access() {
-        let admin = known("admin", "system:masters", None);
+        let admin = identity("admin", "system:masters", None);
         let syncer = |home| {
-            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
+            identity("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
         };
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
@@ -321,23 +323,16 @@ mod tests {
         let (plain, marked) = (object("x", json!({})), object("x", json!({ MAILBOX_OF: "x" })));
         let check = async |who: &Identity,
                            cluster,
-                           (plural, part, name): (&str, Option<&str>, &str),
-                           change: Change<'_>,
-                           may| {
+                           (plural, subresource, name): (&str, Option<&str>, &str),
+                           change: ObjectChange<'_>,
+                           is_allowed| {
             let pods = catalog::find("", "v1", "pods").unwrap();
             let resource = ResourceInfo { group: GROUP.into(), plural: plural.into(), ..(**pods).clone() };
             let (before, after) = change;
-            let request = AdmissionRequest {
-                cluster,
-                who,
-                resource: &resource,
-                name,
-                subresource: part,
-                before,
-                after,
-            };
+            let request =
+                AdmissionRequest { cluster, who, resource: &resource, name, subresource, before, after };
             let refused = reserved().await.decide(request).await.err();
-            assert_eq!(refused.is_none(), may, "{who:?} {plural} {name} {change:?}: {refused:?}");
+            assert_eq!(refused.is_none(), is_allowed, "{who:?} {plural} {name} {change:?}: {refused:?}");
         };
         let changes = [(None, Some(&plain)), (Some(&plain), Some(&plain)), (Some(&plain), None)];
         for change in changes {
@@ -346,7 +341,7 @@ mod tests {
             check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), change, true).await;
         }
         // Such a change once renamed the namespaces of running workloads: their pods were started again, and the old
-        // ones were never found again.
+        // ones were never deleted.
         let used = |to: Option<&str>| json!({ "metadata": { "name": "x", "finalizers": [SPLITTER] }, "spec": { "dedicatedTo": to } });
         let (shared, own) = (used(None), used(Some("root:a")));
         check(&admin, USER, (PHYSICAL_CLUSTERS, None, "x"), (Some(&shared), Some(&own)), false).await;
@@ -370,52 +365,56 @@ mod tests {
 
     #[tokio::test]
     async fn only_our_controllers_change_projections_and_users_get_advice() {
-        let shown = pod(json!({ PROJECTED: "true", CLUSTER: "east" }));
+        let projected = pod(json!({ PROJECTED: "true", CLUSTER: "east" }));
         let plain = pod(json!({}));
-        let admin = known("admin", "system:masters", None);
+        let admin = identity("admin", "system:masters", None);
         let splitter = Identity::known(User {
             name: "system:holon:splitter".to_owned(),
             controller_role: Some(crate::authz::roles::splitter()),
             ..User::default()
         });
-        let impostor = known("system:holon:splitter", "system:masters", None);
+        let impostor = identity("system:holon:splitter", "system:masters", None);
         let syncer = |home| {
-            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
+            identity("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(home))
         };
-        let edited = (Some(&shown), Some(&shown));
+        let edited = (Some(&projected), Some(&projected));
         let expected = "pods \"x\" is forbidden: it runs on east and cannot be changed here; \
                         change the Deployment web it belongs to";
         assert_eq!(denied(&admin, USER, "pods", edited).await.as_deref(), Some(expected));
         let expected = "nodes \"x\" is forbidden: it represents the physical cluster x; change that, in the logical cluster where it is \
                         registered: kubectl edit physicalcluster x";
         assert_eq!(denied(&admin, USER, "nodes", edited).await.as_deref(), Some(expected));
-        for (who, cluster, change, may) in [
-            (&admin, USER, (Some(&shown), None), true),
-            (&admin, USER, (None, Some(&shown)), false),
-            (&admin, USER, (Some(&plain), Some(&shown)), false),
-            (&admin, USER, (Some(&shown), Some(&plain)), false),
+        for (who, cluster, change, is_allowed) in [
+            (&admin, USER, (Some(&projected), None), true),
+            (&admin, USER, (None, Some(&projected)), false),
+            (&admin, USER, (Some(&plain), Some(&projected)), false),
+            (&admin, USER, (Some(&projected), Some(&plain)), false),
             (&impostor, USER, edited, false),
             (&splitter, USER, edited, true),
-            (&splitter, USER, (None, Some(&shown)), true),
-            (&syncer(MAILBOX), MAILBOX, (None, Some(&shown)), true),
-            (&syncer(MAILBOX), USER, (None, Some(&shown)), false),
+            (&splitter, USER, (None, Some(&projected)), true),
+            (&syncer(MAILBOX), MAILBOX, (None, Some(&projected)), true),
+            (&syncer(MAILBOX), USER, (None, Some(&projected)), false),
             // A service account of that name in a logical cluster that is not a mailbox.
-            (&syncer(USER), USER, (None, Some(&shown)), false),
+            (&syncer(USER), USER, (None, Some(&projected)), false),
         ] {
-            assert_eq!(denied(who, cluster, "pods", change).await.is_none(), may, "{who:?} {change:?}");
+            assert_eq!(
+                denied(who, cluster, "pods", change).await.is_none(),
+                is_allowed,
+                "{who:?} {change:?}"
+            );
         }
         assert!(
-            denied(&admin, USER, "services", (Some(&shown), None)).await.is_some(),
-            "it goes with its owner"
+            denied(&admin, USER, "services", (Some(&projected), None)).await.is_some(),
+            "a projected Service is deleted only with its owner"
         );
     }
 
-    /// An Override with a misspelt variable was accepted, and the objects that it selected could not be sent any
-    /// more. Only its status said why.
+    /// An Override with a misspelt variable was accepted, and the objects that it selected could no longer be
+    /// applied. Only its status reported the reason.
     #[tokio::test]
     async fn an_expression_that_does_not_compile_is_refused_with_line_and_column() {
-        let admin = known("admin", "system:masters", None);
-        let check = async |plural: &str, kind: &str, change: Change<'_>| {
+        let admin = identity("admin", "system:masters", None);
+        let check = async |plural: &str, kind: &str, change: ObjectChange<'_>| {
             let pods = catalog::find("", "v1", "pods").unwrap();
             let resource = ResourceInfo {
                 group: GROUP.into(),
@@ -471,9 +470,9 @@ mod tests {
             change(&mut claim);
             claim
         };
-        let admin = known("admin", "system:masters", None);
+        let admin = identity("admin", "system:masters", None);
         let before = claim("1Gi", |_| {});
-        for (after, may) in [
+        for (after, is_allowed) in [
             (Some(claim("2Gi", |_| {})), true),
             (None, true),
             (Some(claim("2Gi", |claim| claim["spec"]["storageClassName"] = "slow".into())), false),
@@ -491,7 +490,7 @@ mod tests {
         ] {
             let change = (Some(&before), after.as_ref());
             let denied = denied(&admin, USER, "persistentvolumeclaims", change).await;
-            assert_eq!(denied.is_none(), may, "{after:?} {denied:?}");
+            assert_eq!(denied.is_none(), is_allowed, "{after:?} {denied:?}");
         }
     }
 
@@ -499,18 +498,21 @@ mod tests {
     #[tokio::test]
     async fn a_syncer_projects_and_does_not_place() {
         let (placed, plain) = (pod(json!({ PLACED: "true" })), pod(json!({})));
-        let syncer =
-            known("system:serviceaccount:kube-system:holon-syncer", "system:serviceaccounts", Some(MAILBOX));
-        for (change, may) in [
+        let syncer = identity(
+            "system:serviceaccount:kube-system:holon-syncer",
+            "system:serviceaccounts",
+            Some(MAILBOX),
+        );
+        for (change, is_allowed) in [
             ((None, Some(&placed)), false),
             ((Some(&placed), Some(&plain)), false),
             ((Some(&placed), None), false),
             ((Some(&placed), Some(&placed)), true),
         ] {
-            assert_eq!(denied(&syncer, MAILBOX, "pods", change).await.is_none(), may, "{change:?}");
+            assert_eq!(denied(&syncer, MAILBOX, "pods", change).await.is_none(), is_allowed, "{change:?}");
         }
         // A logical cluster may be a physical cluster of another Holon, and then has placed objects.
-        let other = known("other", "developers", None);
+        let other = identity("other", "developers", None);
         assert_eq!(denied(&other, USER, "pods", (None, Some(&placed))).await, None);
     }
 }

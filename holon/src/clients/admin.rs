@@ -58,33 +58,33 @@ impl AdminClient {
 
     /// Sends a request and returns the object of the response. A Status other than success is an error with the
     /// server's message.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let (code, answer) = self.answer(method, path, body).await?;
+    pub(crate) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let (code, object) = self.send(method, path, body).await?;
         match code.is_success() {
-            true => Ok(answer),
-            false => bail!("{}", message_of(&answer)),
+            true => Ok(object),
+            false => bail!("{}", message_of(&object)),
         }
     }
 
     /// Merge-patches an object.
     pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<Value> {
-        self.ask(Method::PATCH, path, Some(change)).await
+        self.request(Method::PATCH, path, Some(change)).await
     }
 
     /// Returns an object, or `None` if it does not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
-        match self.answer(Method::GET, path, None).await? {
+        match self.send(Method::GET, path, None).await? {
             (StatusCode::NOT_FOUND, _) => Ok(None),
-            (code, answer) if code.is_success() => Ok(Some(answer)),
-            (_, answer) => bail!("{}", message_of(&answer)),
+            (code, object) if code.is_success() => Ok(Some(object)),
+            (_, object) => bail!("{}", message_of(&object)),
         }
     }
 
-    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Value)> {
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Value)> {
         let (code, bytes) = self.exchange(method, path, body).await?;
-        let answer = serde_json::from_slice(&bytes)
+        let object = serde_json::from_slice(&bytes)
             .with_context(|| format!("{} answered {code} with a body that is not JSON", self.url))?;
-        Ok((code, answer))
+        Ok((code, object))
     }
 
     async fn exchange(
@@ -109,8 +109,8 @@ impl AdminClient {
             let code = response.status();
             Ok::<_, hyper::Error>((code, response.into_body().collect().await?.to_bytes()))
         };
-        let (answer, _) = tokio::join!(exchange, connection);
-        answer.with_context(|| format!("cannot send a request to {}", self.url))
+        let (response, _) = tokio::join!(exchange, connection);
+        response.with_context(|| format!("cannot send a request to {}", self.url))
     }
 
     async fn connect(
@@ -139,6 +139,6 @@ impl AdminClient {
     }
 }
 
-fn message_of(answer: &Value) -> &str {
-    answer["message"].as_str().unwrap_or("the server gives no reason")
+fn message_of(status: &Value) -> &str {
+    status["message"].as_str().unwrap_or("the server gives no reason")
 }

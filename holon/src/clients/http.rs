@@ -52,14 +52,14 @@ pub(super) enum ConnectionUse {
 }
 
 pub(super) fn client(config: &Config, connections: ConnectionUse) -> Result<Client> {
-    let Some(proxy) = config.proxy_url.clone() else { return over(config, tcp(config), connections) };
+    let Some(proxy) = config.proxy_url.clone() else { return client_over(config, tcp(config), connections) };
     // Inside the tunnel the connection is the same as without a proxy.
     match proxy.scheme_str() {
-        Some("http") => over(config, tunnel(proxy, tcp(config)), connections),
+        Some("http") => client_over(config, tunnel(proxy, tcp(config)), connections),
         // The proxy itself speaks HTTP/1.
         Some("https") => {
             let tls = HttpsConnectorBuilder::new().with_tls_config(tls_with_proxy(config)).https_only();
-            over(config, tunnel(proxy, tls.enable_http1().wrap_connector(tcp(config))), connections)
+            client_over(config, tunnel(proxy, tls.enable_http1().wrap_connector(tcp(config))), connections)
         }
         // The URL may contain a password, so only its scheme is printed.
         other => bail!("a proxy is http://… or https://…, not {}://…", other.unwrap_or_default()),
@@ -73,8 +73,8 @@ fn tls_with_proxy(config: &Config) -> ClientConfig {
     let mut trusted = RootCertStore::empty();
     // The system's authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let of_server = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
-    trusted.add_parsable_certificates(of_server);
+    let server_authorities = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
+    trusted.add_parsable_certificates(server_authorities);
     ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth()
 }
 
@@ -101,7 +101,7 @@ fn tls(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>> {
 }
 
 /// Returns a client over this connector.
-fn over<C>(config: &Config, connector: C, connections: ConnectionUse) -> Result<Client>
+fn client_over<C>(config: &Config, connector: C, connections: ConnectionUse) -> Result<Client>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -138,7 +138,7 @@ where
                 async move {
                     let response =
                         connection.send(connection.client.request(request)).await.map_err(BoxError::from)?;
-                    // The request keeps its place until its response ends or is dropped.
+                    // The request counts for its connection until its response ends or is dropped.
                     Ok::<_, BoxError>(response.map(|body| {
                         body.map_err(move |error| {
                             connection.mark_broken();
@@ -202,7 +202,7 @@ mod tests {
             let (acceptor, connections) = (acceptor.clone(), connections.clone());
             open.spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
-                let answer = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
                     let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("{}")))]);
                     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch"));
                     let rest = futures::stream::pending();
@@ -215,7 +215,7 @@ mod tests {
                 let mut builder = http2::Builder::new(TokioExecutor::new());
                 builder.max_concurrent_streams(STREAMS);
                 connections.fetch_add(1, Ordering::Relaxed);
-                let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
             });
         }
     }
@@ -233,7 +233,7 @@ mod tests {
 
     /// With six kinds in seventeen namespaces, each watched separately, every call waited for a watch to end.
     #[tokio::test]
-    async fn no_call_waits_behind_watches_however_many_there_are() {
+    async fn calls_do_not_wait_behind_any_number_of_watches() {
         let directory = tempfile::tempdir().unwrap();
         let authority = Authority::open(directory.path()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -140,15 +140,15 @@ mod tests {
 
     /// All watches begin at once when a syncer starts, and when a server comes back.
     #[tokio::test(start_paused = true)]
-    async fn the_first_request_goes_alone_and_others_do_not_wait_for_ever() {
+    async fn the_first_request_is_sent_alone_and_others_wait_for_a_limited_time() {
         let connection = PooledConnection::new(());
-        let under_way = &AtomicUsize::new(0);
-        let send = |takes: Duration, answer: Result<(), ()>| {
+        let in_flight = &AtomicUsize::new(0);
+        let send = |takes: Duration, result: Result<(), ()>| {
             connection.send(async move {
-                let beside = under_way.fetch_add(1, Ordering::Relaxed);
+                let concurrent = in_flight.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(takes).await;
-                under_way.fetch_sub(1, Ordering::Relaxed);
-                answer.map(|()| beside)
+                in_flight.fetch_sub(1, Ordering::Relaxed);
+                result.map(|()| concurrent)
             })
         };
         let second = Duration::from_secs(1);
@@ -160,9 +160,10 @@ mod tests {
             assert_eq!(both, (Ok(0), Ok(1)));
             connection.mark_broken();
         }
-        let begun = tokio::time::Instant::now();
-        let (_, other) =
-            tokio::join!(send(60 * second, Ok(())), async { (send(second, Ok(())).await, begun.elapsed()) });
+        let started = tokio::time::Instant::now();
+        let (_, other) = tokio::join!(send(60 * second, Ok(())), async {
+            (send(second, Ok(())).await, started.elapsed())
+        });
         assert_eq!(other, (Ok(1), FIRST_REQUEST_TIMEOUT + second));
     }
 }

@@ -13,39 +13,42 @@ use kube::config::Kubeconfig;
 
 /// The proxy settings of the environment.
 #[derive(Default)]
-pub(super) struct Environment {
+pub(super) struct ProxyEnvironment {
     proxy: String,
-    except: String,
+    no_proxy: String,
 }
 
-impl Environment {
-    pub(super) fn read() -> Environment {
+impl ProxyEnvironment {
+    pub(super) fn read() -> ProxyEnvironment {
         let first = |names: [&str; 2]| {
             let mut values = names.into_iter().filter_map(|name| std::env::var(name).ok());
             values.find(|value| !value.is_empty()).unwrap_or_default()
         };
-        Environment { proxy: first(["HTTPS_PROXY", "https_proxy"]), except: first(["NO_PROXY", "no_proxy"]) }
+        ProxyEnvironment {
+            proxy: first(["HTTPS_PROXY", "https_proxy"]),
+            no_proxy: first(["NO_PROXY", "no_proxy"]),
+        }
     }
 
     /// Returns the proxy on the way to a server, if there is one.
-    pub(super) fn proxy_for(&self, named: Option<String>, server: &Uri) -> Result<Option<Uri>> {
-        match named.filter(|named| !named.is_empty()) {
-            Some(named) => parse(&named).map(Some),
-            None if self.proxy.is_empty() || self.excepts(server) => Ok(None),
+    pub(super) fn proxy_for(&self, configured: Option<String>, server: &Uri) -> Result<Option<Uri>> {
+        match configured.filter(|configured| !configured.is_empty()) {
+            Some(configured) => parse(&configured).map(Some),
+            None if self.proxy.is_empty() || self.bypasses(server) => Ok(None),
             None => parse(&self.proxy).map(Some),
         }
     }
 
-    fn excepts(&self, server: &Uri) -> bool {
-        let all = self.except.split(',').any(|name| name.trim() == "*");
+    fn bypasses(&self, server: &Uri) -> bool {
+        let all = self.no_proxy.split(',').any(|name| name.trim() == "*");
         // Any URL works here: the matcher only decides whether a proxy is used.
-        let others = Matcher::builder().all("http://proxy").no(self.except.as_str()).build();
+        let others = Matcher::builder().all("http://proxy").no(self.no_proxy.as_str()).build();
         all || others.intercept(server).is_none()
     }
 }
 
 /// Returns the proxy that a kubeconfig names for its current server.
-pub(super) fn named(kubeconfig: &Kubeconfig) -> Option<String> {
+pub(super) fn kubeconfig_proxy(kubeconfig: &Kubeconfig) -> Option<String> {
     let current = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?;
@@ -54,8 +57,8 @@ pub(super) fn named(kubeconfig: &Kubeconfig) -> Option<String> {
 
 /// Parses a proxy URL; `proxy:3128` means `http://proxy:3128`.
 fn parse(url: &str) -> Result<Uri> {
-    let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    whole.parse().context("the URL of the proxy is not valid")
+    let url_with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    url_with_scheme.parse().context("the URL of the proxy is not valid")
 }
 
 /// Returns the credentials for a proxy, from its URL.
@@ -74,8 +77,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(proxy: &str, except: &str, named: &str, server: &'static str, expected: &str) {
-        let environment = Environment { proxy: proxy.to_owned(), except: except.to_owned() };
+    fn check(proxy: &str, no_proxy: &str, named: &str, server: &'static str, expected: &str) {
+        let environment = ProxyEnvironment { proxy: proxy.to_owned(), no_proxy: no_proxy.to_owned() };
         let found = environment.proxy_for(Some(named.to_owned()), &Uri::from_static(server)).unwrap();
         assert_eq!(found.map(|uri| uri.to_string()).unwrap_or_default(), expected);
     }
@@ -96,9 +99,9 @@ mod tests {
 
     #[test]
     fn the_credentials_in_the_url_are_sent_to_the_proxy() {
-        let shown = |uri| authorization(&Uri::from_static(uri));
-        assert_eq!(shown("http://out:3128"), None);
+        let header = |uri| authorization(&Uri::from_static(uri));
+        assert_eq!(header("http://out:3128"), None);
         let expected = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode("ann:a@b+c"))).unwrap();
-        assert_eq!(shown("http://ann:a%40b+c@out:3128"), Some(expected));
+        assert_eq!(header("http://ann:a%40b+c@out:3128"), Some(expected));
     }
 }

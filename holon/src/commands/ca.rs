@@ -34,7 +34,7 @@ impl Ca {
     pub(crate) fn run(self) -> Result<()> {
         let CaCommand::Rotate { data_dir, etcd_endpoints } = self.command;
         let mut next_step = format!("then run `holon ca rotate --data-dir {}", data_dir.display());
-        let done = match etcd_endpoints.as_slice() {
+        let rotated = match etcd_endpoints.as_slice() {
             [] => data_dir::authority(&data_dir)?.rotate()?,
             endpoints => {
                 next_step += &format!(" --etcd-endpoints {}", endpoints.join(","));
@@ -44,7 +44,7 @@ impl Ca {
         };
         let servers =
             if etcd_endpoints.is_empty() { "the server" } else { "all servers that share the etcd" };
-        match done {
+        match rotated {
             Rotated::Trusted => println!(
                 "Step 1 of 3: created a new authority. It is trusted, and signs nothing yet.\n\
                  Restart {servers} and issue all kubeconfigs again, so that clients trust it; {next_step}`."
@@ -69,7 +69,7 @@ async fn rotate_shared(data_dir: &Path, endpoints: &[String]) -> Result<Rotated>
     options.compaction = None;
     let (store, feed) = Etcd::connect(options).await?;
     tokio::select! {
-        done = Authority::rotate_shared(&pki, &store) => Ok(done?),
+        rotated = Authority::rotate_shared(&pki, &store) => Ok(rotated?),
         _ = feed.run() => bail!("the connection to etcd ended"),
     }
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 use standin::{Delays, Options, Standin};
 use storage::embedded::{self, Embedded};
 
-use crate::server::{Running, ServerOptions};
+use crate::server::{RunningServer, ServerOptions};
 use crate::{kubeconfig, register};
 
 /// The physical clusters, and the region label of each.
@@ -44,16 +44,16 @@ pub(crate) struct Dev {
 
 impl Dev {
     pub(crate) fn run(self) -> Result<()> {
-        let gone = tempfile::tempdir().context("cannot create a temporary directory")?;
-        let kept = self.keep.then(|| PathBuf::from(KEPT_DIR));
-        let data_dir = kept.clone().unwrap_or_else(|| gone.path().to_owned());
+        let temporary_dir = tempfile::tempdir().context("cannot create a temporary directory")?;
+        let kept_dir = self.keep.then(|| PathBuf::from(KEPT_DIR));
+        let data_dir = kept_dir.clone().unwrap_or_else(|| temporary_dir.path().to_owned());
         let user = Path::root().child(USER_CLUSTER).context("cannot name the user's logical cluster")?;
         let mailboxes = CLUSTERS.iter().filter_map(|(name, _)| Path::root().child(&mailbox(name)).ok());
         let contexts = [user.clone(), Path::root()].into_iter().chain(mailboxes).collect();
         let server = ServerOptions::for_dev(data_dir, free_address(self.listen), contexts);
         let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(server.serve(async |running| {
-            let standins = join_all(running, kept.as_deref()).await?;
+            let standins = join_all(running, kept_dir.as_deref()).await?;
             print_next_steps(running, &user);
             Ok(standins)
         }))
@@ -61,18 +61,18 @@ impl Dev {
 }
 
 /// Returns the address, or one with another port if it is in use.
-fn free_address(wanted: SocketAddr) -> SocketAddr {
-    match std::net::TcpListener::bind(wanted) {
-        Ok(_) => wanted,
+fn free_address(address: SocketAddr) -> SocketAddr {
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => address,
         Err(error) => {
-            println!("cannot listen on {wanted} ({error}); using another port");
-            SocketAddr::new(wanted.ip(), 0)
+            println!("cannot listen on {address} ({error}); using another port");
+            SocketAddr::new(address.ip(), 0)
         }
     }
 }
 
 /// Starts the stand-ins and joins them like any other physical cluster.
-async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<Standin>> {
+async fn join_all(running: &RunningServer, kept_dir: Option<&path::Path>) -> Result<Vec<Standin>> {
     let (name, groups) = kubeconfig::ADMIN;
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     let admin = Identity::known(User { name: name.to_owned(), groups, ..User::default() });
@@ -82,12 +82,12 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
     match root.create(&kind, "", &user).await {
         // With `--keep` it exists from the last run.
         Err(error) if error.is_conflict() => {}
-        done => drop(done.context("cannot create a logical cluster")?),
+        created => drop(created.context("cannot create a logical cluster")?),
     }
     let mut standins = Vec::new();
     for (name, region) in CLUSTERS {
         let standin =
-            standin(name, kept).await.with_context(|| format!("cannot start the stand-in {name}"))?;
+            standin(name, kept_dir).await.with_context(|| format!("cannot start the stand-in {name}"))?;
         let labels = vec![("region".to_owned(), region.to_owned())];
         register::register_push(&root, name, &standin.kubeconfig()?, &labels).await?;
         // A stand-in has no host that a privileged pod could harm, and charts with node agents need them.
@@ -104,10 +104,10 @@ async fn join_all(running: &Running, kept: Option<&path::Path>) -> Result<Vec<St
 
 /// Starts a stand-in that keeps its data if the server does. With new data it would have a new uid, and syncers refuse
 /// to write to another physical cluster under a known name.
-async fn standin(name: &str, kept: Option<&path::Path>) -> Result<Standin> {
+async fn standin(name: &str, kept_dir: Option<&path::Path>) -> Result<Standin> {
     let mut options = Options { delays: Delays::SHORT, metrics_server: true, ..Options::new(name) };
-    if let Some(kept) = kept {
-        let dir = kept.join("standins").join(name);
+    if let Some(kept_dir) = kept_dir {
+        let dir = kept_dir.join("standins").join(name);
         let store = dir.join("store");
         // Opening reads all objects into memory, so it runs on a blocking thread.
         let opened =
@@ -134,11 +134,11 @@ async fn wait_until_ready(root: &Remote, name: &str) -> Result<()> {
     }
 }
 
-fn print_next_steps(running: &Running, user: &Path) {
+fn print_next_steps(running: &RunningServer, user: &Path) {
     println!(
         "Holon serves {} with two stand-in clusters, ready after {:.1?}.",
         running.server,
-        running.begun.elapsed()
+        running.started.elapsed()
     );
     println!("In another terminal, type:");
     println!("  export KUBECONFIG={}", running.kubeconfig.display());

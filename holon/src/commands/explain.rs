@@ -48,25 +48,25 @@ const SHORT: &[(&str, &str)] = &[
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-        runtime.block_on(self.answer())
+        runtime.block_on(self.print_explanation())
     }
 
-    async fn answer(self) -> Result<()> {
-        let (kind, name) = self.asked()?;
+    async fn print_explanation(self) -> Result<()> {
+        let (kind, name) = self.parse_object()?;
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = kube::Config::from_kubeconfig(&options).await.context("cannot read the kubeconfig")?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let remote = Remote::new(kube::Client::try_from(config).context("using the kubeconfig")?);
         let records = records(&remote, &namespace).await?;
-        let found = records.iter().find(|record| matches_object(record, &kind, &name));
-        match found {
+        let record = records.iter().find(|record| matches_object(record, &kind, &name));
+        match record {
             Some(record) => print!("{}", explanation(record, &namespace)),
             None => bail!("{}", not_placed(&remote, &kind, &name, &namespace, &records).await),
         }
         Ok(())
     }
 
-    fn asked(&self) -> Result<(String, String)> {
+    fn parse_object(&self) -> Result<(String, String)> {
         let (kind, name) = match (&self.name, self.object.split_once('/')) {
             (Some(name), None) => (self.object.as_str(), name.as_str()),
             (None, Some((kind, name))) if !kind.is_empty() && !name.is_empty() => (kind, name),
@@ -94,8 +94,8 @@ fn matches_object(record: &Distribution, kind: &str, name: &str) -> bool {
 }
 
 async fn records(remote: &Remote, namespace: &str) -> Result<Vec<Distribution>> {
-    let row = Distribution::RESOURCE;
-    let kind = Kind::new(GROUP, VERSION, row.plural, row.kind, row.namespaced);
+    let resource = Distribution::RESOURCE;
+    let kind = Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced);
     let listed = match remote.read(&kind.path(namespace)).await {
         Err(error @ CallError::Refused { code: 404, .. }) => {
             return Err(error).context("this server is not a logical cluster of Holon");
@@ -114,11 +114,11 @@ async fn not_placed(
     namespace: &str,
     records: &[Distribution],
 ) -> String {
-    let decided: Vec<String> = records
+    let placed: Vec<String> = records
         .iter()
         .map(|record| format!("{}/{}", record.spec.object.kind.to_lowercase(), record.spec.object.name))
         .collect();
-    let follows = [
+    let dependent_kinds = [
         "configmap",
         "secret",
         "serviceaccount",
@@ -129,47 +129,49 @@ async fn not_placed(
         "poddisruptionbudget",
         "horizontalpodautoscaler",
     ];
-    if follows.contains(&kind) {
+    if dependent_kinds.contains(&kind) {
         let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
-        let found = remote.get(Place::new(&namespaces, "", namespace)).await.ok().flatten();
-        let runs = found.and_then(|found| {
-            found["metadata"]["annotations"][api::names::TARGETS].as_str().map(str::to_owned)
+        let namespace_object = remote.get(Place::new(&namespaces, "", namespace)).await.ok().flatten();
+        let targets = namespace_object.and_then(|namespace_object| {
+            namespace_object["metadata"]["annotations"][api::names::TARGETS].as_str().map(str::to_owned)
         });
-        let runs = runs.unwrap_or_else(|| "none yet".to_owned());
+        let targets = targets.unwrap_or_else(|| "none yet".to_owned());
         return format!(
             "a {kind} is not placed on its own; it is placed where the workloads that use it run. \
-             Workloads of namespace {namespace} run on: {runs}"
+             Workloads of namespace {namespace} run on: {targets}"
         );
     }
-    match decided.is_empty() {
+    match placed.is_empty() {
         true => format!(
             "namespace {namespace} has no placed workloads. Check the name and the namespace (-n). If no physical cluster is joined to this logical cluster or a parent: holon join NAME --kubeconfig FILE"
         ),
-        false => format!(
-            "{kind}/{name} is not placed in namespace {namespace}; placed are: {}",
-            decided.join(", ")
-        ),
+        false => {
+            format!("{kind}/{name} is not placed in namespace {namespace}; placed are: {}", placed.join(", "))
+        }
     }
 }
 
 /// Returns the explanation of a Distribution.
 fn explanation(record: &Distribution, namespace: &str) -> String {
-    let of = &record.spec.object;
+    let object = &record.spec.object;
     let chosen_by = match record.spec.chosen_by.source {
         Source::Default => "by default, on the physical cluster with the most free capacity".to_owned(),
         Source::Annotation => format!("by the annotation holon.dev/placement={}", record.spec.chosen_by.name),
         Source::Placement => format!("by the Placement {}", record.spec.chosen_by.name),
         Source::Dependency => format!("because {} needs it", record.spec.chosen_by.name),
     };
-    let runs = sentence(&record.spec.targets);
+    let targets = sentence(&record.spec.targets);
     let mut text = match record.spec.targets.is_empty() {
         true => {
-            format!("{} {namespace}/{} is not placed. Its targets are chosen {chosen_by}\n", of.kind, of.name)
+            format!(
+                "{} {namespace}/{} is not placed. Its targets are chosen {chosen_by}\n",
+                object.kind, object.name
+            )
         }
-        false => format!("{} {namespace}/{} runs on {runs}: {chosen_by}\n", of.kind, of.name),
+        false => format!("{} {namespace}/{} runs on {targets}: {chosen_by}\n", object.kind, object.name),
     };
-    let nothing = api::fleet::DistributionStatus::default();
-    let status = record.status.as_ref().unwrap_or(&nothing);
+    let default_status = api::fleet::DistributionStatus::default();
+    let status = record.status.as_ref().unwrap_or(&default_status);
     for condition in &status.conditions {
         let is_placed = condition.r#type == "Placed" && condition.reason == "Placed";
         if !is_placed && !condition.message.is_empty() {

@@ -89,12 +89,12 @@ impl Join {
         let Join { name, location, labels, .. } = self;
         let client = AdminClient::open(&location.data_dir)?;
         let home = client.remote(&location.home).await?;
-        let made = apply_physical_cluster(&home, name, &json!({ "pull": {} }), labels).await?;
-        let state_key = state_key(&home, name, &made).await?;
+        let created = apply_physical_cluster(&home, name, &json!({ "pull": {} }), labels).await?;
+        let state_key = state_key(&home, name, &created).await?;
         let path = format!("{}/{name}", location.physical_clusters());
         let started = Instant::now();
         let id = loop {
-            let object = client.ask(Method::GET, &path, None).await?;
+            let object = client.request(Method::GET, &path, None).await?;
             match object["status"]["mailbox"].as_str() {
                 Some(id) => break id.to_owned(),
                 None if started.elapsed() > self.timeout() => {
@@ -106,7 +106,7 @@ impl Join {
         let mailbox = client.remote(&location.home.child(&mailbox(name))?).await?;
         let server = self.server.clone().unwrap_or_else(|| client.url().to_owned());
         let trusted = [&*client.authority()?, &*self.extra_authorities()?];
-        let ticket = Ticket::make(&mailbox, name, &id, &server, trusted).await?;
+        let ticket = Ticket::create(&mailbox, name, &id, &server, trusted).await?;
         let manifest = SyncerManifest {
             image: &self.image,
             state_key: &state_key,
@@ -182,7 +182,7 @@ impl Join {
         let (started, path) = (Instant::now(), self.path());
         let (mut printed, mut printed_at) = (String::new(), Instant::now());
         loop {
-            let object = client.ask(Method::GET, &path, None).await?;
+            let object = client.request(Method::GET, &path, None).await?;
             let (ready, counted) = (ready_condition(&object), !object["status"]["version"].is_null());
             if ready["status"] == "True" && counted {
                 return Ok(JoinWait::Answered(object));
@@ -231,7 +231,7 @@ impl Join {
     async fn remove(&self, client: &AdminClient) -> Result<()> {
         let path = self.path();
         forget(client, &path).await?;
-        client.ask(Method::DELETE, &path, None).await?;
+        client.request(Method::DELETE, &path, None).await?;
         let started = Instant::now();
         while client.find(&path).await?.is_some() {
             ensure!(started.elapsed() < REMOVE_WITHIN, "it still exists after {REMOVE_WITHIN:?}");

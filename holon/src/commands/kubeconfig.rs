@@ -60,7 +60,7 @@ impl Kubeconfig {
         let client = AdminClient::open(&self.data_dir)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
         let missing = runtime.block_on(async {
-            let asked = async {
+            let check = async {
                 for path in paths {
                     if client.find(&format!("/clusters/{path}/api")).await?.is_none() {
                         return Ok(Some(path));
@@ -68,7 +68,7 @@ impl Kubeconfig {
                 }
                 anyhow::Ok(None)
             };
-            tokio::time::timeout(CHECK_WITHIN, asked).await.context("the server did not answer in time")?
+            tokio::time::timeout(CHECK_WITHIN, check).await.context("the server did not answer in time")?
         });
         match missing {
             Ok(None) => Ok(()),

@@ -51,12 +51,12 @@ impl Lc {
                     "kind": "LogicalCluster",
                     "metadata": { "name": name },
                 });
-                let made = client.ask(Method::POST, &collection, Some(&object)).await;
-                made.with_context(|| self.failed("create", &path))?;
+                let created = client.request(Method::POST, &collection, Some(&object)).await;
+                created.with_context(|| self.failed("create", &path))?;
                 self.print_created(&path);
             }
             LcCommand::List => {
-                let listed = client.ask(Method::GET, &collection, None).await;
+                let listed = client.request(Method::GET, &collection, None).await;
                 self.print_list(
                     &listed
                         .with_context(|| format!("cannot list the logical clusters in {}", self.parent))?,
@@ -66,8 +66,8 @@ impl Lc {
                 // The name becomes part of a path, so it is checked first.
                 let path =
                     self.parent.child(name).with_context(|| format!("{name:?} is not a valid name"))?;
-                let gone = client.ask(Method::DELETE, &format!("{collection}/{name}"), None).await;
-                gone.with_context(|| self.failed("delete", &path))?;
+                let deleted = client.request(Method::DELETE, &format!("{collection}/{name}"), None).await;
+                deleted.with_context(|| self.failed("delete", &path))?;
                 println!("deleting {path} and everything in it");
             }
         }

@@ -31,12 +31,12 @@ impl Leave {
     async fn leave(&self) -> Result<()> {
         let (client, name) = (AdminClient::open(&self.location.data_dir)?, &self.name);
         let path = format!("{}/{name}", self.location.physical_clusters());
-        let object = client.ask(Method::GET, &path, None).await?;
+        let object = client.request(Method::GET, &path, None).await?;
         let dials_in = !object["spec"]["connection"]["pull"].is_null();
         if self.forget {
             forget(&client, &path).await?;
         }
-        client.ask(Method::DELETE, &path, None).await.with_context(|| format!("cannot remove {name}"))?;
+        client.request(Method::DELETE, &path, None).await.with_context(|| format!("cannot remove {name}"))?;
         let mut printed = String::new();
         // Without a timeout: after ctrl-c the removal continues. If the server cannot be reached, the state is
         // unknown.

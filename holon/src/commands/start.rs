@@ -18,7 +18,7 @@ impl Start {
             println!(
                 "Holon serves {}, ready after {:.0?}. Next, type:",
                 running.server,
-                running.begun.elapsed()
+                running.started.elapsed()
             );
             println!("  export KUBECONFIG={}", running.kubeconfig.display());
             println!("  kubectl get namespaces");

@@ -127,10 +127,10 @@ fn recover(dir: &Path, accept_loss: bool) -> Result<()> {
     match recovery.lost.as_slice() {
         [] => println!("no revision after the last compaction is missing"),
         lost => {
-            let shown: Vec<_> =
+            let gaps: Vec<_> =
                 lost.iter().take(10).map(|gap| format!("{}-{}", gap.start(), gap.end())).collect();
             let more = if lost.len() > 10 { format!(" and {} more", lost.len() - 10) } else { String::new() };
-            println!("lost revisions: {}{more}", shown.join(", "));
+            println!("lost revisions: {}{more}", gaps.join(", "));
         }
     }
     println!(
@@ -170,12 +170,12 @@ fn import(dir: &Path, path: &Path) -> Result<()> {
             ),
             other => other.into(),
         })?;
-    let (revision, shown) = (summary.revision, dir.display());
-    println!("restored {} entries at revision {revision} into {shown}. Next, type:", summary.entries);
-    println!("  holon start --data-dir {shown}");
+    let (revision, dir_name) = (summary.revision, dir.display());
+    println!("restored {} entries at revision {revision} into {dir_name}. Next, type:", summary.entries);
+    println!("  holon start --data-dir {dir_name}");
     if !data_dir::pki(dir).exists() {
         println!(
-            "The server will create a new certificate authority. To keep existing kubeconfigs valid, copy the old server's pki to {shown}/pki first."
+            "The server will create a new certificate authority. To keep existing kubeconfigs valid, copy the old server's pki to {dir_name}/pki first."
         );
     }
     Ok(())

@@ -87,7 +87,7 @@ impl SyncerCommand {
                 .await?
             {
                 SyncerEnd::Signalled => return Ok(()),
-                SyncerEnd::StartAgain => {}
+                SyncerEnd::Restart => {}
                 SyncerEnd::Uninstalled => {
                     credentials.clear();
                     self.remove_other_state("");
@@ -156,13 +156,13 @@ impl SyncerCommand {
         let (end_sender, end_receiver) = oneshot::channel();
         tasks.spawn("credential", renewal.run(end_sender, tasks.stop()));
         let mut ended = SyncerEnd::Signalled;
-        let over = async {
+        let ended_or_stopped = async {
             tokio::select! {
                 () = stop => {}
                 Ok(end) = end_receiver => ended = end,
             }
         };
-        tasks.run_until(over, STOP_WITHIN).await?;
+        tasks.run_until(ended_or_stopped, STOP_WITHIN).await?;
         Ok(ended)
     }
 

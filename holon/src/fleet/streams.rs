@@ -100,7 +100,7 @@ impl PodStreams {
         if request.group == METRICS.0 && self.tunnels.get(request.cluster).is_err() {
             let query = top::MetricsQuery::of(&request)?;
             drop(request);
-            return top::answer(&self.tunnels, server.ok_or_else(target::no_server)?, query).await;
+            return top::respond(&self.tunnels, server.ok_or_else(target::no_server)?, query).await;
         }
         let target = match UserPod::of(&request) {
             Some(pod) => pod.find(&self.tunnels.mailboxes(), server).await?,
@@ -121,7 +121,7 @@ impl PodStreams {
                 Ok(self.upgrade(client, response, &request.part, protocol, permit))
             }
             (StatusCode::SWITCHING_PROTOCOLS, ..) => Err(Status::unavailable(
-                "the physical cluster upgraded the connection although the client did not ask for it",
+                "the physical cluster upgraded the connection although the client did not request it",
             )),
             _ => Ok(stream_response(response, &request.part, &target, permit)),
         }
@@ -239,8 +239,8 @@ fn stream_response(
     permit: StreamPermit,
 ) -> Response<Body> {
     let (head, body) = response.into_parts();
-    let begun = Some((body.into_data_stream(), permit));
-    let frames = stream::unfold(begun, async |state| {
+    let start = Some((body.into_data_stream(), permit));
+    let frames = stream::unfold(start, async |state| {
         let (mut chunks, mut permit) = state?;
         let chunk = tokio::select! {
             chunk = chunks.next() => chunk?.map_err(|error| tracing::debug!(error, "a response broke off")),

@@ -55,7 +55,7 @@ pub(super) struct Syncers<'a> {
 }
 
 struct SyncerFailure {
-    why: String,
+    reason: String,
     at: Instant,
 }
 
@@ -84,11 +84,11 @@ impl<'a> Syncers<'a> {
                     changed.done(key, outcome);
                 }
                 Some((key, ended)) = self.tasks.next_ended() => {
-                    let why = match ended {
+                    let reason = match ended {
                         Ok(ended) => ended.err().map(|error| error.to_string()),
                         Err(panic) => Some(panic),
                     };
-                    self.ended(&key, why);
+                    self.ended(&key, reason);
                     changed.add(key);
                 }
                 _ = cleanup.tick() => self.remove_stale_state().await,
@@ -96,20 +96,20 @@ impl<'a> Syncers<'a> {
         }
     }
 
-    fn ended(&mut self, key: &Key, why: Option<String>) {
+    fn ended(&mut self, key: &Key, reason: Option<String>) {
         self.running.remove(key);
-        if let Some(why) = why {
-            tracing::error!(physical_cluster = key.name, error = why, "a syncer ended; restarting it");
-            self.failed.insert(key.clone(), SyncerFailure { why, at: Instant::now() });
+        if let Some(reason) = reason {
+            tracing::error!(physical_cluster = key.name, error = reason, "a syncer ended; restarting it");
+            self.failed.insert(key.clone(), SyncerFailure { reason, at: Instant::now() });
         }
     }
 
     /// Returns why the last syncer failed, unless the current one has run for a while.
     fn failure(&mut self, key: &Key) -> Option<&SyncerFailure> {
-        let lives = |syncer: &RunningSyncer| {
+        let is_stable = |syncer: &RunningSyncer| {
             syncer.running_until_dropped.is_some() && syncer.started.elapsed() >= RESTART_DELAY
         };
-        if self.running.get(key).is_some_and(lives) {
+        if self.running.get(key).is_some_and(is_stable) {
             self.failed.remove(key);
         }
         self.failed.get(key)
@@ -126,7 +126,7 @@ impl<'a> Syncers<'a> {
         };
         let ensured = self.ensure_running(key, member.owner, mailbox, secret).await;
         let ensured = ensured.and_then(|()| match self.failure(key) {
-            Some(SyncerFailure { why, .. }) => bail!("its syncer cannot run: {why}"),
+            Some(SyncerFailure { reason, .. }) => bail!("its syncer cannot run: {reason}"),
             None => Ok(()),
         });
         let problem = ensured.as_ref().err().map(|error| ConnectionProblem {
@@ -187,11 +187,11 @@ impl<'a> Syncers<'a> {
             let message = format!("{key} of Secret {namespace}/{name} cannot be used: {error}; {ADVICE}");
             error.context(message)
         })?;
-        let waits = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < RESTART_DELAY);
+        let in_backoff = self.failed.get(key).is_some_and(|failed| failed.at.elapsed() < RESTART_DELAY);
         match self.running.contains_key(key) {
             true => self.stop(key),
             // The old syncer still stops; the next requeue starts the new one.
-            false if waits => {}
+            false if in_backoff => {}
             false => self.start(key, mailbox, kubeconfig, clients),
         }
         Ok(())
@@ -226,10 +226,10 @@ impl<'a> Syncers<'a> {
     async fn kubeconfig(&self, home: Id, secret: &SecretReference) -> Result<String> {
         let kind = Kind::new("", "v1", "secrets", "Secret", true);
         let SecretReference { namespace, name, key } = secret;
-        let found = self.server.within(home).get(Place::new(&kind, namespace, name)).await;
-        let found = found.with_context(|| format!("cannot read Secret {namespace}/{name}"))?;
-        let found = found.with_context(|| format!("there is no Secret {namespace}/{name}; {ADVICE}"))?;
-        let data = found["data"][key].as_str();
+        let object = self.server.within(home).get(Place::new(&kind, namespace, name)).await;
+        let object = object.with_context(|| format!("cannot read Secret {namespace}/{name}"))?;
+        let object = object.with_context(|| format!("there is no Secret {namespace}/{name}; {ADVICE}"))?;
+        let data = object["data"][key].as_str();
         let data = data.with_context(|| format!("Secret {namespace}/{name} has no {key}; {ADVICE}"))?;
         let text = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         text.with_context(|| format!("{key} of Secret {namespace}/{name} is not valid UTF-8; {ADVICE}"))

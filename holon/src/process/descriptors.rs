@@ -27,7 +27,7 @@ mod tests {
     fn the_soft_limit_is_the_hard_one() {
         raise_limit();
         let limit = getrlimit(Resource::Nofile);
-        let most = limit.maximum.unwrap_or(UNLIMITED).min(UNLIMITED);
-        assert!(limit.current.is_none_or(|current| current >= most), "{limit:?}");
+        let hard_limit = limit.maximum.unwrap_or(UNLIMITED).min(UNLIMITED);
+        assert!(limit.current.is_none_or(|current| current >= hard_limit), "{limit:?}");
     }
 }

@@ -18,39 +18,40 @@ const QUIET: &str = "fjall=off,lsm_tree=off";
 const VARIABLE: &str = "HOLON_LOG";
 
 #[derive(Args)]
-pub(crate) struct Log {
+pub(crate) struct LogOptions {
     /// The log filter: a level, or levels by module, for example `info,apiserver=debug` [default: $HOLON_LOG, else
     /// `info`; `warn` for `dev`]
     #[arg(long, global = true, value_name = "FILTER")]
     log_level: Option<String>,
     /// The log format
     #[arg(long, global = true, value_enum, default_value = "text")]
-    log_format: Format,
+    log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum LogFormat {
     /// For people
     Text,
     /// For machines: one object per line
     Json,
 }
 
-impl Log {
+impl LogOptions {
     /// Starts logging, with this filter if none was given.
     pub(crate) fn start(&self, default: &str) -> Result<()> {
         let filter = self.log_level.clone().or_else(|| std::env::var(VARIABLE).ok());
-        let words = filter.as_deref().unwrap_or(default);
-        let filter = EnvFilter::try_new(format!("{QUIET},{words}"))
-            .with_context(|| format!("{words:?} is not a log filter; try info, debug or apiserver=debug"))?;
+        let directives = filter.as_deref().unwrap_or(default);
+        let filter = EnvFilter::try_new(format!("{QUIET},{directives}")).with_context(|| {
+            format!("{directives:?} is not a log filter; try info, debug or apiserver=debug")
+        })?;
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.log_format {
             // Colours on a terminal only.
-            Format::Text => {
+            LogFormat::Text => {
                 let subscriber = subscriber.with_ansi(std::io::stderr().is_terminal()).finish();
                 subscriber.with(RepeatedWarnings::default()).init();
             }
-            Format::Json => {
+            LogFormat::Json => {
                 subscriber.json().flatten_event(true).finish().with(RepeatedWarnings::default()).init();
             }
         }

@@ -12,7 +12,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Turns off transparent huge pages. Must be called before the process allocates much.
 ///
-/// The allocator itself asks for none (its feature `no_thp`), but many systems use them anyway.
+/// The allocator itself requests none (its feature `no_thp`), but many systems use them anyway.
 pub(crate) fn refuse_huge_pages() {
     #[cfg(target_os = "linux")]
     // Fails on kernels without huge pages, which is harmless.

@@ -60,8 +60,8 @@ pub(crate) fn now() -> u64 {
 
 /// Returns the credential to use: the newest of this ticket, or else the newest for the same mailbox.
 pub(crate) fn newest(found: Vec<Credential>, ticket: &str, mailbox: &str) -> Option<Credential> {
-    let fits = found.into_iter().filter(|one| one.mailbox == mailbox);
-    fits.max_by_key(|one| (one.ticket == ticket, one.made, one.is_revoked))
+    let of_mailbox = found.into_iter().filter(|credential| credential.mailbox == mailbox);
+    of_mailbox.max_by_key(|credential| (credential.ticket == ticket, credential.made, credential.is_revoked))
 }
 
 /// The places where a credential is stored.

@@ -43,7 +43,7 @@ pub(crate) enum SyncerEnd {
     /// A signal to stop.
     Signalled,
     /// It restarts with another ticket, authority or credential.
-    StartAgain,
+    Restart,
     /// Its physical cluster was removed, and the syncer has uninstalled itself.
     Uninstalled,
 }
@@ -117,7 +117,7 @@ impl CredentialRenewal {
     async fn run_round(&mut self) -> Result<Option<SyncerEnd>> {
         if super::read_ticket(&self.file).is_ok_and(|ticket| ticket.id != self.ticket.id) {
             tracing::info!("found a new ticket");
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
         let kind = Kind::new(
             GROUP,
@@ -130,27 +130,27 @@ impl CredentialRenewal {
             Ok(report) => report,
             // The syncer itself logs that the mailbox is unreachable.
             Err(error) => match refusal(&error) {
-                Some(refusal) => return self.refused(refusal).await,
+                Some(refusal) => return self.handle_refusal(refusal).await,
                 None => return Ok(None),
             },
         };
         self.refusals = 0;
         if self.is_exchange_pending {
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
         if self.credential.is_fenced {
             self.credential.is_fenced = false;
             self.credentials.store(&self.credential).await?;
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
-        if report.as_ref().is_some_and(is_dismissed) {
+        if report.as_ref().is_some_and(is_uninstall_requested) {
             uninstall(&self.downstream, &self.ticket.mailbox).await?;
-            let heard = json!({ "metadata": { "annotations": { UNINSTALL: ACKNOWLEDGED } } });
-            self.mailbox.patch(Place::new(&kind, "", &self.ticket.name), Patch::Merge, &heard).await?;
+            let acknowledged = json!({ "metadata": { "annotations": { UNINSTALL: ACKNOWLEDGED } } });
+            self.mailbox.patch(Place::new(&kind, "", &self.ticket.name), Patch::Merge, &acknowledged).await?;
             return Ok(Some(SyncerEnd::Uninstalled));
         }
         if self.update_authority().await? {
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
         self.renew().await?;
         Ok(None)
@@ -158,10 +158,10 @@ impl CredentialRenewal {
 
     /// Handles a rejected credential. If the token has expired, the last desired state stays enforced, because it was
     /// not withdrawn. Otherwise the physical cluster was removed.
-    async fn refused(&mut self, refusal: RefusalReason) -> Result<Option<SyncerEnd>> {
+    async fn handle_refusal(&mut self, refusal: RefusalReason) -> Result<Option<SyncerEnd>> {
         // A pending ticket may bring a valid credential.
         if self.is_exchange_pending {
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
         let name = &self.ticket.name;
         let next = format!("apply a new ticket: holon join {name} --print | kubectl apply -f -");
@@ -179,7 +179,7 @@ impl CredentialRenewal {
         if refusal == RefusalReason::Unknown && self.refusals >= REFUSALS_MIN && !self.credential.is_fenced {
             self.credential.is_fenced = true;
             self.credentials.store(&self.credential).await?;
-            return Ok(Some(SyncerEnd::StartAgain));
+            return Ok(Some(SyncerEnd::Restart));
         }
         Ok(None)
     }
@@ -221,9 +221,9 @@ impl CredentialRenewal {
     }
 }
 
-fn is_dismissed(report: &Value) -> bool {
-    let dismissed = &report["metadata"]["annotations"][UNINSTALL];
-    dismissed == TRUE || dismissed == ACKNOWLEDGED
+fn is_uninstall_requested(report: &Value) -> bool {
+    let state = &report["metadata"]["annotations"][UNINSTALL];
+    state == TRUE || state == ACKNOWLEDGED
 }
 
 #[cfg(test)]
@@ -250,9 +250,9 @@ mod tests {
             (503, status(503, "ServiceUnavailable", "the store does not answer"), None),
         ];
         for (code, body, expected) in rows {
-            let answer = body.clone();
+            let text = body.clone();
             let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-                let body = kube::client::Body::from(answer.clone().into_bytes());
+                let body = kube::client::Body::from(text.clone().into_bytes());
                 async move { http::Response::builder().status(code).body(body) }
             });
             let error =

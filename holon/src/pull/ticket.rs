@@ -36,7 +36,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// Creates a ticket for the mailbox of a physical cluster, and revokes earlier ones.
-    pub(crate) async fn make(
+    pub(crate) async fn create(
         mailbox: &Remote,
         name: &str,
         id: &str,
@@ -82,6 +82,6 @@ pub(super) async fn request_token(
     let response =
         mailbox.post(Place::new(&accounts, NAMESPACE, SYNCER_ACCOUNT).part("token"), &request).await?;
     let token = response["status"]["token"].as_str();
-    let none = || controller::remote::CallError::Garbled("the server returned no token".to_owned());
-    token.map(str::to_owned).ok_or_else(none)
+    let no_token = || controller::remote::CallError::Garbled("the server returned no token".to_owned());
+    token.map(str::to_owned).ok_or_else(no_token)
 }

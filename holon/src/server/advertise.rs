@@ -8,7 +8,7 @@ use anyhow::bail;
 
 /// A host name or IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Advertised {
+pub(crate) struct AdvertisedAddress {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
@@ -43,14 +43,15 @@ impl FromStr for AdvertiseAddress {
     }
 }
 
-impl Advertised {
-    /// Returns the advertised address of a server that listens on `listens`.
-    pub(crate) fn new(written: Option<&AdvertiseAddress>, listens: SocketAddr) -> Advertised {
-        match written {
-            Some(written) => {
-                Advertised { host: written.host.clone(), port: written.port.unwrap_or(listens.port()) }
-            }
-            None => Advertised { host: listens.ip().to_string(), port: listens.port() },
+impl AdvertisedAddress {
+    /// Returns the advertised address of a server that listens on `listen`.
+    pub(crate) fn new(configured: Option<&AdvertiseAddress>, listen: SocketAddr) -> AdvertisedAddress {
+        match configured {
+            Some(configured) => AdvertisedAddress {
+                host: configured.host.clone(),
+                port: configured.port.unwrap_or(listen.port()),
+            },
+            None => AdvertisedAddress { host: listen.ip().to_string(), port: listen.port() },
         }
     }
 
@@ -65,7 +66,7 @@ impl Advertised {
     }
 }
 
-impl fmt::Display for Advertised {
+impl fmt::Display for AdvertisedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address() {
             Some(address) => address.fmt(f),
@@ -80,10 +81,10 @@ mod tests {
 
     #[test]
     fn an_advertised_address_has_an_optional_port() {
-        let listens: SocketAddr = "127.0.0.1:7443".parse().unwrap();
+        let listen: SocketAddr = "127.0.0.1:7443".parse().unwrap();
         let check = |text: &str, expected: Option<&str>| {
             let read = text.parse::<AdvertiseAddress>().ok();
-            let parsed = read.map(|written| Advertised::new(Some(&written), listens).to_string());
+            let parsed = read.map(|configured| AdvertisedAddress::new(Some(&configured), listen).to_string());
             assert_eq!(parsed.as_deref(), expected, "{text}");
         };
         check("holon.example", Some("holon.example:7443"));
@@ -98,12 +99,12 @@ mod tests {
         check("https://holon.example", None);
         check("holon.example:https", None);
         check(":443", None);
-        assert_eq!(Advertised::new(None, listens).to_string(), "127.0.0.1:7443");
+        assert_eq!(AdvertisedAddress::new(None, listen).to_string(), "127.0.0.1:7443");
     }
 
     #[test]
     fn an_unspecified_address_cannot_be_advertised() {
-        let is_specified = |text: &str| Advertised::new(None, text.parse().unwrap()).is_specified();
+        let is_specified = |text: &str| AdvertisedAddress::new(None, text.parse().unwrap()).is_specified();
         assert!(is_specified("127.0.0.1:1") && !is_specified("0.0.0.0:1") && !is_specified("[::]:1"));
     }
 }

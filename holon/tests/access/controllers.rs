@@ -10,71 +10,74 @@ use testkit::{Client, until};
 use crate::common::fleet::TestFleet;
 
 #[test]
-fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
+fn controllers_are_logged_by_name_and_none_of_their_requests_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
     let fleet = TestFleet::start_with(&["east"], &["--audit-log", file.to_str().unwrap()]);
-    let ours = fleet.admin.create_logical_cluster("root:team-a");
-    let make = |path: &str, object: Value| fleet.admin.create(&format!("{ours}{path}"), &object);
-    make("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } }));
-    make(
+    let team = fleet.admin.create_logical_cluster("root:team-a");
+    let create = |path: &str, object: Value| fleet.admin.create(&format!("{team}{path}"), &object);
+    create("/api/v1/namespaces", json!({ "metadata": { "name": "shop" } }));
+    create(
         "/api/v1/namespaces/shop/configmaps",
         json!({ "metadata": { "name": "settings" }, "data": { "a": "b" } }),
     );
     let ports = json!([{ "port": 80 }]);
     let service =
         json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "web" }, "ports": ports } });
-    make("/api/v1/namespaces/shop/services", service);
+    create("/api/v1/namespaces/shop/services", service);
     let settings = json!([{ "configMapRef": { "name": "settings" } }]);
     let pod = json!({ "containers": [{ "name": "a", "image": "nginx", "envFrom": settings }] });
-    make("/apis/apps/v1/namespaces/shop/deployments", deployment("web", 2, pod));
+    create("/apis/apps/v1/namespaces/shop/deployments", deployment("web", 2, pod));
     let template =
         json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "a", "image": "once" }] } });
-    make(
+    create(
         "/apis/batch/v1/namespaces/shop/jobs",
         json!({ "metadata": { "name": "once" }, "spec": { "template": template } }),
     );
-    let web = format!("{ours}/apis/apps/v1/namespaces/shop/deployments/web");
-    until("it runs", || fleet.admin.get(&web).json()["status"]["readyReplicas"] == 2);
-    let so_far = std::fs::read_to_string(&file).unwrap().lines().count();
-    assert_eq!(fleet.admin.ask("DELETE", &format!("{ours}/api/v1/namespaces/shop"), &Value::Null).code, 200);
-    until("all of it goes", || fleet.placed("east", "/api/v1/namespaces").is_empty());
+    let web = format!("{team}/apis/apps/v1/namespaces/shop/deployments/web");
+    until("the Deployment is ready", || fleet.admin.get(&web).json()["status"]["readyReplicas"] == 2);
+    let lines_before = std::fs::read_to_string(&file).unwrap().lines().count();
+    assert_eq!(fleet.admin.ask("DELETE", &format!("{team}/api/v1/namespaces/shop"), &Value::Null).code, 200);
+    until("all placed namespaces are deleted", || fleet.placed("east", "/api/v1/namespaces").is_empty());
     assert!(fleet.server.stop());
 
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |name: &str| {
+    let lines_of = |name: &str| {
         lines.iter().filter(move |line| line["user"] == format!("system:holon:{name}")).collect::<Vec<_>>()
     };
     for name in ["fleet", "splitter"] {
-        assert!(!of(name).is_empty(), "{name} did nothing");
+        assert!(!lines_of(name).is_empty(), "{name} sent no request");
     }
     // A create in a terminating namespace is rejected for every client, so requests that were in flight then may fail.
-    let came_late = |at: usize, line: &Value| {
-        let is_there = line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with("shop"));
-        at >= so_far && line["verb"] == "create" && is_there
+    let is_late_create = |index: usize, line: &Value| {
+        let is_in_shop = line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with("shop"));
+        index >= lines_before && line["verb"] == "create" && is_in_shop
     };
     let is_ours = |line: &Value| line["user"].as_str().is_some_and(|user| user.starts_with("system:holon:"));
     let refused = lines.iter().enumerate().filter(|(_, line)| is_ours(line) && line["decision"] != "allow");
-    let refused: Vec<_> = refused.filter(|(at, line)| !came_late(*at, line)).collect();
+    let refused: Vec<_> = refused.filter(|(index, line)| !is_late_create(*index, line)).collect();
     assert!(refused.is_empty(), "{refused:#?}");
     // In a user's logical cluster the splitter writes Distributions, statuses, namespace metadata and tokens, and none
     // of the user's own objects.
-    let here = of("splitter").into_iter().filter(|line| line["cluster"] == "root:team-a");
-    let done: BTreeSet<String> = here
+    let in_team = lines_of("splitter").into_iter().filter(|line| line["cluster"] == "root:team-a");
+    let operations: BTreeSet<String> = in_team
         .map(|line| {
             let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
-            let part = match text("subresource").as_str() {
+            let subresource = match text("subresource").as_str() {
                 "" => String::new(),
-                part => format!("/{part}"),
+                subresource => format!("/{subresource}"),
             };
-            format!("{} {}{part}", text("verb"), text("resource"))
+            format!("{} {}{subresource}", text("verb"), text("resource"))
         })
         .collect();
-    let touched: BTreeSet<&str> =
-        done.iter().filter_map(|done| done.split_once(' ')).map(|(_, of)| of).collect();
+    let resources: BTreeSet<&str> = operations
+        .iter()
+        .filter_map(|operation| operation.split_once(' '))
+        .map(|(_, resource)| resource)
+        .collect();
     for needed in ["distributions", "deployments/status", "namespaces", "serviceaccounts/token"] {
-        assert!(touched.contains(needed), "{needed}: {done:?}");
+        assert!(resources.contains(needed), "{needed}: {operations:?}");
     }
     let never = [
         "configmaps",
@@ -88,7 +91,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
         "logicalclusters",
     ];
     for kind in never {
-        assert!(!touched.contains(kind), "{kind}: {done:?}");
+        assert!(!resources.contains(kind), "{kind}: {operations:?}");
     }
     let elsewhere = |line: &&Value| {
         let cluster = line["cluster"].as_str().unwrap_or_default();
@@ -97,7 +100,7 @@ fn controllers_are_known_by_their_names_and_refused_nothing_they_need() {
             ["subjectaccessreviews", "physicalclusters"].map(Value::from).contains(&line["resource"]);
         !matches!(cluster, "root:team-a" | "root:mailbox-east") && !of_cluster
     };
-    let elsewhere: Vec<_> = of("splitter").into_iter().filter(elsewhere).collect();
+    let elsewhere: Vec<_> = lines_of("splitter").into_iter().filter(elsewhere).collect();
     assert!(elsewhere.is_empty(), "{elsewhere:#?}");
 }
 

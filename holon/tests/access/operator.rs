@@ -1,4 +1,4 @@
-//! An operator: it defines a kind, and creates the objects that objects of that kind ask for. Its pod runs on a
+//! An operator: it defines a kind, and creates the objects that objects of that kind request. Its pod runs on a
 //! physical cluster with only what a kubelet provides; the objects it manages are in its logical cluster.
 
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use testkit::objects::deployment;
 use testkit::until;
 
 use crate::common::fleet::TestFleet;
-use crate::pods::{Inside, apply};
+use crate::pods::{PodEnvironment, apply};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SHOPS: &str = "/apis/example.com/v1/namespaces/customers/shops";
@@ -15,7 +15,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/customers/deployments";
 
 /// Applies the manifests of `make install` of an operator: its kind, and a role for it in all namespaces.
 fn install(fleet: &TestFleet, cluster: &str) {
-    let make = |path: &str, object: Value| fleet.admin.create(&format!("{cluster}{path}"), &object);
+    let create = |path: &str, object: Value| fleet.admin.create(&format!("{cluster}{path}"), &object);
     let integer = json!({ "type": "integer" });
     let schema = json!({
         "type": "object",
@@ -33,7 +33,7 @@ fn install(fleet: &TestFleet, cluster: &str) {
         "metadata": { "name": "shops.example.com" },
         "spec": { "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] },
     });
-    make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition);
+    create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition);
     let rule = |group: &str, resources: Value, verbs: Value| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let role = json!({
         "metadata": { "name": "manager-role" },
@@ -44,48 +44,48 @@ fn install(fleet: &TestFleet, cluster: &str) {
             rule("apps", json!(["deployments"]), json!(["create", "get", "list", "patch", "watch"])),
         ],
     });
-    make(&format!("{RBAC}/clusterroles"), role);
+    create(&format!("{RBAC}/clusterroles"), role);
     let binding = json!({
         "metadata": { "name": "manager-rolebinding" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "manager-role" },
         "subjects": [{ "kind": "ServiceAccount", "name": "manager", "namespace": "operators" }],
     });
-    make(&format!("{RBAC}/clusterrolebindings"), binding);
+    create(&format!("{RBAC}/clusterrolebindings"), binding);
 }
 
 /// Runs one pass of its reconcile loop: a Deployment for each shop, and in each shop the number of ready replicas.
 /// Returns the number of writes.
 fn reconcile(client: &Client) -> usize {
-    let found = client.get("/apis/example.com/v1/shops");
-    assert_eq!(found.code, 200, "{}", found.body);
-    let shops = found.json()["items"].as_array().cloned().unwrap_or_default();
+    let current = client.get("/apis/example.com/v1/shops");
+    assert_eq!(current.code, 200, "{}", current.body);
+    let shops = current.json()["items"].as_array().cloned().unwrap_or_default();
     shops.iter().map(|shop| reconcile_one(client, shop)).sum()
 }
 
 fn reconcile_one(client: &Client, shop: &Value) -> usize {
-    let (name, wanted) = (shop["metadata"]["name"].as_str().unwrap(), &shop["spec"]["shelves"]);
+    let (name, shelves) = (shop["metadata"]["name"].as_str().unwrap(), &shop["spec"]["shelves"]);
     let write = |method: &str, path: &str, body: Value| {
         let answer = client.ask(method, path, &body);
         assert!([200, 201].contains(&answer.code), "{method} {path}: {}", answer.body);
         1
     };
     let path = format!("{DEPLOYMENTS}/{name}");
-    let found = client.get(&path);
-    if found.code == 404 {
+    let current = client.get(&path);
+    if current.code == 404 {
         let pod = json!({ "containers": [{ "name": "shelf", "image": "shelf:1" }] });
-        let mut made = deployment(name, wanted.as_u64().unwrap(), pod);
-        made["metadata"]["ownerReferences"] = json!([{
+        let mut created = deployment(name, shelves.as_u64().unwrap(), pod);
+        created["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "example.com/v1", "kind": "Shop", "name": name, "uid": shop["metadata"]["uid"],
             "controller": true, "blockOwnerDeletion": true,
         }]);
-        return write("POST", DEPLOYMENTS, made);
+        return write("POST", DEPLOYMENTS, created);
     }
-    let found = found.json();
-    if found["spec"]["replicas"] != *wanted {
-        return write("PATCH", &path, json!({ "spec": { "replicas": wanted } }));
+    let current = current.json();
+    if current["spec"]["replicas"] != *shelves {
+        return write("PATCH", &path, json!({ "spec": { "replicas": shelves } }));
     }
     let status = json!({
-        "ready": found["status"]["readyReplicas"].as_u64().unwrap_or_default(),
+        "ready": current["status"]["readyReplicas"].as_u64().unwrap_or_default(),
         "observedGeneration": shop["metadata"]["generation"],
     });
     match shop["status"] == status {
@@ -97,22 +97,22 @@ fn reconcile_one(client: &Client, shop: &Value) -> usize {
 #[test]
 fn an_operator_defines_a_kind_and_reconciles_its_objects() {
     let fleet = TestFleet::start(&["east"]);
-    let (ours, theirs) = (
+    let (team, other_team) = (
         fleet.admin.create_logical_cluster("root:team-a"),
         fleet.admin.create_logical_cluster("root:team-b"),
     );
-    install(&fleet, &ours);
-    apply(&fleet, &ours);
-    fleet.admin.create(&format!("{ours}/api/v1/namespaces"), &json!({ "metadata": { "name": "customers" } }));
-    until("its pod has all it needs", || Inside::of(&fleet, "east").is_some());
-    let client = Inside::of(&fleet, "east").unwrap().client();
-    assert_eq!(reconcile(&client), 0, "there is nothing to do");
+    install(&fleet, &team);
+    apply(&fleet, &team);
+    fleet.admin.create(&format!("{team}/api/v1/namespaces"), &json!({ "metadata": { "name": "customers" } }));
+    until("the environment of its pod is complete", || PodEnvironment::of(&fleet, "east").is_some());
+    let client = PodEnvironment::of(&fleet, "east").unwrap().client();
+    assert_eq!(reconcile(&client), 0, "no write is needed without shops");
 
     let shop = json!({
         "apiVersion": "example.com/v1", "kind": "Shop", "metadata": { "name": "corner" }, "spec": { "shelves": 2 },
     });
-    fleet.admin.create(&format!("{ours}{SHOPS}"), &shop);
-    let corner = format!("{ours}{SHOPS}/corner");
+    fleet.admin.create(&format!("{team}{SHOPS}"), &shop);
+    let corner = format!("{team}{SHOPS}/corner");
     let pods = || {
         let pods = fleet.read_downstream("east", "/api/v1/pods?labelSelector=app%3Dcorner");
         pods["items"].as_array().map_or(0, Vec::len)
@@ -122,23 +122,29 @@ fn an_operator_defines_a_kind_and_reconciles_its_objects() {
         fleet.admin.get(&corner).json()["status"]["ready"] == count
     };
     until("two shelves are ready", || has_ready(2));
-    assert_eq!(pods(), 2, "they are where the pods of this logical cluster are");
+    assert_eq!(pods(), 2, "the pods run on the physical cluster of this logical cluster");
     let larger = json!({ "spec": { "shelves": 3 } });
     assert_eq!(fleet.admin.ask("PATCH", &corner, &larger).code, 200);
-    until("three are", || has_ready(3) && pods() == 3);
+    until("three shelves are ready", || has_ready(3) && pods() == 3);
     // It reaches a steady state: no other controller changes what it wrote.
-    until("there is nothing left to do", || reconcile(&client) == 0);
+    until("no write is needed any more", || reconcile(&client) == 0);
     assert_eq!(reconcile(&client), 0);
 
     // It has the rights of its role only: for shops, not for definitions; in its own logical cluster, not in others.
     let kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     assert_eq!(client.get(kinds).code, 403);
     assert_eq!(client.ask("DELETE", SHOPS, &Value::Null).code, 403);
-    assert_eq!(client.get(&format!("{theirs}{SHOPS}")).code, 404);
-    assert_eq!(fleet.admin.get(&format!("{theirs}{SHOPS}")).code, 404, "they have no such kind");
+    assert_eq!(client.get(&format!("{other_team}{SHOPS}")).code, 404);
+    assert_eq!(
+        fleet.admin.get(&format!("{other_team}{SHOPS}")).code,
+        404,
+        "the other logical cluster does not define the kind"
+    );
 
     // The objects of a shop are deleted with the shop.
     assert_eq!(fleet.admin.ask("DELETE", &corner, &Value::Null).code, 200);
-    until("its Deployment goes", || fleet.admin.get(&format!("{ours}{DEPLOYMENTS}/corner")).code == 404);
-    until("its pods go", || pods() == 0);
+    until("its Deployment is deleted", || {
+        fleet.admin.get(&format!("{team}{DEPLOYMENTS}/corner")).code == 404
+    });
+    until("its pods are deleted", || pods() == 0);
 }

@@ -19,12 +19,12 @@ const CLUSTERS: [&str; 2] = ["east", "west"];
 const REPLICAS: u64 = 3;
 
 /// A lease lasts eight seconds, and waiting servers check it every second; a busy machine takes longer.
-const AFTER_A_KILL: Duration = Duration::from_secs(20);
+const KILL_TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// A released lease is acquired at the next check.
-const AFTER_A_STOP: Duration = Duration::from_secs(8);
+const STOP_TAKEOVER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Starts another server on the same etcd, with the same certificate authority.
-fn beside(first: &Server, options: &[&str]) -> Server {
+fn start_replica(first: &Server, options: &[&str]) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let pki = dir.path().join("pki");
     std::fs::create_dir(&pki).unwrap();
@@ -43,25 +43,25 @@ fn holder(admin: &Client) -> String {
 }
 
 /// Waits until another server leads, and returns how long that took; at most `PATIENCE`.
-fn taken_over(admin: &Client, from: &str) -> Duration {
-    let begun = Instant::now();
+fn await_takeover(admin: &Client, from: &str) -> Duration {
+    let started = Instant::now();
     loop {
-        let now = holder(admin);
-        if (!now.is_empty() && now != from) || begun.elapsed() > PATIENCE {
-            return begun.elapsed();
+        let current = holder(admin);
+        if (!current.is_empty() && current != from) || started.elapsed() > PATIENCE {
+            return started.elapsed();
         }
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Returns the wanted replicas on all physical clusters, by name, from one list.
-fn asked(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
+/// Returns the requested replicas on all physical clusters, by name, from one list.
+fn requested_replicas(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
     let list =
         admin.try_get("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue")?;
     let mut found: Vec<(String, Vec<u64>)> = Vec::new();
-    for copy in list.json()["items"].as_array()? {
-        let name = copy["metadata"]["name"].as_str()?.to_owned();
-        let number = copy["spec"]["replicas"].as_u64()?;
+    for mailbox_object in list.json()["items"].as_array()? {
+        let name = mailbox_object["metadata"]["name"].as_str()?.to_owned();
+        let number = mailbox_object["spec"]["replicas"].as_u64()?;
         match found.iter_mut().find(|(of, _)| *of == name) {
             Some((_, numbers)) => numbers.push(number),
             None => found.push((name, vec![number])),
@@ -71,18 +71,18 @@ fn asked(admin: &Client) -> Option<Vec<(String, Vec<u64>)>> {
 }
 
 /// Creates Deployments until `stop`, through whichever server answers.
-fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) {
+fn apply(admins: &[&Client], path: &str, created: &AtomicUsize, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let number = made.load(Ordering::Relaxed);
+        let number = created.load(Ordering::Relaxed);
         let web = deployment(
             &format!("web-{number}"),
             REPLICAS,
             json!({ "containers": [{ "name": "a", "image": "nginx" }] }),
         );
-        let said = admins.iter().find_map(|admin| admin.try_say("POST", path, &web.to_string()));
+        let answer = admins.iter().find_map(|admin| admin.try_say("POST", path, &web.to_string()));
         // A conflict means that an earlier attempt created it although its response was lost.
-        if said.is_some_and(|said| said.code == 201 || said.code == 409) {
-            made.store(number + 1, Ordering::Relaxed);
+        if answer.is_some_and(|answer| answer.code == 201 || answer.code == 409) {
+            created.store(number + 1, Ordering::Relaxed);
         }
         std::thread::sleep(Duration::from_millis(400));
     }
@@ -90,7 +90,7 @@ fn apply(admins: &[&Client], path: &str, made: &AtomicUsize, stop: &AtomicBool) 
 
 #[test]
 #[ignore = "needs etcd"]
-fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done_twice() {
+fn another_server_takes_over_from_a_killed_leader_and_no_work_is_lost_or_repeated() {
     let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &endpoint, "--advertise-address", "holon.example:6443"];
@@ -98,21 +98,21 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
     // `holon join` would use the advertised address, which does not resolve here.
     std::fs::write(first.file("address"), &first.url).unwrap();
     let mut fleet = TestFleet::with_server(first, &CLUSTERS);
-    let ours = fleet.admin.create_logical_cluster("root:team-a");
-    let spread = json!({ "metadata": { "name": "shop", "annotations": { "holon.dev/placement": "*" } } });
-    fleet.admin.create(&format!("{ours}/api/v1/namespaces"), &spread);
+    let team = fleet.admin.create_logical_cluster("root:team-a");
+    let namespace = json!({ "metadata": { "name": "shop", "annotations": { "holon.dev/placement": "*" } } });
+    fleet.admin.create(&format!("{team}/api/v1/namespaces"), &namespace);
     let leader = holder(&fleet.admin);
-    let second = beside(&fleet.server, &options);
+    let second = start_replica(&fleet.server, &options);
     let (one, other) = (Client::admin(&fleet.server), Client::admin(&second));
-    let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
+    let path = format!("{team}/apis/apps/v1/namespaces/shop/deployments");
 
-    let (made, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let took = std::thread::scope(|scope| {
-        scope.spawn(|| apply(&[&other, &one], &path, &made, &stop));
-        // The wanted replicas of all clusters together must never exceed the total.
+    let (created, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let takeover = std::thread::scope(|scope| {
+        scope.spawn(|| apply(&[&other, &one], &path, &created, &stop));
+        // The requested replicas of all clusters together must never exceed the total.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                for (name, numbers) in asked(&other).unwrap_or_default() {
+                for (name, numbers) in requested_replicas(&other).unwrap_or_default() {
                     let all: u64 = numbers.iter().sum();
                     assert!(all <= REPLICAS && numbers.len() <= CLUSTERS.len(), "{name}: {numbers:?}");
                 }
@@ -120,52 +120,53 @@ fn when_the_one_that_leads_is_killed_another_goes_on_and_nothing_is_lost_or_done
             }
         });
         let until = |count: usize| {
-            let begun = Instant::now();
-            while made.load(Ordering::Relaxed) < count && begun.elapsed() < PATIENCE {
+            let started = Instant::now();
+            while created.load(Ordering::Relaxed) < count && started.elapsed() < PATIENCE {
                 std::thread::sleep(Duration::from_millis(20));
             }
         };
         until(5);
         fleet.server.kill();
-        let took = taken_over(&other, &leader);
-        until(made.load(Ordering::Relaxed) + 5);
+        let takeover = await_takeover(&other, &leader);
+        until(created.load(Ordering::Relaxed) + 5);
         stop.store(true, Ordering::Relaxed);
-        took
+        takeover
     });
-    assert!(took < AFTER_A_KILL, "after a kill another leads only after {took:.1?}");
+    assert!(takeover < KILL_TAKEOVER_TIMEOUT, "after a kill another server leads only after {takeover:.1?}");
     fleet.admin = other;
-    let count = made.load(Ordering::Relaxed);
-    settled(&fleet, &ours, count);
+    let count = created.load(Ordering::Relaxed);
+    check_placed_once(&fleet, &team, count);
 
     // A server that is stopped gracefully releases its lease, so the takeover is quick.
-    let third = beside(&second, &options);
+    let third = start_replica(&second, &options);
     let leader = holder(&fleet.admin);
     fleet.admin = Client::admin(&third);
     assert!(second.stop());
-    let took = taken_over(&fleet.admin, &leader);
-    assert!(took < AFTER_A_STOP, "after a stop another leads only after {took:.1?}");
+    let takeover = await_takeover(&fleet.admin, &leader);
+    assert!(takeover < STOP_TAKEOVER_TIMEOUT, "after a stop another server leads only after {takeover:.1?}");
     let late = deployment("late", REPLICAS, json!({ "containers": [{ "name": "a", "image": "nginx" }] }));
     fleet.admin.create(&path, &late);
-    settled(&fleet, &ours, count + 1);
+    check_placed_once(&fleet, &team, count + 1);
 }
 
 /// Checks that every Deployment runs, and that its two mailbox objects were written once.
-fn settled(fleet: &TestFleet, ours: &str, count: usize) {
-    let path = format!("{ours}/apis/apps/v1/namespaces/shop/deployments");
+fn check_placed_once(fleet: &TestFleet, team: &str, count: usize) {
+    let path = format!("{team}/apis/apps/v1/namespaces/shop/deployments");
     let items = |path: &str| -> Vec<Value> {
         fleet.admin.get(path).json()["items"].as_array().cloned().unwrap_or_default()
     };
     let is_ready = |one: &Value| one["status"]["readyReplicas"] == REPLICAS;
-    until("all of it runs", || items(&path).len() == count && items(&path).iter().all(is_ready));
-    let records = items(&format!("{ours}/apis/holon.dev/v1alpha1/namespaces/shop/distributions"));
+    until("all Deployments are ready", || items(&path).len() == count && items(&path).iter().all(is_ready));
+    let records = items(&format!("{team}/apis/holon.dev/v1alpha1/namespaces/shop/distributions"));
     assert_eq!(records.len(), count);
-    for (name, numbers) in asked(&fleet.admin).unwrap() {
+    for (name, numbers) in requested_replicas(&fleet.admin).unwrap() {
         assert_eq!(numbers.iter().sum::<u64>(), REPLICAS, "{name}: {numbers:?}");
     }
-    let copies = items("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue");
-    assert_eq!(copies.len(), count * CLUSTERS.len());
+    let mailbox_objects =
+        items("/clusters/*/apis/apps/v1/deployments?labelSelector=holon.dev%2Fplaced%3Dtrue");
+    assert_eq!(mailbox_objects.len(), count * CLUSTERS.len());
     // A second write would have increased the generation.
-    for copy in copies {
-        assert_eq!(copy["metadata"]["generation"], 1, "{}", copy["metadata"]);
+    for mailbox_object in mailbox_objects {
+        assert_eq!(mailbox_object["metadata"]["generation"], 1, "{}", mailbox_object["metadata"]);
     }
 }

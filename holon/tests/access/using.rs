@@ -24,7 +24,7 @@ fn grant(fleet: &TestFleet, cluster: &str, kind: &str, to: &str) {
 }
 
 /// Creates a Deployment with a placement on one physical cluster.
-fn wants(fleet: &TestFleet, home: &str, name: &str, cluster: &str) {
+fn deploy_to(fleet: &TestFleet, home: &str, name: &str, cluster: &str) {
     let mut web = deployment(name, 2, json!({ "containers": [{ "name": "a", "image": "nginx" }] }));
     web["metadata"]["annotations"] = json!({ "holon.dev/placement": cluster });
     fleet.admin.create(&format!("{home}/apis/apps/v1/namespaces/default/deployments"), &web);
@@ -47,35 +47,39 @@ fn verdict(fleet: &TestFleet, home: &str, name: &str, cluster: &str) -> Value {
 }
 
 #[test]
-fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
+fn a_revoked_grant_keeps_new_workloads_out_and_evicts_none() {
     let fleet = TestFleet::start(&["east", "west"]);
-    let (ours, theirs) = (
+    let (team, other_team) = (
         fleet.admin.create_logical_cluster("root:team-a"),
         fleet.admin.create_logical_cluster("root:team-b"),
     );
     // Without any grant it runs: the bootstrap binding allows it.
-    wants(&fleet, &ours, "web", "east");
-    wants(&fleet, &theirs, "web", "east");
-    for home in [&ours, &theirs] {
-        until("it runs", || ready(&fleet, home, "web") == 2);
+    deploy_to(&fleet, &team, "web", "east");
+    deploy_to(&fleet, &other_team, "web", "east");
+    for home in [&team, &other_team] {
+        until("the Deployment is ready", || ready(&fleet, home, "web") == 2);
     }
     // An administrator restricts it: west is for all logical clusters below team-a, and east for none.
     let path = format!("{BINDINGS}/holon:use-physical-clusters");
     assert_eq!(fleet.admin.ask("DELETE", &path, &Value::Null).code, 200);
     grant(&fleet, "west", "Group", "system:holon:logicalclusters:root:team-a");
-    until("it is known", || verdict(&fleet, &ours, "web", "east")["rule"] == "UseNotGranted");
-    wants(&fleet, &ours, "late", "east");
-    let rule = || verdict(&fleet, &ours, "late", "east");
-    until("it is said why", || rule()["rule"] == "UseNotGranted");
+    until("the revocation is in the verdict", || {
+        verdict(&fleet, &team, "web", "east")["rule"] == "UseNotGranted"
+    });
+    deploy_to(&fleet, &team, "late", "east");
+    let rule = || verdict(&fleet, &team, "late", "east");
+    until("the verdict names the missing grant", || rule()["rule"] == "UseNotGranted");
     assert_eq!(rule()["message"], "this logical cluster may not use the physical cluster");
     assert_eq!(rule()["remedy"], "grant the verb use on physicalclusters east to this logical cluster");
     // Only logical clusters with a grant use a physical cluster.
-    wants(&fleet, &ours, "beside", "west");
-    until("it runs", || ready(&fleet, &ours, "beside") == 2);
-    wants(&fleet, &theirs, "beside", "west");
-    until("it is said why", || verdict(&fleet, &theirs, "beside", "west")["rule"] == "UseNotGranted");
+    deploy_to(&fleet, &team, "granted", "west");
+    until("the Deployment is ready", || ready(&fleet, &team, "granted") == 2);
+    deploy_to(&fleet, &other_team, "granted", "west");
+    until("the verdict names the missing grant", || {
+        verdict(&fleet, &other_team, "granted", "west")["rule"] == "UseNotGranted"
+    });
     // Workloads that already run there stay.
-    for home in [&ours, &theirs] {
+    for home in [&team, &other_team] {
         assert_eq!(ready(&fleet, home, "web"), 2);
     }
     let names = |cluster: &str| {
@@ -85,8 +89,8 @@ fn a_grant_that_is_taken_away_keeps_new_work_out_and_evicts_nothing() {
         names.sort();
         names
     };
-    assert_eq!((names("east"), names("west")), (vec!["web".to_owned(); 2], vec!["beside".to_owned()]));
+    assert_eq!((names("east"), names("west")), (vec!["web".to_owned(); 2], vec!["granted".to_owned()]));
     // The administrator follows the advice in the verdict.
     grant(&fleet, "east", "User", "system:holon:logicalcluster:root:team-a");
-    until("it runs", || ready(&fleet, &ours, "late") == 2);
+    until("the Deployment is ready", || ready(&fleet, &team, "late") == 2);
 }

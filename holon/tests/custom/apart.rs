@@ -20,7 +20,7 @@ fn define(k: &Kubectl, manifest: &str) {
 
 #[test]
 #[ignore = "needs kubectl"]
-fn one_name_means_something_else_in_every_logical_cluster() {
+fn one_plural_names_a_different_kind_in_each_logical_cluster() {
     let program = testkit::peers::program("kubectl");
     let server = Server::start(HOLON);
     let (a, b) = (Kubectl::at(&server, &program, "root:a"), Kubectl::at(&server, &program, "root:b"));
@@ -37,12 +37,12 @@ fn one_name_means_something_else_in_every_logical_cluster() {
     b.with(&["create"], wish, "wish.shop.example/x created");
     a.fails(&["create", "-f", &a.file("wish.yaml", wish)], "no matches for kind \"Wish\"");
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let seen: Vec<String> = lines.take(2).collect();
+    let events: Vec<String> = lines.take(2).collect();
     let _ = watch.kill();
     let _ = watch.wait();
     for (kind, spec) in [("Widget", "\"size\":1"), ("Wish", "\"wanted\":\"peace\"")] {
-        let shown = |line: &&String| line.contains(&format!("\"kind\":\"{kind}\"")) && line.contains(spec);
-        assert!(seen.iter().any(|line| shown(&line)), "{seen:#?}");
+        let is_event = |line: &&String| line.contains(&format!("\"kind\":\"{kind}\"")) && line.contains(spec);
+        assert!(events.iter().any(|line| is_event(&line)), "{events:#?}");
         root.says(&["get", "--server", &server.url, "--raw", all], spec);
     }
     [root, a, b].iter().for_each(Kubectl::finish);

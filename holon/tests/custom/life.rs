@@ -51,7 +51,7 @@ pub(crate) fn objects(k: &Kubectl) {
     k.says(&["diff", "-f", &k.file("same.yaml", &widget("two", 3))], "");
 }
 
-pub(crate) fn looking(k: &Kubectl) {
+pub(crate) fn reading(k: &Kubectl) {
     k.prints(&["get", "wd", "one"], "NAME   SIZE\none    1");
     k.prints(&["get", "widgets", "one", "-o", "wide"], "NAME   SIZE   COLOR\none    1      blue");
     k.says(&["get", "all"], "widget.shop.example/one");
@@ -99,8 +99,8 @@ pub(crate) fn versions(k: &Kubectl) {
     k.field(&["widget", "one"], "{.spec.weight}", "7");
     k.with(&["apply"], &widget("four", 4).replace("{size: 4}", "{size: 4, weight: 8}"), "created");
     k.field(&["widget", "four"], "{.spec.weight}", "8");
-    let gone = r#"[{"op":"replace","path":"/spec/versions/1/served","value":false}]"#;
-    k.says(&["patch", DEFINITION, "--type=json", "-p", gone], "patched");
+    let unserved = r#"[{"op":"replace","path":"/spec/versions/1/served","value":false}]"#;
+    k.says(&["patch", DEFINITION, "--type=json", "-p", unserved], "patched");
     k.fails(&["get", "--raw", "/apis/shop.example/v1beta1/widgets"], "NotFound");
     k.says(&["get", "widgets"], "one");
 }
@@ -121,7 +121,7 @@ pub(crate) fn names(k: &Kubectl) {
     k.says(&["delete", "crd", "gadgets.shop.example", "--timeout=10s"], "deleted");
 }
 
-pub(crate) fn leaving(k: &Kubectl) {
+pub(crate) fn deleting(k: &Kubectl) {
     let hold = |value: &str| {
         let patch = format!(r#"{{"metadata":{{"finalizers":{value}}}}}"#);
         k.says(&["patch", "widget", "two", "--type=merge", "-p", &patch], "patched");

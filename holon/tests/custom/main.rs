@@ -18,24 +18,24 @@ mod own;
 fn suite(k: &Kubectl) {
     life::definition(k);
     life::objects(k);
-    life::looking(k);
+    life::reading(k);
     life::changing(k);
     life::versions(k);
     life::names(k);
-    life::leaving(k);
+    life::deleting(k);
     k.finish();
 }
 
 #[test]
 #[ignore = "needs kubectl"]
-fn a_life_in_the_root() {
+fn the_custom_kind_suite_in_the_root() {
     let program = testkit::peers::program("kubectl");
     suite(&Kubectl::at(&Server::start(HOLON), &program, "root"));
 }
 
 #[test]
 #[ignore = "needs kubectl"]
-fn a_life_in_a_nested_logical_cluster() {
+fn the_custom_kind_suite_in_a_nested_logical_cluster() {
     let program = testkit::peers::program("kubectl");
     suite(&Kubectl::at(&Server::start(HOLON), &program, "root:a:b"));
 }
@@ -58,7 +58,7 @@ fn built_in_kinds_are_served_to_an_older_kubectl() {
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
-fn a_life_with_an_older_kubectl() {
+fn the_custom_kind_suite_with_an_older_kubectl() {
     let program = testkit::peers::program("kubectl-1.32");
     suite(&Kubectl::at(&Server::start(HOLON), &program, "root"));
 }

@@ -25,14 +25,14 @@ const STATUS: &str = r#"{"status":{"version":"v1.36.4","allocatable":{"cpu":"8",
     {"type":"Ready","status":"True","reason":"Beats","lastTransitionTime":"2026-11-16T06:00:00Z"}]}}"#;
 
 pub(crate) fn suite(k: &Kubectl) {
-    looking(k);
+    reading(k);
     writing(k);
-    mistakes(k);
-    theirs(k);
+    invalid_objects(k);
+    reserved_group(k);
     k.finish();
 }
 
-fn looking(k: &Kubectl) {
+fn reading(k: &Kubectl) {
     k.says(&["get", "phc"], "No resources found");
     let ours = [
         ("physicalclusters", "phc"),
@@ -75,7 +75,7 @@ fn writing(k: &Kubectl) {
     k.says(&["delete", "placement", "europe"], "deleted");
 }
 
-fn mistakes(k: &Kubectl) {
+fn invalid_objects(k: &Kubectl) {
     let wrong = |from: &str, to: &str, expected: &str| {
         let file = k.file("wrong.yaml", &EAST.replace("name: east,", "name: west,").replace(from, to));
         k.fails(&["apply", "-f", &file], expected);
@@ -98,7 +98,7 @@ fn mistakes(k: &Kubectl) {
 }
 
 /// Users define CustomResourceDefinitions in Holon's group.
-fn theirs(k: &Kubectl) {
+fn reserved_group(k: &Kubectl) {
     for plural in ["physicalclusters", "others"] {
         let definition = format!(
             "

@@ -2,35 +2,35 @@
 //!
 //! Requests are data: the corpus of valid manifests (`test/corpus`), and tables of unusual ones (`test/requests/*.txt`,
 //! in a small language that [`requests`] parses). Status codes, warnings and bodies are compared. Where Holon differs
-//! on purpose, `test/requests/exceptions.txt` says why; an unused exception fails the test like a difference does.
+//! on purpose, `test/requests/exceptions.txt` gives the reason; an unused exception fails the test like a difference does.
 
-#[path = "../beside/mod.rs"]
-mod beside;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../comparison/mod.rs"]
+mod comparison;
 
 mod requests;
 
-use beside::exceptions::Exceptions;
-use beside::{Sides, Step};
 use common::repository;
+use comparison::exceptions::Exceptions;
+use comparison::{ComparedServers, RequestStep};
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
-fn holon_answers_as_a_kube_apiserver_does() {
-    let mut sides = Sides::start();
+fn holon_responds_like_a_kube_apiserver() {
+    let mut servers = ComparedServers::start();
     let directory = repository().join("test/requests");
     let mut exceptions = Exceptions::read(&directory.join("exceptions.txt"));
     let (mut compared, mut equal, mut unexplained) = (0, 0, Vec::new());
     let mut stories = requests::tables(&directory);
     stories.extend(requests::corpus(&repository().join("test/corpus")));
     for story in stories {
-        sides.enter(&story.name);
+        servers.start_story(&story.name);
         for step in &story.steps {
             compared += 1;
-            let mut differences = sides.compare(step);
+            let mut differences = servers.compare(step);
             equal += usize::from(differences.is_empty());
-            differences.retain(|difference| !exceptions.explain(&story.name, &step.told, difference));
+            differences.retain(|difference| !exceptions.explain(&story.name, &step.summary, difference));
             if !differences.is_empty() {
                 unexplained.push(report(&story.name, step, &differences));
             }
@@ -42,16 +42,16 @@ fn holon_answers_as_a_kube_apiserver_does() {
         exceptions.len(),
         unexplained.len()
     );
-    let idle = exceptions.idle();
+    let unused = exceptions.unused();
     assert!(compared >= 400, "only {compared} requests");
     assert!(unexplained.is_empty(), "{} unexplained:\n{}", unexplained.len(), unexplained.join("\n"));
-    assert!(idle.is_empty(), "exceptions nobody needs any more:\n{}", idle.join("\n"));
+    assert!(unused.is_empty(), "exceptions that explain no difference:\n{}", unused.join("\n"));
 }
 
-fn report(story: &str, step: &Step, differences: &[String]) -> String {
-    /// How many differences of a body are shown.
-    const SHOWN: usize = 6;
-    let shown: Vec<_> = differences.iter().take(SHOWN).map(|line| format!("    {line}")).collect();
-    let told: String = step.told.chars().take(300).collect();
-    format!("{story}: {told}\n{}", shown.join("\n"))
+fn report(story: &str, step: &RequestStep, differences: &[String]) -> String {
+    /// How many differences of a body are reported.
+    const REPORTED_MAX: usize = 6;
+    let reported: Vec<_> = differences.iter().take(REPORTED_MAX).map(|line| format!("    {line}")).collect();
+    let summary: String = step.summary.chars().take(300).collect();
+    format!("{story}: {summary}\n{}", reported.join("\n"))
 }

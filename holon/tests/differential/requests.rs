@@ -10,7 +10,7 @@
 //! PATCH:merge ./a {"data": null}              json, merge, strategic or apply
 //! @type text/plain                            for the next request only; so is @accept
 //! @hex 6b387300                               the body of the next request
-//! @until /status/phase Ready                  repeat the next request until its response has this value there
+//! @until /status/phase Ready                  repeat the next request until its response has this value at this pointer
 //! ```
 //!
 //! `{ns}` is the namespace; `{uid}` and `{rv}` are those of the last object in the same server's responses; `{text:N}`
@@ -22,12 +22,12 @@ use openapi::catalog;
 use openapi::codec::{Syntax, decode};
 use serde_json::Value;
 
-use crate::beside::Step;
-use crate::beside::step::{JSON, media_type};
+use crate::comparison::RequestStep;
+use crate::comparison::request_step::{JSON, media_type};
 
 pub(crate) struct Story {
     pub(crate) name: String,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RequestStep>,
 }
 
 /// Reads every table in a directory except the one of exceptions.
@@ -50,7 +50,9 @@ fn read(name: &str, text: &str) -> Story {
             "@type" => content_type = Some(rest.to_owned()),
             "@accept" => accept = Some(rest.to_owned()),
             "@hex" => body = Some(from_hex(rest)),
-            "@until" => until = rest.split_once(' ').map(|(place, text)| (place.to_owned(), text.to_owned())),
+            "@until" => {
+                until = rest.split_once(' ').map(|(pointer, text)| (pointer.to_owned(), text.to_owned()))
+            }
             _ => {
                 let (path, sent) = rest.split_once(' ').unwrap_or((rest, ""));
                 let (method, patch) = word.split_once(':').unwrap_or((word, ""));
@@ -63,8 +65,8 @@ fn read(name: &str, text: &str) -> Story {
                 let media = media.map(|(word, media)| media.as_ref().map(|media| format!("{word} {media}")));
                 let words = [line.to_owned(), hex].into_iter().chain(media.into_iter().flatten());
                 let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-                steps.push(Step {
-                    told: words.join(" "),
+                steps.push(RequestStep {
+                    summary: words.join(" "),
                     method: method.to_owned(),
                     path: path.strip_prefix('.').map_or(path.to_owned(), |rest| format!("{at}{rest}")),
                     content_type: content_type.take().unwrap_or_else(|| media_type(patch).to_owned()),
@@ -133,27 +135,27 @@ pub(crate) fn corpus(directory: &Path) -> Vec<Story> {
                 let object = decode(text.as_bytes(), Syntax::Yaml).ok()?.value;
                 Some((text.to_owned(), object)).filter(|(_, object)| object["kind"].is_string())
             });
-            let (made, gone): (Vec<_>, Vec<_>) =
+            let (creates, deletes): (Vec<_>, Vec<_>) =
                 documents.filter_map(|(text, object)| lifetime(&text, &object)).unzip();
-            let steps = made.into_iter().flatten().chain(gone.into_iter().rev()).collect();
+            let steps = creates.into_iter().flatten().chain(deletes.into_iter().rev()).collect();
             Story { name: stem(&file), steps }
         })
         .collect()
 }
 
 /// Returns the requests that create an object and replace it by itself, and the one that deletes it.
-fn lifetime(text: &str, object: &Value) -> Option<([Step; 2], Step)> {
+fn lifetime(text: &str, object: &Value) -> Option<([RequestStep; 2], RequestStep)> {
     let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let (group, bare_version) = version.split_once('/').unwrap_or(("", version));
     // A List is never sent: kubectl splits it.
-    let row = catalog::find_kind(group, bare_version, kind)?;
+    let resource = catalog::find_kind(group, bare_version, kind)?;
     let root = if group.is_empty() { "api" } else { "apis" };
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("{ns}");
-    let namespace = if row.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
-    let collection = format!("/{root}/{version}{namespace}/{}", row.plural);
+    let namespace = if resource.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+    let collection = format!("/{root}/{version}{namespace}/{}", resource.plural);
     let name = object["metadata"]["name"].as_str().unwrap();
-    let step = |method: &str, path: String, body: &str| Step {
-        told: format!("{method} {kind} {name}"),
+    let step = |method: &str, path: String, body: &str| RequestStep {
+        summary: format!("{method} {kind} {name}"),
         method: method.to_owned(),
         path,
         content_type: "application/yaml".to_owned(),

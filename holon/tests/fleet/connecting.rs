@@ -29,17 +29,17 @@ pub(crate) fn physical_cluster() -> Value {
 
 impl EastFleet {
     #[track_caller]
-    fn ask(&self, method: &str, path: &str, object: &Value) {
+    fn write(&self, method: &str, path: &str, object: &Value) {
         let answer = self.admin.ask(method, path, object);
         assert!(matches!(answer.code, 200 | 201), "{method} {path}: {}", answer.body);
     }
 
     #[track_caller]
-    fn until_said(&self, status: &str, reason: &str, words: &str) {
-        until(&format!("{status}, {reason}: {words}"), || {
+    fn until_condition(&self, status: &str, reason: &str, text: &str) {
+        until(&format!("{status}, {reason}: {text}"), || {
             let ready = self.ready_condition("east");
-            let says = ready["message"].as_str().is_some_and(|message| message.contains(words));
-            says && ready["status"] == status && ready["reason"] == reason
+            let matches = ready["message"].as_str().is_some_and(|message| message.contains(text));
+            matches && ready["status"] == status && ready["reason"] == reason
         });
     }
 }
@@ -47,41 +47,49 @@ impl EastFleet {
 #[test]
 fn the_ready_condition_reports_connection_problems() {
     let fleet = EastFleet::not_joined();
-    fleet.ask("POST", PHYSICAL_CLUSTERS, &physical_cluster());
-    fleet.until_said("False", "CannotConnect", "there is no Secret default/east; run `holon join` to write");
-    fleet.ask("POST", SECRETS, &json!({ "metadata": { "name": "east" }, "data": { "config": "" } }));
-    fleet.until_said("False", "CannotConnect", "Secret default/east has no kubeconfig");
+    fleet.write("POST", PHYSICAL_CLUSTERS, &physical_cluster());
+    fleet.until_condition(
+        "False",
+        "CannotConnect",
+        "there is no Secret default/east; run `holon join` to write",
+    );
+    fleet.write("POST", SECRETS, &json!({ "metadata": { "name": "east" }, "data": { "config": "" } }));
+    fleet.until_condition("False", "CannotConnect", "Secret default/east has no kubeconfig");
     // A user who may read the PhysicalCluster may lack the right to read the Secret, so messages must not quote it.
     let path = format!("{SECRETS}/east");
-    fleet.ask("PUT", &path, &secret("a-token-that-somebody-put-there"));
-    fleet.until_said("False", "CannotConnect", "kubeconfig of Secret default/east cannot be used");
-    let told = fleet.ready_condition("east")["message"].to_string();
-    assert!(!told.contains("a-token"), "{told}");
+    fleet.write("PUT", &path, &secret("a-token-in-the-wrong-field"));
+    fleet.until_condition("False", "CannotConnect", "kubeconfig of Secret default/east cannot be used");
+    let message = fleet.ready_condition("east")["message"].to_string();
+    assert!(!message.contains("a-token"), "{message}");
     let programs = fleet.east().kubeconfig().unwrap().replace("client-key-data", "exec");
-    fleet.ask("PUT", &path, &secret(&programs));
-    fleet.until_said("False", "CannotConnect", "cannot be used");
+    fleet.write("PUT", &path, &secret(&programs));
+    fleet.until_condition("False", "CannotConnect", "cannot be used");
     assert_eq!(fleet.east().requests().total(), 0);
 
-    fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
+    fleet.write("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
+    fleet.until_condition("True", "Reachable", "the syncer renews its lease and reaches the cluster");
     fleet.put_app();
 
-    // A working connection continues, and the condition says that it could not be opened again.
-    fleet.ask("DELETE", &path, &Value::Null);
-    fleet.until_said("True", "Reachable", "a new one would fail: there is no Secret default/east");
-    fleet.ask("POST", SECRETS, &secret("garbage"));
-    fleet.until_said("True", "Reachable", "a new one would fail: kubeconfig of Secret default/east cannot");
+    // A working connection continues, and the condition reports that it could not be opened again.
+    fleet.write("DELETE", &path, &Value::Null);
+    fleet.until_condition("True", "Reachable", "a new one would fail: there is no Secret default/east");
+    fleet.write("POST", SECRETS, &secret("garbage"));
+    fleet.until_condition(
+        "True",
+        "Reachable",
+        "a new one would fail: kubeconfig of Secret default/east cannot",
+    );
     fleet.send_downstream("east", "DELETE", WEB, &Value::Null).unwrap();
-    until("it is made again", || fleet.get_downstream("east", WEB).is_some());
-    fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    until("all is well", || {
+    until("the Deployment is created again", || fleet.get_downstream("east", WEB).is_some());
+    fleet.write("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
+    until("the connection is reported as healthy", || {
         fleet.ready_condition("east")["message"] == "the syncer renews its lease and reaches the cluster"
     });
 }
 
-/// A wrong key for its stored state made a syncer end again and again, and only the log said so.
+/// A wrong key for its stored state made a syncer fail repeatedly, and only the log reported it.
 #[test]
-fn a_syncer_that_cannot_run_is_said_to_be_so() {
+fn the_ready_condition_reports_a_syncer_that_cannot_run() {
     let mut fleet = EastFleet::not_joined();
     let start = |fleet: &mut EastFleet, key: &str| {
         let file = fleet.server.file("key");
@@ -91,14 +99,14 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
     };
     let (key, other) = ("thirty-two bytes of a state key.", "thirty-two bytes of another key.");
     start(&mut fleet, key);
-    fleet.ask("POST", SECRETS, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.ask("POST", PHYSICAL_CLUSTERS, &physical_cluster());
+    fleet.write("POST", SECRETS, &secret(&fleet.east().kubeconfig().unwrap()));
+    fleet.write("POST", PHYSICAL_CLUSTERS, &physical_cluster());
     fleet.put_app_when_ready();
     start(&mut fleet, other);
-    fleet.until_said("False", "CannotConnect", "its syncer cannot run: cannot use its state directory");
+    fleet.until_condition("False", "CannotConnect", "its syncer cannot run: cannot use its state directory");
     // The condition stays while the server retries.
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(12) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(12) {
         assert_eq!(
             fleet.ready_condition("east")["reason"],
             "CannotConnect",
@@ -108,7 +116,7 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
         std::thread::sleep(Duration::from_millis(200));
     }
     start(&mut fleet, key);
-    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
+    fleet.until_condition("True", "Reachable", "the syncer renews its lease and reaches the cluster");
 }
 
 /// The credentials of one cluster were written over those of another. The other cluster has none of the applied
@@ -117,29 +125,29 @@ fn a_syncer_that_cannot_run_is_said_to_be_so() {
 fn a_secret_that_leads_to_another_cluster_changes_nothing_in_either() {
     let fleet = EastFleet::not_joined();
     let other = fleet.runtime.block_on(Standin::start(Options::new("other"))).unwrap();
-    fleet.ask("POST", SECRETS, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.ask("POST", PHYSICAL_CLUSTERS, &physical_cluster());
+    fleet.write("POST", SECRETS, &secret(&fleet.east().kubeconfig().unwrap()));
+    fleet.write("POST", PHYSICAL_CLUSTERS, &physical_cluster());
     fleet.put_app_when_ready();
     let (in_east, in_other) = (fleet.east().requests(), other.requests());
     let path = format!("{SECRETS}/east");
-    fleet.ask("PUT", &path, &secret(&other.kubeconfig().unwrap()));
-    fleet.until_said("False", "OtherCluster", "leads to another cluster");
+    fleet.write("PUT", &path, &secret(&other.kubeconfig().unwrap()));
+    fleet.until_condition("False", "OtherCluster", "leads to another cluster");
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(other.requests().since(&in_other).writes(), 0, "{:?}", other.requests());
     assert_eq!(fleet.mailbox(WEB)["status"]["readyReplicas"], 3);
-    fleet.ask("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
-    fleet.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
+    fleet.write("PUT", &path, &secret(&fleet.east().kubeconfig().unwrap()));
+    fleet.until_condition("True", "Reachable", "the syncer renews its lease and reaches the cluster");
     let late = json!({ "metadata": { "name": "late", "labels": { "holon.dev/placed": "true" } } });
     fleet.put("/api/v1/namespaces/shop/configmaps", &late);
     let late = "/api/v1/namespaces/shop/configmaps/late";
-    until("it is looked after again", || fleet.get_downstream("east", late).is_some());
+    until("new objects are applied again", || fleet.get_downstream("east", late).is_some());
     assert_eq!(fleet.east().requests().since(&in_east).deletes(), 0);
     assert_eq!(other.requests().since(&in_other).writes(), 0);
 }
 
 impl EastFleet {
     fn put_app_when_ready(&self) {
-        self.until_said("True", "Reachable", "the syncer renews its lease and reaches the cluster");
+        self.until_condition("True", "Reachable", "the syncer renews its lease and reaches the cluster");
         self.put_app();
     }
 }

@@ -34,11 +34,11 @@ fn a_syncer_in_a_pod_needs_nothing_beyond_its_manifest() {
     mount(&fleet.server, &objects);
     let files = fleet.server.file("account");
     std::fs::create_dir(&files).unwrap();
-    let wanted = json!({ "spec": { "expirationSeconds": 3600 } });
+    let token_request = json!({ "spec": { "expirationSeconds": 3600 } });
     let path = format!("{}/holon-syncer/token", COLLECTIONS[1]);
-    let made = fleet.send_downstream("east", "POST", &path, &wanted).expect("a token");
+    let response = fleet.send_downstream("east", "POST", &path, &token_request).expect("a token");
     let put = |name: &str, text: &str| std::fs::write(files.join(name), text).unwrap();
-    put("token", made["status"]["token"].as_str().unwrap());
+    put("token", response["status"]["token"].as_str().unwrap());
     put("ca.crt", &authority(&fleet.east().kubeconfig().unwrap()));
     put("namespace", "holon-syncer");
 
@@ -58,11 +58,11 @@ fn a_syncer_in_a_pod_needs_nothing_beyond_its_manifest() {
         .env("KUBERNETES_SERVICE_PORT", address.port().to_string())
         .env_remove("KUBECONFIG");
     fleet.syncer = Some(Process::spawn(&mut pod));
-    until("it is there", || fleet.ready_condition("east")["status"] == "True");
+    until("east is ready", || fleet.ready_condition("east")["status"] == "True");
     fleet.put_app();
-    until("three pods are shown", || fleet.pods().len() == 3);
+    until("three pods are projected", || fleet.pods().len() == 3);
     let credential = format!("{}/holon-syncer-credential", COLLECTIONS[3]);
-    until("it is kept how it is known", || fleet.get_downstream("east", &credential).is_some());
+    until("the credential is stored in its Secret", || fleet.get_downstream("east", &credential).is_some());
 }
 
 /// Returns the certificate authority in a kubeconfig, as PEM.

@@ -107,7 +107,7 @@ fn app() -> [(&'static str, Value); 2] {
 }
 
 impl EastFleet {
-    /// Starts a server and `east`, which the server does not know yet.
+    /// Starts a server and `east`, which is not registered yet.
     fn not_joined() -> EastFleet {
         EastFleet::with_server(Server::start(HOLON))
     }
@@ -183,39 +183,42 @@ impl EastFleet {
 #[test]
 fn placed_objects_run_report_status_and_are_deleted_when_the_cluster_leaves() {
     let fleet = EastFleet::joined();
-    let known = fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/east")).json();
-    assert_eq!(known["metadata"]["labels"]["region"], "eu");
-    assert_eq!(known["status"]["nodes"]["ready"], 2);
-    assert_eq!(known["status"]["allocatable"]["memory"], "64Gi");
-    assert!(known["status"]["lastHeartbeatTime"].is_string(), "{known:#}");
+    let physical_cluster = fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/east")).json();
+    assert_eq!(physical_cluster["metadata"]["labels"]["region"], "eu");
+    assert_eq!(physical_cluster["status"]["nodes"]["ready"], 2);
+    assert_eq!(physical_cluster["status"]["allocatable"]["memory"], "64Gi");
+    assert!(physical_cluster["status"]["lastHeartbeatTime"].is_string(), "{physical_cluster:#}");
     fleet.put_app();
     let running = |pod: &Value| pod["status"]["phase"] == "Running" && pod["spec"]["nodeName"].is_string();
     until("three pods run", || fleet.pods().len() == 3 && fleet.pods().iter().all(running));
     let of_east = |pod: &Value| pod["metadata"]["labels"]["holon.dev/physical-cluster"] == "east";
     assert!(fleet.pods().iter().all(of_east), "{:#?}", fleet.pods());
     // The status is identical to the downstream one, except for its generation.
-    let below = fleet.get_downstream("east", WEB).unwrap();
-    until("the status is the same", || fleet.mailbox(WEB)["status"] == below["status"]);
+    let downstream = fleet.get_downstream("east", WEB).unwrap();
+    until("the status equals the downstream status", || fleet.mailbox(WEB)["status"] == downstream["status"]);
 
     // Drift of the downstream object is corrected, and it is created again after a deletion.
     fleet.send_downstream("east", "PATCH", WEB, &json!({ "spec": { "replicas": 1 } })).unwrap();
-    until("it is corrected", || fleet.get_downstream("east", WEB).unwrap()["spec"]["replicas"] == 3);
+    until("the drift is corrected", || fleet.get_downstream("east", WEB).unwrap()["spec"]["replicas"] == 3);
     fleet.send_downstream("east", "DELETE", WEB, &Value::Null).unwrap();
-    let uid = below["metadata"]["uid"].clone();
-    until("it is made again", || {
+    let uid = downstream["metadata"]["uid"].clone();
+    until("the Deployment is created again", || {
         fleet.get_downstream("east", WEB).is_some_and(|web| web["metadata"]["uid"] != uid)
     });
 
-    let (worked, said) = fleet.server.run(&["leave", "east"]);
-    assert!(worked && said.contains("east has left"), "{said}");
+    let (worked, output) = fleet.server.run(&["leave", "east"]);
+    assert!(worked && output.contains("east has left"), "{output}");
     assert!(fleet.get_downstream("east", WEB).is_none());
-    until("its namespace goes", || fleet.get_downstream("east", "/api/v1/namespaces/shop").is_none());
-    until("the mailbox goes", || fleet.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
+    until("the namespace is deleted downstream", || {
+        fleet.get_downstream("east", "/api/v1/namespaces/shop").is_none()
+    });
+    until("the mailbox is deleted", || fleet.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
     // The server also removes its Secret and the syncer's state.
     let secret = "/api/v1/namespaces/kube-system/secrets/physical-cluster-east";
-    until("its Secret goes", || fleet.admin.get(secret).code == 404);
-    let kept = fleet.server.file(&format!("syncers/{}", known["status"]["mailbox"].as_str().unwrap()));
-    until("what was kept for it goes", || !kept.exists());
+    until("its Secret is deleted", || fleet.admin.get(secret).code == 404);
+    let state_dir =
+        fleet.server.file(&format!("syncers/{}", physical_cluster["status"]["mailbox"].as_str().unwrap()));
+    until("the state of its syncer is deleted", || !state_dir.exists());
 }
 
 /// `holon leave` reported that a physical cluster had left as soon as the server did not answer.
@@ -226,41 +229,41 @@ fn leave_fails_if_the_server_stops_answering() {
     fleet.kill_cluster("east");
     let mut leaving = fleet.server.command(&["leave", "east"]);
     let mut leaving = leaving.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(leaving.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let mut output = String::new();
+    BufReader::new(leaving.stdout.as_mut().unwrap()).read_line(&mut output).unwrap();
     fleet.server.kill();
-    let output = leaving.wait_with_output().unwrap();
-    let [rest, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(!output.status.success() && !rest.contains("has left"), "{said}{rest}{error}");
+    let finished = leaving.wait_with_output().unwrap();
+    let [rest, error] = [finished.stdout, finished.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(!finished.status.success() && !rest.contains("has left"), "{output}{rest}{error}");
     assert!(error.contains("the server did not answer whether it has left"), "{error}");
 }
 
 #[test]
-fn a_physical_cluster_that_is_away_loses_nothing() {
+fn an_unreachable_physical_cluster_loses_nothing() {
     let mut fleet = EastFleet::joined();
     fleet.put_app();
-    until("three pods are shown", || fleet.pods().len() == 3);
+    until("three pods are projected", || fleet.pods().len() == 3);
     let before = fleet.east().requests();
     fleet.kill_cluster("east");
-    until("it is said", || fleet.ready_condition("east")["status"] == "False");
+    until("east is reported as not ready", || fleet.ready_condition("east")["status"] == "False");
     let labels = json!({ "holon.dev/placed": "true" });
     let late = json!({ "metadata": { "name": "late", "labels": labels }, "data": { "a": "b" } });
     fleet.put("/api/v1/namespaces/shop/configmaps", &late);
     fleet.restart_cluster("east");
-    until("it is there again", || fleet.ready_condition("east")["status"] == "True");
+    until("east is ready again", || fleet.ready_condition("east")["status"] == "True");
     let path = "/api/v1/namespaces/shop/configmaps/late";
-    until("what was put there meanwhile arrives", || fleet.get_downstream("east", path).is_some());
-    assert_eq!(fleet.east().requests().since(&before).deletes(), 0, "nobody asked for any");
+    until("the object created meanwhile is applied", || fleet.get_downstream("east", path).is_some());
+    assert_eq!(fleet.east().requests().since(&before).deletes(), 0, "no delete was requested");
     assert_eq!(fleet.mailbox(WEB)["status"]["readyReplicas"], 3);
 }
 
 /// A user who may write PhysicalClusters in some logical cluster must not be able to make the server connect to an
 /// arbitrary address, for example one behind the same firewall.
 #[test]
-fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
+fn the_server_connects_only_for_allowed_logical_clusters() {
     let fleet = EastFleet::not_joined();
-    let (worked, said) = fleet.server.run(&["lc", "create", "team-a"]);
-    assert!(worked, "{said}");
+    let (worked, output) = fleet.server.run(&["lc", "create", "team-a"]);
+    assert!(worked, "{output}");
     let home = "/clusters/root:team-a";
     let secret = secret(&fleet.east().kubeconfig().unwrap());
     fleet.admin.create(&format!("{home}/api/v1/namespaces/default/secrets"), &secret);
@@ -271,7 +274,7 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
     });
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(fleet.east().requests().total(), 0);
-    until("it is said", || {
+    until("the Ready condition names --push-from", || {
         let ready = condition(&fleet.admin.get(&format!("{home}{PHYSICAL_CLUSTERS}/east")).json(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
         ready["reason"] == "CannotConnect" && message.contains("--push-from")
@@ -279,14 +282,14 @@ fn the_server_connects_where_it_was_told_to_and_nowhere_else() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_said_before_anything_is_made() {
+fn an_unusable_kubeconfig_is_rejected_before_anything_is_created() {
     let fleet = EastFleet::not_joined();
     let file = fleet.server.file("wrong.kubeconfig");
     std::fs::write(&file, "apiVersion: v1\nkind: Config\n").unwrap();
-    let (worked, said) = fleet.server.run(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
-    assert!(!worked && said.contains("has no context"), "{said}");
-    let (worked, said) = fleet.server.run(&["join", "east", "--kubeconfig", "/nonexistent"]);
-    assert!(!worked && said.contains("cannot read the kubeconfig /nonexistent"), "{said}");
+    let (worked, output) = fleet.server.run(&["join", "east", "--kubeconfig", file.to_str().unwrap()]);
+    assert!(!worked && output.contains("has no context"), "{output}");
+    let (worked, output) = fleet.server.run(&["join", "east", "--kubeconfig", "/nonexistent"]);
+    assert!(!worked && output.contains("cannot read the kubeconfig /nonexistent"), "{output}");
     assert_eq!(fleet.admin.get(&format!("{PHYSICAL_CLUSTERS}/east")).code, 404);
 }
 
@@ -297,24 +300,24 @@ fn a_forgotten_physical_cluster_keeps_its_objects() {
     let mut fleet = EastFleet::joined();
     fleet.put_app();
     fleet.kill_cluster("east");
-    let (worked, said) = fleet.server.run(&["leave", "east", "--force"]);
-    assert!(worked && said.contains("east has left"), "{said}");
+    let (worked, output) = fleet.server.run(&["leave", "east", "--force"]);
+    assert!(worked && output.contains("east has left"), "{output}");
     let before = fleet.east().requests();
     fleet.restart_cluster("east");
     assert_eq!(fleet.get_downstream("east", WEB).unwrap()["status"]["readyReplicas"], 3);
     assert_eq!(fleet.east().requests().since(&before).deletes(), 0);
-    until("the mailbox goes", || fleet.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
+    until("the mailbox is deleted", || fleet.admin.get(&format!("{MAILBOX}/api/v1/namespaces")).code == 404);
 }
 
 /// The same with pull: the syncer runs beside the physical cluster and opens all connections itself.
 #[test]
-fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange() {
+fn a_pull_syncer_runs_placed_objects_and_its_ticket_is_exchanged_once() {
     let mut fleet = EastFleet::not_joined();
     let secret = print_ticket(&fleet.server);
     fleet.start_syncer();
-    until("it is there", || fleet.ready_condition("east")["status"] == "True");
+    until("east is ready", || fleet.ready_condition("east")["status"] == "True");
     fleet.put_app();
-    until("three pods are shown", || fleet.pods().len() == 3);
+    until("three pods are projected", || fleet.pods().len() == 3);
     // The exchanged ticket is worthless to a thief.
     let token: Value = serde_json::from_str(&secret).unwrap();
     let thief = Client::anonymous(&fleet.server)
@@ -332,10 +335,10 @@ fn a_syncer_that_dials_in_does_the_same_and_its_ticket_is_good_for_one_exchange(
     fleet.put("/api/v1/namespaces/shop/configmaps", &late);
     fleet.start_syncer();
     let path = "/api/v1/namespaces/shop/configmaps/late";
-    until("what was put there meanwhile arrives", || fleet.get_downstream("east", path).is_some());
+    until("the object created meanwhile is applied", || fleet.get_downstream("east", path).is_some());
     fleet.end_syncer();
     // The used ticket alone cannot start another syncer.
     let output = syncer_command(&fleet.server, "elsewhere").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("the server refuses the ticket"), "{said}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("the server refuses the ticket"), "{error}");
 }

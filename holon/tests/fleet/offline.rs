@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use testkit::Client;
 use testkit::until;
 
-use crate::pull::holding;
+use crate::pull::files_containing;
 use crate::{EastFleet, MAILBOX, WEB, mount, objects, print_manifest};
 
 /// A stable address for syncers that leads to the current address of the server.
 struct Relay {
     url: String,
-    leads_to: Arc<Mutex<Option<SocketAddr>>>,
+    target_address: Arc<Mutex<Option<SocketAddr>>>,
 }
 
 impl Relay {
     fn start() -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let leads_to: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-        let target = leads_to.clone();
+        let target_address: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
+        let target = target_address.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let address = *target.lock().unwrap();
@@ -32,22 +32,22 @@ impl Relay {
                 }
             }
         });
-        Relay { url, leads_to }
+        Relay { url, target_address }
     }
 
-    fn lead_to(&self, url: &str) {
+    fn connect_to(&self, url: &str) {
         let address = url.trim_start_matches("https://").parse().unwrap();
-        *self.leads_to.lock().unwrap() = Some(address);
+        *self.target_address.lock().unwrap() = Some(address);
     }
 
-    fn lead_nowhere(&self) {
-        *self.leads_to.lock().unwrap() = None;
+    fn disconnect(&self) {
+        *self.target_address.lock().unwrap() = None;
     }
 }
 
 fn join(near: TcpStream, far: TcpStream) {
-    let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
-    for (mut from, mut to) in ways {
+    let directions = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
+    for (mut from, mut to) in directions {
         std::thread::spawn(move || {
             let _ = copy(&mut from, &mut to);
             let _ = to.shutdown(Shutdown::Both);
@@ -59,10 +59,10 @@ fn join(near: TcpStream, far: TcpStream) {
 /// Returns a fleet whose syncer reaches the server through a relay.
 fn relayed() -> (EastFleet, Relay) {
     let (mut fleet, relay) = (EastFleet::not_joined(), Relay::start());
-    relay.lead_to(&fleet.server.url);
+    relay.connect_to(&fleet.server.url);
     mount(&fleet.server, &objects(&print_manifest(&fleet.server, &["--server", &relay.url])));
     fleet.start_syncer_with("state", &[]);
-    until("east is there", || fleet.ready_condition("east")["status"] == "True");
+    until("east is ready", || fleet.ready_condition("east")["status"] == "True");
     (fleet, relay)
 }
 
@@ -72,8 +72,8 @@ fn delete_web(fleet: &EastFleet) -> Value {
     uid
 }
 
-fn web_is_made_again(fleet: &EastFleet, uid: &Value) {
-    until("web is made again", || {
+fn until_web_is_recreated(fleet: &EastFleet, uid: &Value) {
+    until("web is created again", || {
         fleet.get_downstream("east", WEB).is_some_and(|web| web["metadata"]["uid"] != *uid)
     });
 }
@@ -84,16 +84,16 @@ fn web_is_made_again(fleet: &EastFleet, uid: &Value) {
 fn a_syncer_started_without_its_server_enforces_the_last_desired_state() {
     let (mut fleet, relay) = relayed();
     fleet.put_app();
-    relay.lead_nowhere();
+    relay.disconnect();
     fleet.server.kill();
     fleet.end_syncer();
     let uid = delete_web(&fleet);
     fleet.start_syncer_with("state", &[]);
-    web_is_made_again(&fleet, &uid);
+    until_web_is_recreated(&fleet, &uid);
     // After reconnecting, nothing is different, so nothing is written.
     let before = fleet.east().requests();
     fleet.server.restart();
-    relay.lead_to(&fleet.server.url);
+    relay.connect_to(&fleet.server.url);
     fleet.admin = Client::admin(&fleet.server);
     until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
     assert_eq!(fleet.east().requests().since(&before).deletes(), 0);
@@ -107,30 +107,32 @@ fn deleted_objects_do_not_come_back_from_the_state_directory() {
     fleet.put_app();
     let maps = "/api/v1/namespaces/shop/configmaps";
     let labels = json!({ "holon.dev/placed": "true" });
-    let kept = |fleet: &EastFleet, name: &str| {
-        holding(&fleet.server.file("state/desired"), &format!("\"name\":\"{name}\""))
+    let stored_files = |fleet: &EastFleet, name: &str| {
+        files_containing(&fleet.server.file("state/desired"), &format!("\"name\":\"{name}\""))
     };
     for name in ["going", "gone"] {
         fleet.put(maps, &json!({ "metadata": { "name": name, "labels": labels } }));
-        until("it is below", || fleet.get_downstream("east", &format!("{maps}/{name}")).is_some());
-        until("it is kept", || kept(&fleet, name) == 1);
+        until("the object is downstream", || {
+            fleet.get_downstream("east", &format!("{maps}/{name}")).is_some()
+        });
+        until("the object is stored", || stored_files(&fleet, name) == 1);
     }
     // A finalizer downstream delays the deletion, so that the syncer is killed in the middle of it.
     let going = format!("{maps}/going");
-    let held = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
-    fleet.send_downstream("east", "PATCH", &going, &held(json!(["example.com/wait"]))).unwrap();
+    let with_finalizers = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
+    fleet.send_downstream("east", "PATCH", &going, &with_finalizers(json!(["example.com/wait"]))).unwrap();
     fleet.admin.ask("DELETE", &format!("{MAILBOX}{going}"), &Value::Null);
-    until("it leaves", || {
+    until("the object is being deleted downstream", || {
         fleet.get_downstream("east", &going).unwrap()["metadata"]["deletionTimestamp"].is_string()
     });
-    assert_eq!(kept(&fleet, "going"), 0);
-    relay.lead_nowhere();
+    assert_eq!(stored_files(&fleet, "going"), 0);
+    relay.disconnect();
     fleet.server.kill();
     fleet.end_syncer();
-    fleet.send_downstream("east", "PATCH", &going, &held(Value::Null)).unwrap();
+    fleet.send_downstream("east", "PATCH", &going, &with_finalizers(Value::Null)).unwrap();
     let uid = delete_web(&fleet);
     fleet.start_syncer_with("state", &[]);
-    web_is_made_again(&fleet, &uid);
+    until_web_is_recreated(&fleet, &uid);
     assert!(fleet.get_downstream("east", &going).is_none());
 
     // Objects that were deleted on both sides meanwhile are forgotten once the mailbox is read.
@@ -143,11 +145,11 @@ fn deleted_objects_do_not_come_back_from_the_state_directory() {
     assert_eq!(fleet.admin.ask("PUT", &format!("{MAILBOX}{gone}"), &object).code, 200);
     assert_eq!(fleet.admin.ask("DELETE", &format!("{MAILBOX}{gone}"), &Value::Null).code, 200);
     fleet.send_downstream("east", "DELETE", &gone, &Value::Null).unwrap();
-    assert_eq!(kept(&fleet, "gone"), 1);
-    relay.lead_to(&fleet.server.url);
+    assert_eq!(stored_files(&fleet, "gone"), 1);
+    relay.connect_to(&fleet.server.url);
     fleet.start_syncer_with("state", &[]);
-    until("it is forgotten", || kept(&fleet, "gone") == 0);
-    assert_eq!(kept(&fleet, "web"), 1);
+    until("the stored object is removed", || stored_files(&fleet, "gone") == 0);
+    assert_eq!(stored_files(&fleet, "web"), 1);
 }
 
 /// Disconnected for longer than its token is valid, the syncer logs what to do, keeps enforcing, and reconnects with
@@ -156,7 +158,7 @@ fn deleted_objects_do_not_come_back_from_the_state_directory() {
 fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
     let (mut fleet, relay) = relayed();
     fleet.put_app();
-    relay.lead_nowhere();
+    relay.disconnect();
     fleet.end_syncer();
     let file = fleet.server.file("state/credential");
     let mut credential: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -166,15 +168,15 @@ fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
         credential["token"] = expired::token(directory, &mailbox, &token).into();
     });
     std::fs::write(&file, credential.to_string()).unwrap();
-    relay.lead_to(&fleet.server.url);
+    relay.connect_to(&fleet.server.url);
     fleet.admin = Client::admin(&fleet.server);
     fleet.start_syncer_with("state", &[]);
-    until("it is said what to do", || {
+    until("the log names the next step", || {
         fleet.syncer_log().contains("the token has expired while the server was unreachable")
             && fleet.syncer_log().contains("holon join east --print | kubectl apply -f -")
     });
     let uid = delete_web(&fleet);
-    web_is_made_again(&fleet, &uid);
+    until_web_is_recreated(&fleet, &uid);
     assert!(
         !fleet.syncer_log().contains("no longer accepts the token of this syncer"),
         "{}",
@@ -182,7 +184,7 @@ fn a_syncer_with_an_expired_token_enforces_and_waits_for_another_ticket() {
     );
     mount(&fleet.server, &objects(&print_manifest(&fleet.server, &["--server", &relay.url])));
     until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
-    until("it is heard", || {
+    until("the ticket is exchanged", || {
         let credential: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         credential["isRevoked"] == true
     });
@@ -200,15 +202,15 @@ fn a_syncer_follows_its_server_to_another_authority() {
         credential["authority"].as_str().unwrap().matches("BEGIN").count()
     };
     for expected in [2, 2, 1] {
-        let (worked, said) = fleet.server.run(&["ca", "rotate"]);
-        assert!(worked, "{said}");
+        let (worked, output) = fleet.server.run(&["ca", "rotate"]);
+        assert!(worked, "{output}");
         fleet.server.restart();
-        relay.lead_to(&fleet.server.url);
+        relay.connect_to(&fleet.server.url);
         fleet.admin = Client::admin(&fleet.server);
-        until("it is trusted", || authorities(&fleet) == expected);
+        until("the new authority is trusted", || authorities(&fleet) == expected);
         let uid = delete_web(&fleet);
-        web_is_made_again(&fleet, &uid);
-        until("it reports", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
+        until_web_is_recreated(&fleet, &uid);
+        until("web is ready", || fleet.mailbox(WEB)["status"]["readyReplicas"] == 3);
     }
 }
 
@@ -230,8 +232,8 @@ mod expired {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let entry =
             runtime.block_on(store.get(&Key::from(format!("~keys/{mailbox}")))).unwrap().value.unwrap();
-        let kept: Value = serde_json::from_slice(entry.value()).unwrap();
-        let key = STANDARD.decode(kept["keys"][0].as_str().unwrap()).unwrap();
+        let stored: Value = serde_json::from_slice(entry.value()).unwrap();
+        let key = STANDARD.decode(stored["keys"][0].as_str().unwrap()).unwrap();
         let pair =
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, &SystemRandom::new()).unwrap();
         let parts: Vec<&str> = token.split('.').collect();

@@ -6,29 +6,29 @@ use std::path::Path;
 use serde_json::{Value, json};
 use testkit::until;
 
-use crate::transcripts::{SPDY, Way, compare, compare_copies};
+use crate::transcripts::{KubectlRoute, SPDY, compare, compare_copies};
 use crate::{EastFleet, MAILBOX, PODS};
 
 /// Creates an app and returns the name of a pod of it that can be reached.
-pub(crate) fn reached(fleet: &EastFleet) -> String {
+pub(crate) fn reachable_pod(fleet: &EastFleet) -> String {
     fleet.put_app();
-    until("three pods are shown", || fleet.pods().len() == 3);
+    until("three pods are projected", || fleet.pods().len() == 3);
     let pod = fleet.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     // A pull syncer dials its tunnel only after its first report.
     let log = format!("{MAILBOX}{PODS}/{pod}/log");
-    until("there is a way", || fleet.admin.get(&log).code == 200);
+    until("the log can be read", || fleet.admin.get(&log).code == 200);
     pod
 }
 
 /// Returns kubectl for the mailbox and for the physical cluster.
-pub(crate) fn ways(fleet: &EastFleet, kubectl: &Path) -> [Way; 2] {
+pub(crate) fn routes(fleet: &EastFleet, kubectl: &Path) -> [KubectlRoute; 2] {
     let mailbox = fleet.server.file("mailbox.kubeconfig");
     std::fs::write(&mailbox, fleet.server.kubeconfig("root:mailbox-east")).unwrap();
-    [mailbox, fleet.server.file("east.kubeconfig")].map(|kubeconfig| Way {
+    [mailbox, fleet.server.file("east.kubeconfig")].map(|kubeconfig| KubectlRoute {
         kubectl: kubectl.to_owned(),
         kubeconfig,
         cache: fleet.server.file("cache"),
-        speaks: Vec::new(),
+        protocol_env: Vec::new(),
     })
 }
 
@@ -47,55 +47,58 @@ fn pods_are_reached_through_a_dialled_tunnel() {
 }
 
 fn check_pods_are_reached(fleet: &EastFleet, kubectl: &Path) {
-    let pod = reached(fleet);
-    let [through, direct] = ways(fleet, kubectl);
+    let pod = reachable_pod(fleet);
+    let [through, direct] = routes(fleet, kubectl);
     let commands = [
         &["logs", &pod][..],
         &["logs", &pod, "--timestamps"],
         &["logs", &pod, "--tail=1", "-c", "web"],
-        &["logs", &pod, "-c", "nobody"],
+        &["logs", &pod, "-c", "missing"],
         &["exec", &pod, "--", "echo", "hello"],
         &["exec", &pod, "--", "sh", "-c", "echo hello; exit 3"],
-        &["exec", &pod, "-c", "nobody", "--", "echo"],
+        &["exec", &pod, "-c", "missing", "--", "echo"],
     ];
     compare(&through, &direct, &commands);
-    let (worked, hello) = through.says(&["exec", &pod, "--", "echo", "hello"]);
+    let (worked, hello) = through.run(&["exec", &pod, "--", "echo", "hello"]);
     assert!(worked && hello.contains("hello"), "{hello}");
-    let typed = |way: &Way| way.types(&["exec", "-it", &pod, "--", "sh"], "echo it is $HOSTNAME\nexit\n");
+    let typed = |route: &KubectlRoute| {
+        route.type_in_shell(&["exec", "-it", &pod, "--", "sh"], "echo it is $HOSTNAME\nexit\n")
+    };
     let screen = typed(&through);
     assert_eq!(screen, typed(&direct));
     assert!(screen.contains(&format!("it is {pod}")), "{screen}");
-    let forwarded = through.forwards(&pod, 8080, "ping #\n");
-    assert_eq!(forwarded, direct.forwards(&pod, 8080, "ping #\n"));
+    let forwarded = through.port_forward(&pod, 8080, "ping #\n");
+    assert_eq!(forwarded, direct.port_forward(&pod, 8080, "ping #\n"));
     assert_eq!(forwarded, "ping 0\nping 1\nping 2\n");
     assert_eq!(
-        through.forwards(&pod, 8080, "GET /# HTTP/1.1\r\nHost: web\r\n\r\n"),
+        through.port_forward(&pod, 8080, "GET /# HTTP/1.1\r\nHost: web\r\n\r\n"),
         "HTTP/1.1 200 OK\r\n".repeat(3)
     );
-    looked_at(fleet, &through, &direct, &pod);
-    let [spdy, direct_spdy] = ways(fleet, kubectl).map(|way| Way { speaks: SPDY.to_vec(), ..way });
-    looked_at(fleet, &spdy, &direct_spdy, &pod);
-    assert_eq!(spdy.forwards(&pod, 8080, "ping #\n"), forwarded);
-    copies(fleet, &through, &direct, &pod);
-    proxied(fleet, &pod);
-    measured(fleet, &through, &direct);
-    debugged(fleet, &through, &pod);
+    check_logs(fleet, &through, &direct, &pod);
+    let [spdy, direct_spdy] =
+        routes(fleet, kubectl).map(|route| KubectlRoute { protocol_env: SPDY.to_vec(), ..route });
+    check_logs(fleet, &spdy, &direct_spdy, &pod);
+    assert_eq!(spdy.port_forward(&pod, 8080, "ping #\n"), forwarded);
+    check_copy(fleet, &through, &direct, &pod);
+    check_proxy(fleet, &pod);
+    check_metrics(fleet, &through, &direct);
+    check_debug(fleet, &through, &pod);
 }
 
 /// Compares the log of a container: the existing lines, and those written from now on.
-fn looked_at(fleet: &EastFleet, through: &Way, direct: &Way, pod: &str) {
+fn check_logs(fleet: &EastFleet, through: &KubectlRoute, direct: &KubectlRoute, pod: &str) {
     // Makes the pod ready again, which writes a log line.
-    let again = || {
-        for trouble in [json!("NotReady"), Value::Null] {
-            let change = json!({ "metadata": { "annotations": { "standin.holon.dev/fail": trouble } } });
+    let become_ready_again = || {
+        for failure in [json!("NotReady"), Value::Null] {
+            let change = json!({ "metadata": { "annotations": { "standin.holon.dev/fail": failure } } });
             fleet.send_downstream("east", "PATCH", &format!("{PODS}/{pod}"), &change).unwrap();
-            let wanted = if trouble.is_null() { "True" } else { "False" };
-            until("it has heard of it", || is_ready(fleet, pod) == wanted);
+            let expected = if failure.is_null() { "True" } else { "False" };
+            until("the pod reports the condition", || is_ready(fleet, pod) == expected);
         }
     };
-    let attached = [through, direct].map(|way| way.attaches(pod, "ready", again));
+    let attached = [through, direct].map(|route| route.attach(pod, "ready", become_ready_again));
     assert_eq!(attached[0], attached[1]);
-    let [followed, expected] = [through, direct].map(|way| way.follows(pod, "ready", || {}));
+    let [followed, expected] = [through, direct].map(|route| route.follow_log(pod, "ready", || {}));
     assert!(!followed.is_empty() && followed == expected, "{followed:?}, not {expected:?}");
 }
 
@@ -108,51 +111,51 @@ fn is_ready(fleet: &EastFleet, pod: &str) -> String {
 }
 
 /// Checks that a file copied in through the mailbox arrives, and comes out the same both ways.
-fn copies(fleet: &EastFleet, through: &Way, direct: &Way, pod: &str) {
+fn check_copy(fleet: &EastFleet, through: &KubectlRoute, direct: &KubectlRoute, pod: &str) {
     let source = fleet.server.file("source");
     // Every byte value, and more than fits into one message.
     let bytes: Vec<u8> = (0..300_000u32).map(|number| (number % 251) as u8).chain(0..=255).collect();
     std::fs::write(&source, &bytes).unwrap();
     let target = format!("{pod}:/srv/copied");
-    let (worked, said) = through.says(&["cp", source.to_str().unwrap(), &target]);
-    assert!(worked, "{said}");
+    let (worked, output) = through.run(&["cp", source.to_str().unwrap(), &target]);
+    assert!(worked, "{output}");
     compare_copies(through, direct, &target, &fleet.server.file(""));
     let back = fleet.server.file("back");
-    let (worked, said) = through.says(&["cp", &target, back.to_str().unwrap()]);
-    assert!(worked && std::fs::read(&back).unwrap() == bytes, "{said}");
+    let (worked, output) = through.run(&["cp", &target, back.to_str().unwrap()]);
+    assert!(worked && std::fs::read(&back).unwrap() == bytes, "{output}");
 }
 
 /// Compares `kubectl top`.
-fn measured(fleet: &EastFleet, through: &Way, direct: &Way) {
+fn check_metrics(fleet: &EastFleet, through: &KubectlRoute, direct: &KubectlRoute) {
     let group = format!("{MAILBOX}/apis/metrics.k8s.io/v1beta1");
-    until("the mailbox says so", || fleet.admin.get(&group).code == 200);
+    until("the mailbox serves metrics", || fleet.admin.get(&group).code == 200);
     compare(through, direct, &[&["top", "pods"], &["top", "pods", "-l", "app=web", "--containers"]]);
-    let (worked, said) = through.says(&["top", "pods"]);
-    assert!(worked && said.contains("web-"), "{said}");
+    let (worked, output) = through.run(&["top", "pods"]);
+    assert!(worked && output.contains("web-"), "{output}");
     // Metrics are read-only.
-    let made = fleet.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
-    assert_eq!(made.code, 405, "{}", made.body);
+    let created = fleet.admin.ask("POST", &format!("{group}/namespaces/shop/pods"), &json!({}));
+    assert_eq!(created.code, 405, "{}", created.body);
 }
 
 /// Checks that an ephemeral container added in the mailbox is in the real pod.
-fn debugged(fleet: &EastFleet, through: &Way, pod: &str) {
-    let (worked, said) =
-        through.says(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
-    assert!(worked, "{said}");
+fn check_debug(fleet: &EastFleet, through: &KubectlRoute, pod: &str) {
+    let (worked, output) =
+        through.run(&["debug", pod, "--image=busybox", "--container=look", "--", "sleep", "1"]);
+    assert!(worked, "{output}");
     let path = format!("{PODS}/{pod}");
-    until("it runs", || {
+    until("the ephemeral container runs", || {
         let real = fleet.get_downstream("east", &path).unwrap();
         real["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
     });
-    until("the mailbox shows it", || {
-        let shown = fleet.admin.get(&format!("{MAILBOX}{path}")).json();
-        shown["spec"]["ephemeralContainers"][0]["name"] == "look"
-            && shown["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
+    until("the ephemeral container is projected", || {
+        let projected = fleet.admin.get(&format!("{MAILBOX}{path}")).json();
+        projected["spec"]["ephemeralContainers"][0]["name"] == "look"
+            && projected["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object()
     });
 }
 
 /// Checks `kubectl get --raw …/proxy/…`, also with request bodies.
-fn proxied(fleet: &EastFleet, pod: &str) {
+fn check_proxy(fleet: &EastFleet, pod: &str) {
     let at = |name: &str, rest: &str| format!("{PODS}/{name}/proxy{rest}");
     for (method, name, rest, body) in [
         ("GET", pod.to_owned(), "/".to_owned(), ""),
@@ -187,7 +190,7 @@ fn proxied(fleet: &EastFleet, pod: &str) {
 #[test]
 fn a_user_without_the_right_to_logs_cannot_read_them() {
     let fleet = EastFleet::joined();
-    let pod = reached(&fleet);
+    let pod = reachable_pod(&fleet);
     let path = format!("{MAILBOX}{PODS}/{pod}/log");
     assert_eq!(fleet.admin.get(&path).code, 200);
     // A user who may read pods, but not their logs.

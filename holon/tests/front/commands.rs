@@ -1,4 +1,4 @@
-//! Commands beside a server.
+//! Commands that an administrator runs against a server.
 
 use std::process::Command;
 
@@ -7,11 +7,11 @@ use testkit::{Client, Server};
 use crate::common::HOLON;
 
 #[test]
-fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
+fn logical_clusters_are_created_listed_and_deleted_without_kubectl() {
     let server = Server::start(HOLON);
-    let check = |arguments: &[&str], works: bool, expected: &str| {
-        let (worked, said) = server.run(arguments);
-        assert!(worked == works && said.contains(expected), "holon {arguments:?} said {said}");
+    let check = |arguments: &[&str], succeeds: bool, expected: &str| {
+        let (succeeded, output) = server.run(arguments);
+        assert!(succeeded == succeeds && output.contains(expected), "holon {arguments:?} printed {output}");
     };
     check(&["lc", "list"], true, "no logical clusters in root. Create one: holon lc create NAME");
     check(&["lc", "create", "team-a"], true, "holon kubeconfig root:team-a");
@@ -21,20 +21,20 @@ fn logical_clusters_are_made_listed_and_deleted_without_kubectl() {
     check(&["lc", "create", "team-a"], false, "logicalclusters.holon.dev \"team-a\" already exists");
     check(&["lc", "create", "Team_A"], false, "is not a valid name");
     check(&["lc", "delete", "../x"], false, "is not a valid name");
-    check(&["lc", "delete", "nobody"], false, "not found");
+    check(&["lc", "delete", "missing"], false, "not found");
     check(&["lc", "list", "--in", "root:nowhere"], false, "cannot list the logical clusters in root:nowhere");
     check(&["lc", "delete", "team-a"], true, "deleting root:team-a and everything in it");
     // Its contents are deleted after the command has ended.
-    let gone = || server.run(&["lc", "list"]).1.contains("no logical clusters in root");
-    assert!((0..200).any(|_| gone()), "it never goes");
+    let is_deleted = || server.run(&["lc", "list"]).1.contains("no logical clusters in root");
+    assert!((0..200).any(|_| is_deleted()), "the logical cluster is not deleted");
 }
 
 #[test]
-fn an_authority_is_replaced_in_three_steps_and_the_old_kubeconfig_works_until_the_last() {
+fn an_authority_is_rotated_in_three_steps_and_the_old_kubeconfig_works_until_the_last() {
     let mut server = Server::start(HOLON);
     let step = |server: &Server, expected: &str| {
-        let (worked, said) = server.run(&["ca", "rotate"]);
-        assert!(worked && said.contains(expected), "holon ca rotate said {said}");
+        let (succeeded, output) = server.run(&["ca", "rotate"]);
+        assert!(succeeded && output.contains(expected), "holon ca rotate printed {output}");
     };
     let old = Client::admin(&server);
     step(&server, "Step 1 of 3");
@@ -47,7 +47,7 @@ fn an_authority_is_replaced_in_three_steps_and_the_old_kubeconfig_works_until_th
     let new = Client::admin(&server);
     step(&server, "Step 3 of 3");
     server.restart();
-    assert!(early.at(&server).try_get("/api").is_none(), "the old one is worth nothing");
+    assert!(early.at(&server).try_get("/api").is_none(), "certificates of the old authority are refused");
     assert_eq!(new.at(&server).get("/api").code, 200);
 }
 
@@ -60,20 +60,20 @@ fn a_command_that_finds_no_server_suggests_the_next_step() {
         let output = Command::new(HOLON).args(["lc", "list", "--data-dir"]).arg(dir).output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let said = run(elsewhere.path());
-    assert!(said.contains("no server has run in") && said.contains("--data-dir"), "{said}");
-    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "asking leaves nothing behind");
+    let error = run(elsewhere.path());
+    assert!(error.contains("no server has run in") && error.contains("--data-dir"), "{error}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "the command creates no file");
     // The address of a stopped server: no process listens on port 1.
     std::fs::write(dir.join("address"), "https://127.0.0.1:1").unwrap();
-    let said = run(&dir);
+    let error = run(&dir);
     assert!(
-        said.contains("no server answers at https://127.0.0.1:1") && said.contains("holon start"),
-        "{said}"
+        error.contains("no server answers at https://127.0.0.1:1") && error.contains("holon start"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
+fn a_kubeconfig_has_a_context_for_each_requested_logical_cluster() {
     let server = Server::start_in(
         HOLON,
         tempfile::tempdir().unwrap(),
@@ -88,11 +88,11 @@ fn a_kubeconfig_has_a_context_for_each_logical_cluster_asked_for() {
     assert_eq!(contexts(&written), ["root", "root:a", "root:b"]);
     assert!(written.contains("current-context: root\n"));
     assert!(server.run(&["lc", "create", "b"]).0);
-    let (worked, printed) = server.run(&["kubeconfig", "root:b", "root", "root:b"]);
-    assert!(worked, "{printed}");
+    let (succeeded, printed) = server.run(&["kubeconfig", "root:b", "root", "root:b"]);
+    assert!(succeeded, "{printed}");
     assert_eq!(contexts(&printed), ["root:b", "root"]);
-    let (worked, said) = server.run(&["kubeconfig", "Root"]);
-    assert!(!worked && said.contains("is not the path of a logical cluster"), "{said}");
+    let (succeeded, output) = server.run(&["kubeconfig", "Root"]);
+    assert!(!succeeded && output.contains("is not the path of a logical cluster"), "{output}");
     assert!(server.kubeconfig("root:b").contains("/clusters/root:b\n"));
     assert!(server.stop());
 }

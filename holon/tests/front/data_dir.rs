@@ -27,8 +27,8 @@ fn a_server_serves_a_restored_backup() {
     assert!(old.run(&["lc", "create", "a"]).0);
     let map = json!({ "metadata": { "name": "kept" }, "data": { "x": "y" } });
     assert_eq!(Client::admin(&old).ask("POST", MAPS, &map).code, 201);
-    let away = tempfile::tempdir().unwrap();
-    let (backup, mut old) = (away.path().join("backup"), old);
+    let backup_dir = tempfile::tempdir().unwrap();
+    let (backup, mut old) = (backup_dir.path().join("backup"), old);
     old.kill();
     let (worked, _, error) = run(&["store", "export", backup.to_str().unwrap()], &old.file(""));
     assert!(worked, "{error}");
@@ -57,9 +57,9 @@ fn a_server_serves_a_restored_backup() {
 }
 
 /// An administrator mistyped the directory of `holon ca rotate`. The command created it with a new authority and
-/// printed "Step 1 of 3", and the server knew nothing of it.
+/// printed "Step 1 of 3", and the server did not use it.
 #[test]
-fn commands_beside_a_server_make_no_data_directory() {
+fn client_commands_create_no_data_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
     std::fs::create_dir(&empty).unwrap();
@@ -79,8 +79,8 @@ fn commands_beside_a_server_make_no_data_directory() {
     ];
     for command in commands {
         let (worked, _, error) = run(command, &missing);
-        let told = format!("no data directory at {}; ", missing.display());
-        assert!(!worked && error.contains(&told) && error.contains("--data-dir"), "{command:?}: {error}");
+        let message = format!("no data directory at {}; ", missing.display());
+        assert!(!worked && error.contains(&message) && error.contains("--data-dir"), "{command:?}: {error}");
         assert!(!missing.exists(), "{command:?}");
         if command.contains(&"--etcd-endpoints") {
             continue;
@@ -93,10 +93,10 @@ fn commands_beside_a_server_make_no_data_directory() {
 
 /// A user mistyped a logical cluster and got a kubeconfig in which every request was answered with "not found".
 #[test]
-fn there_is_no_kubeconfig_for_a_logical_cluster_that_does_not_exist() {
+fn no_kubeconfig_is_printed_for_a_missing_logical_cluster() {
     let mut server = Server::start(HOLON);
     assert!(server.run(&["lc", "create", "a"]).0);
-    for (paths, missing, above) in [
+    for (paths, missing, parent) in [
         (&["root:nope"][..], "root:nope", "root"),
         (&["root:a", "root:a:b"][..], "root:a:b", "root:a"),
         (&["root:no:where"][..], "root:no:where", "root:no"),
@@ -104,7 +104,7 @@ fn there_is_no_kubeconfig_for_a_logical_cluster_that_does_not_exist() {
         let (worked, out, error) = run(&[&["kubeconfig"][..], paths].concat(), &server.file(""));
         assert!(!worked && out.is_empty(), "{out}{error}");
         assert!(error.contains(&format!("there is no logical cluster {missing}")), "{error}");
-        assert!(error.contains(&format!("holon lc list --in {above}")), "{error}");
+        assert!(error.contains(&format!("holon lc list --in {parent}")), "{error}");
     }
     let (worked, out, error) = run(&["kubeconfig", "root:a"], &server.file(""));
     assert!(worked && error.is_empty(), "{error}");

@@ -8,7 +8,7 @@ use crate::common::HOLON;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[test]
-fn people_get_lines_and_programs_do_not() {
+fn curl_gets_indented_bodies_and_other_clients_do_not() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let lines = |client: &Client, path: &str| client.get(path).body.lines().count();
@@ -19,7 +19,7 @@ fn people_get_lines_and_programs_do_not() {
     assert!(lines(&curl, path) > 10);
     assert_eq!(lines(&curl, &format!("{path}?pretty=false")), 1);
     assert_eq!(curl.get(path).json(), client.get(path).json());
-    assert!(lines(&curl, "/api/v1/namespaces/nowhere") > 5, "errors too");
+    assert!(lines(&curl, "/api/v1/namespaces/nowhere") > 5, "errors are indented too");
     // A watch has one line per event, for every client.
     let watch = "/api/v1/namespaces?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Ddefault";
     assert_eq!(curl.watched(watch).len(), 1);
@@ -38,12 +38,16 @@ fn large_bodies_are_compressed_for_clients_that_accept_gzip() {
     for path in
         [MAPS.to_owned(), format!("{MAPS}/large"), "/openapi/v2".to_owned(), "/openapi/v3/api/v1".to_owned()]
     {
-        let (plain, packed) = (client.get(&path), gzip.get(&path));
+        let (plain, compressed) = (client.get(&path), gzip.get(&path));
         assert_eq!((plain.code, plain.header("Content-Encoding").as_str()), (200, ""), "{path}");
-        assert_eq!((packed.code, packed.header("Content-Encoding").as_str()), (200, "gzip"), "{path}");
+        assert_eq!(
+            (compressed.code, compressed.header("Content-Encoding").as_str()),
+            (200, "gzip"),
+            "{path}"
+        );
         let varies = plain.header("Vary").to_lowercase();
         assert_eq!(varies.matches("accept-encoding").count(), 1, "{path}: {varies}");
-        assert!(packed.body.len() * 4 < plain.body.len(), "{path}");
+        assert!(compressed.body.len() * 4 < plain.body.len(), "{path}");
     }
     let watched = gzip.get(&format!("{MAPS}?watch=1&timeoutSeconds=1"));
     assert_eq!(watched.header("Content-Encoding"), "");
@@ -62,20 +66,23 @@ fn a_head_response_has_the_headers_of_the_get_response() {
 }
 
 #[test]
-fn a_document_asked_for_by_its_hash_can_be_kept() {
+fn a_document_requested_by_its_hash_is_cacheable() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let index = client.get("/clusters/root/openapi/v3").json();
     let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(address.starts_with("/openapi/v3/apis/apps/v1?hash="), "{address}");
-    let kept = client.get(address);
-    assert_eq!((kept.code, kept.header("Cache-Control").as_str()), (200, "public, immutable"));
-    assert!(kept.header("Expires").ends_with("GMT") && kept.header("Vary").starts_with("Accept"));
+    let cacheable = client.get(address);
+    assert_eq!((cacheable.code, cacheable.header("Cache-Control").as_str()), (200, "public, immutable"));
+    assert!(cacheable.header("Expires").ends_with("GMT") && cacheable.header("Vary").starts_with("Accept"));
     // A request with another hash gets the current document, which is then not cacheable.
     let other = client.get("/openapi/v3/apis/apps/v1?hash=0");
     assert_eq!((other.code, other.header("Cache-Control").as_str()), (200, "no-cache, private"));
-    assert!(other.body == kept.body && other.header("Expires").is_empty());
+    assert!(other.body == cacheable.body && other.header("Expires").is_empty());
     let gzip = client.with("Accept-Encoding: gzip");
-    let known = gzip.with(&format!("If-None-Match: {}", kept.header("ETag"))).get(address);
-    assert_eq!((known.code, known.body.as_str(), known.header("Content-Encoding").as_str()), (304, "", ""));
+    let not_modified = gzip.with(&format!("If-None-Match: {}", cacheable.header("ETag"))).get(address);
+    assert_eq!(
+        (not_modified.code, not_modified.body.as_str(), not_modified.header("Content-Encoding").as_str()),
+        (304, "", "")
+    );
 }

@@ -5,41 +5,41 @@ use testkit::{Client, Server};
 
 use crate::common::HOLON;
 
-const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// Returns the user info that the server has for a client.
-fn who(client: &Client) -> serde_json::Value {
-    client.ask("POST", WHO, &json!({})).json()["status"]["userInfo"].clone()
+fn user_info(client: &Client) -> serde_json::Value {
+    client.ask("POST", SELF_REVIEWS, &json!({})).json()["status"]["userInfo"].clone()
 }
 
 #[test]
-fn a_token_is_as_good_as_a_certificate_and_a_wrong_one_is_worse_than_none() {
+fn a_valid_token_authenticates_and_a_wrong_one_is_rejected_on_every_path() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,ann,7,\"dev,ops\"\nother,bob,8\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
     let server = Server::start_in(HOLON, dir, &["--token-auth-file", &file]);
-    let stranger = Client::anonymous(&server);
+    let anonymous = Client::anonymous(&server);
     let admin = Client::admin(&server);
     admin.bind("", "holon:access", "Group system:authenticated");
     admin.bind("", "cluster-admin", "User ann");
 
-    let ann = stranger.with("Authorization: Bearer s3cret");
+    let ann = anonymous.with("Authorization: Bearer s3cret");
     assert_eq!(ann.get("/api/v1/namespaces").code, 200);
     let expected = json!({ "username": "ann", "uid": "7", "groups": ["dev", "ops", "system:authenticated"] });
-    assert_eq!(who(&ann), expected);
-    let bob = stranger.with("authorization: bearer other");
-    assert_eq!(who(&bob), json!({ "username": "bob", "uid": "8", "groups": ["system:authenticated"] }));
+    assert_eq!(user_info(&ann), expected);
+    let bob = anonymous.with("authorization: bearer other");
+    assert_eq!(user_info(&bob), json!({ "username": "bob", "uid": "8", "groups": ["system:authenticated"] }));
 
     // A wrong token is rejected even on paths that allow anonymous requests, because its client believes to be
     // authenticated.
-    let wrong = stranger.with("Authorization: Bearer wrong");
+    let wrong = anonymous.with("Authorization: Bearer wrong");
     for path in ["/version", "/readyz", "/api"] {
         let answer = wrong.get(path);
         assert_eq!((answer.code, &answer.json()["message"]), (401, &json!("Unauthorized")), "{path}");
     }
-    assert_eq!(stranger.with("Authorization: Basic YTpi").get("/version").code, 200);
-    assert_eq!(stranger.get("/metrics").code, 401);
+    assert_eq!(anonymous.with("Authorization: Basic YTpi").get("/version").code, 200);
+    assert_eq!(anonymous.get("/metrics").code, 401);
 
     let review = |token: &str| {
         let body = json!({ "spec": { "token": token } });
@@ -57,12 +57,12 @@ fn an_inaccessible_logical_cluster_looks_like_a_missing_one() {
     std::fs::write(&file, "s3cret,ann,7\nr00t,eve,8,system:masters\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
     let server = Server::start_in(HOLON, dir, &["--token-auth-file", &file]);
-    let stranger = Client::anonymous(&server);
+    let anonymous = Client::anonymous(&server);
     let (ann, eve) =
-        ["s3cret", "r00t"].map(|token| stranger.with(&format!("Authorization: Bearer {token}"))).into();
+        ["s3cret", "r00t"].map(|token| anonymous.with(&format!("Authorization: Bearer {token}"))).into();
     let clusters = "/apis/holon.dev/v1alpha1/logicalclusters";
-    let made = eve.ask("POST", clusters, &json!({ "metadata": { "name": "there" } })).json();
-    let id = made["status"]["id"].as_str().unwrap();
+    let created = eve.ask("POST", clusters, &json!({ "metadata": { "name": "there" } })).json();
+    let id = created["status"]["id"].as_str().unwrap();
 
     let unknown = ann.get("/clusters/root:nowhere/api/v1/configmaps");
     assert_eq!(unknown.code, 404);
@@ -86,38 +86,38 @@ fn an_inaccessible_logical_cluster_looks_like_a_missing_one() {
         ["Impersonate-Group: dev", "Impersonate-User: eve", "Content-Type: nonsense", "Accept: nonsense"]
     {
         let odd = ann.with(odd);
-        let [there, nowhere] = ["there", "nowhere"].map(|name| {
+        let [existing, missing] = ["there", "nowhere"].map(|name| {
             let answer =
                 odd.ask("POST", &format!("/clusters/root:{name}/api/v1/namespaces?timeout=x"), &json!([]));
             (answer.code, answer.body)
         });
-        assert_eq!(there, nowhere);
+        assert_eq!(existing, missing);
     }
     assert_eq!(eve.get("/clusters/*/api/v1/configmaps").code, 200);
     assert_eq!(eve.get(&format!("/clusters/{id}/api/v1/configmaps")).code, 200);
 }
 
 #[test]
-fn a_certificate_speaks_for_itself() {
+fn a_client_certificate_authenticates_before_a_token() {
     let server = Server::start(HOLON);
     let admin = Client::admin(&server);
-    let info = who(&admin);
+    let info = user_info(&admin);
     assert_eq!(info["username"], "holon-admin");
     assert_eq!(info["groups"], json!(["system:masters", "system:authenticated"]));
     let credential = info["extra"]["authentication.kubernetes.io/credential-id"][0].as_str().unwrap();
     assert!(credential.starts_with("X509SHA256="), "{credential}");
     // As in Kubernetes, a valid certificate is sufficient and is checked first.
-    assert_eq!(who(&admin.with("Authorization: Bearer wrong")), info);
+    assert_eq!(user_info(&admin.with("Authorization: Bearer wrong")), info);
 }
 
 #[test]
-fn a_list_of_tokens_that_cannot_be_read_is_said_before_anything_is_served() {
+fn a_token_file_that_cannot_be_read_prevents_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(HOLON)
         .args(["start", "--listen", "127.0.0.1:0", "--token-auth-file", "/nonexistent", "--data-dir"])
         .arg(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot read /nonexistent"), "{said}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cannot read /nonexistent"), "{error}");
 }

@@ -8,29 +8,29 @@ use testkit::{Client, Server};
 use crate::common::HOLON;
 
 #[test]
-fn every_answer_has_an_id_the_clients_if_it_has_one() {
+fn every_response_has_the_audit_id_of_the_client_or_a_new_one() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
-    let made = client.get("/api");
-    assert_eq!(made.header("Audit-Id").len(), 36, "{}", made.header("Audit-Id"));
-    assert_ne!(made.header("Audit-Id"), client.get("/api").header("Audit-Id"));
+    let response = client.get("/api");
+    assert_eq!(response.header("Audit-Id").len(), 36, "{}", response.header("Audit-Id"));
+    assert_ne!(response.header("Audit-Id"), client.get("/api").header("Audit-Id"));
     assert_eq!(client.with("Audit-ID: my-own.id").get("/nothing").header("Audit-Id"), "my-own.id");
     assert_ne!(client.with("Audit-ID: two words").get("/api").header("Audit-Id"), "two words");
-    let stranger = Client::anonymous(&server);
-    assert_eq!(stranger.with("Audit-ID: x").get("/api").header("Audit-Id"), "x");
+    let anonymous = Client::anonymous(&server);
+    assert_eq!(anonymous.with("Audit-ID: x").get("/api").header("Audit-Id"), "x");
 }
 
 #[test]
 fn operators_see_health_version_and_metrics() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
-    let stranger = Client::anonymous(&server);
-    let said = "[+]ping ok\n[+]store ok\n[+]shutdown ok\nreadyz check passed\n";
-    assert_eq!(stranger.get("/readyz?verbose").body, said);
-    assert_eq!(stranger.get("/readyz/store").body, "ok");
-    assert_eq!(stranger.get("/readyz/etcd").code, 404);
+    let anonymous = Client::anonymous(&server);
+    let expected = "[+]ping ok\n[+]store ok\n[+]shutdown ok\nreadyz check passed\n";
+    assert_eq!(anonymous.get("/readyz?verbose").body, expected);
+    assert_eq!(anonymous.get("/readyz/store").body, "ok");
+    assert_eq!(anonymous.get("/readyz/etcd").code, 404);
 
-    let version = stranger.get("/version").json();
+    let version = anonymous.get("/version").json();
     for field in ["major", "minor", "gitVersion", "buildDate", "goVersion", "compiler", "platform"] {
         assert!(version[field].as_str().is_some_and(|text| !text.is_empty()), "{field} in {version}");
     }
@@ -55,9 +55,9 @@ fn operators_see_health_version_and_metrics() {
     assert_ne!(commit, "");
     let build_info = format!(r#"holon_build_info{{version="{number}",commit="{commit}","#);
 
-    assert_eq!(stranger.get("/metrics").code, 401);
+    assert_eq!(anonymous.get("/metrics").code, 401);
     assert_eq!(client.get("/api/v1/limitranges").code, 200);
-    let figures = client.get("/metrics").body;
+    let metrics = client.get("/metrics").body;
     for line in [
         r#"apiserver_request_total{verb="LIST",group="",resource="limitranges",code="200"} 1"#,
         r#"apiserver_request_duration_seconds_count{verb="LIST"} "#,
@@ -66,12 +66,12 @@ fn operators_see_health_version_and_metrics() {
         &build_info,
         "process_cpu_seconds_total ",
     ] {
-        assert!(figures.lines().any(|found| found.starts_with(line)), "{line} in\n{figures}");
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{line} in\n{metrics}");
     }
 }
 
 #[test]
-fn a_deadline_is_the_clients_within_reason() {
+fn a_timeout_of_the_client_is_used_if_it_is_valid() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let check = |path: &str, code: u16, message: &str| {
@@ -87,11 +87,15 @@ fn a_deadline_is_the_clients_within_reason() {
     let slow = client.with("Content-Length: 10");
     let late = slow.ask("POST", "/api/v1/namespaces?timeout=100ms", &Value::Null);
     assert_eq!((late.code, &late.json()["reason"]), (504, &json!("Timeout")), "{}", late.body);
-    assert_eq!(late.header("Retry-After"), "", "what might have happened is not sent again by itself");
+    assert_eq!(
+        late.header("Retry-After"),
+        "",
+        "a request that may have been executed is not retried automatically"
+    );
 }
 
 #[test]
-fn a_wrong_method_is_told_which_would_be_right() {
+fn a_wrong_method_is_answered_with_the_allowed_ones() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let check = |method: &str, path: &str, allow: &str| {
@@ -111,20 +115,20 @@ fn a_wrong_method_is_told_which_would_be_right() {
 }
 
 #[test]
-fn a_server_that_stops_says_so_before_it_closes_the_door() {
+fn a_stopping_server_fails_readyz_and_still_serves() {
     // Longer than the test takes, so that the server still serves at every check.
     let server = Server::start_in(HOLON, tempfile::tempdir().unwrap(), &["--shutdown-delay", "600"]);
     let client = Client::admin(&server);
     assert_eq!(client.get("/readyz").code, 200);
     server.signal_stop();
     // The signal takes effect asynchronously.
-    let told = (0..500).find_map(|_| {
+    let readyz = (0..500).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         Some(client.get("/readyz")).filter(|answer| answer.code != 200)
     });
-    let told = told.expect("a server that was asked to stop says so");
-    assert_eq!(told.code, 500);
-    assert!(told.body.contains("[-]shutdown failed: reason withheld\n"), "{}", told.body);
+    let readyz = readyz.expect("readyz fails after the signal to stop");
+    assert_eq!(readyz.code, 500);
+    assert!(readyz.body.contains("[-]shutdown failed: reason withheld\n"), "{}", readyz.body);
     assert_eq!(client.get("/livez").code, 200);
     assert_eq!(client.get("/api/v1/namespaces").code, 200);
 }
@@ -132,7 +136,7 @@ fn a_server_that_stops_says_so_before_it_closes_the_door() {
 /// A server listened for signals only after it had printed its address: on a busy machine, a signal in between killed
 /// it. Several servers at once make the machine busy.
 #[test]
-fn a_server_that_printed_its_address_stops_in_order() {
+fn a_server_that_printed_its_address_stops_gracefully() {
     std::thread::scope(|scope| {
         let servers: Vec<_> = (0..8).map(|_| scope.spawn(|| Server::start(HOLON).stop())).collect();
         for server in servers {

@@ -14,7 +14,7 @@ fn pods(namespace: &str) -> Value {
 }
 
 #[test]
-fn questions_are_answered_and_not_kept() {
+fn access_reviews_are_answered_and_not_stored() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     client.bind("", "cluster-admin", "User bob");
@@ -22,7 +22,7 @@ fn questions_are_answered_and_not_kept() {
         let answer = client.ask("POST", path, &json!({ "spec": spec }));
         let review = answer.json();
         assert_eq!((answer.code, &review["status"]["allowed"]), (201, &json!(allowed)), "{path} {review}");
-        assert_eq!(review["spec"], spec, "what was asked comes back");
+        assert_eq!(review["spec"], spec, "the response contains the spec of the request");
     };
     check(MINE, json!({ "resourceAttributes": pods("default") }), true);
     check(MINE, json!({ "nonResourceAttributes": { "path": "/metrics", "verb": "get" } }), true);
@@ -115,7 +115,7 @@ fn invalid_reviews_are_refused_with_the_messages_of_kubernetes() {
 }
 
 #[test]
-fn discovery_lists_questions_as_something_to_create_only() {
+fn discovery_lists_reviews_with_the_verb_create_only() {
     let server = Server::start(HOLON);
     let client = Client::admin(&server);
     let listed = client.get("/apis/authorization.k8s.io/v1").json();

@@ -46,9 +46,12 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
     // A server with another authority does not start, prints what to do, and keeps its files.
     let dir = tempfile::tempdir().unwrap();
     let before = Authority::open(&dir.path().join("pki")).unwrap();
-    let mut stranger = Command::new(HOLON);
-    stranger.args(["start", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(options);
-    let output = stranger.output().unwrap();
+    let mut server_with_another_authority = Command::new(HOLON);
+    server_with_another_authority
+        .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .args(options);
+    let output = server_with_another_authority.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && error.contains("is not the one that the servers of this etcd share"),
@@ -61,7 +64,7 @@ fn kubeconfigs_of_one_server_work_with_every_server_of_the_etcd() {
 /// When a single server is moved to etcd, its authority becomes the shared one.
 #[test]
 #[ignore = "needs etcd"]
-fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
+fn a_shared_authority_is_rotated_in_three_steps_for_all_servers() {
     let etcd = Etcd::start(testkit::peers::program("etcd"), 1);
     let endpoint = etcd.endpoint(0);
     let options = ["--etcd-endpoints", &*endpoint];
@@ -71,11 +74,11 @@ fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
     let mut other = Server::start_with(HOLON, &options);
     assert_eq!((code(&old, &one), code(&old, &other)), (Some(200), Some(200)));
     let rotate = |server: &Server, options: &[&str]| server.run(&[&["ca", "rotate"], options].concat());
-    let (worked, said) = rotate(&one, &[]);
-    assert!(!worked && said.contains("--etcd-endpoints"), "{said}");
+    let (worked, output) = rotate(&one, &[]);
+    assert!(!worked && output.contains("--etcd-endpoints"), "{output}");
     let step = |on_other: bool, expected: &str, one: &mut Server, other: &mut Server| {
-        let (worked, said) = rotate(if on_other { &*other } else { &*one }, &options);
-        assert!(worked && said.contains(expected) && said.contains("all servers"), "{said}");
+        let (worked, output) = rotate(if on_other { &*other } else { &*one }, &options);
+        assert!(worked && output.contains(expected) && output.contains("all servers"), "{output}");
         [one, other].into_iter().for_each(|server| server.restart_with(&options, |_| {}));
     };
     step(false, "Step 1 of 3", &mut one, &mut other);
@@ -85,6 +88,10 @@ fn a_shared_authority_is_replaced_in_three_steps_for_all_servers() {
     assert_eq!((code(&early, &one), code(&early, &other)), (Some(200), Some(200)));
     let new = Client::admin(&one);
     step(false, "Step 3 of 3", &mut one, &mut other);
-    assert_eq!((code(&early, &one), code(&early, &other)), (None, None), "the old one is worth nothing");
+    assert_eq!(
+        (code(&early, &one), code(&early, &other)),
+        (None, None),
+        "certificates of the old authority are refused"
+    );
     assert_eq!((code(&new, &one), code(&new, &other)), (Some(200), Some(200)));
 }

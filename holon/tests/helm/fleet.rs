@@ -15,24 +15,24 @@ use super::story::Helm;
 const NAMESPACE: &str = "helm-true";
 
 /// Helm and kubectl of a user whose namespace is placed on all physical clusters of a fleet.
-struct Placed {
+struct HelmFleet {
     helm: Helm,
     kubectl: Kubectl,
     fleet: TestFleet,
     replicas: usize,
 }
 
-impl Placed {
-    fn new(helm: &Path, kubectl: &Path, clusters: &[&str]) -> Placed {
+impl HelmFleet {
+    fn new(helm: &Path, kubectl: &Path, clusters: &[&str]) -> HelmFleet {
         let fleet = TestFleet::start(clusters);
         let kubectl = Kubectl::new(&fleet.server, kubectl, "root");
         fleet.admin.create("/api/v1/namespaces", &placed_namespace(NAMESPACE, "*"));
         let helm = Helm::new(helm, &fleet.server.file("root.kubeconfig"), "true");
-        Placed { helm, kubectl, fleet, replicas: 2 * clusters.len() }
+        HelmFleet { helm, kubectl, fleet, replicas: 2 * clusters.len() }
     }
 
     /// Runs `helm upgrade --install --wait`, and returns whether it succeeded, and its output.
-    fn upgrades(&self, values: &str, timeout: &str) -> (bool, String) {
+    fn upgrade(&self, values: &str, timeout: &str) -> (bool, String) {
         let chart = repository().join("test/charts/shop");
         let values = format!("--set=replicas={},{values}", self.replicas);
         let timeout = format!("--timeout={timeout}");
@@ -49,52 +49,57 @@ impl Placed {
     }
 
     #[track_caller]
-    fn says(&self, arguments: &[&str], expected: &str) {
-        let (worked, told) = self.helm.run(arguments);
-        assert!(worked && told.contains(expected), "helm {arguments:?} said {told}");
+    fn expect_output(&self, arguments: &[&str], expected: &str) {
+        let (succeeded, output) = self.helm.run(arguments);
+        assert!(succeeded && output.contains(expected), "helm {arguments:?} printed {output}");
     }
 }
 
 #[track_caller]
-fn waited(clusters: &[&str]) {
+fn check_helm_waits(clusters: &[&str]) {
     let [helm, kubectl] = programs();
-    let placed = Placed::new(&helm, &kubectl, clusters);
+    let helm_fleet = HelmFleet::new(&helm, &kubectl, clusters);
     // When Helm reports success, all pods of all clusters have the new image.
     for (revision, image) in [("1", "shop:1"), ("2", "shop:2")] {
-        let (worked, told) = placed.upgrades(&format!("image={image}"), "120s");
-        assert!(worked && told.contains(&format!("REVISION: {revision}")), "{told}");
-        assert_eq!(placed.ready(image), placed.replicas, "Helm says that {image} is there");
+        let (succeeded, output) = helm_fleet.upgrade(&format!("image={image}"), "120s");
+        assert!(succeeded && output.contains(&format!("REVISION: {revision}")), "{output}");
+        assert_eq!(helm_fleet.ready(image), helm_fleet.replicas, "Helm reported that {image} is deployed");
     }
     // An image that never becomes ready is never reported as deployed, and the previous pods keep running.
-    let (worked, told) = placed.upgrades("image=shop:3,misfortune=NotReady", "10s");
-    assert!(!worked, "what cannot become ready is said to be: {told}");
-    placed.says(&["status", "shop"], "STATUS: failed");
-    assert_eq!(placed.ready("shop:3"), 0);
-    let missing = placed.replicas / 4;
-    assert!(placed.ready("shop:2") >= placed.replicas - missing, "{} are left", placed.ready("shop:2"));
+    let (succeeded, output) = helm_fleet.upgrade("image=shop:3,misfortune=NotReady", "10s");
+    assert!(!succeeded, "Helm reported a rollout that cannot finish: {output}");
+    helm_fleet.expect_output(&["status", "shop"], "STATUS: failed");
+    assert_eq!(helm_fleet.ready("shop:3"), 0);
+    let missing = helm_fleet.replicas / 4;
+    assert!(
+        helm_fleet.ready("shop:2") >= helm_fleet.replicas - missing,
+        "{} are left",
+        helm_fleet.ready("shop:2")
+    );
 
-    placed.says(&["rollback", "shop", "2", "--wait", "--timeout=120s"], "Rollback was a success");
-    assert_eq!(placed.ready("shop:2"), placed.replicas);
-    placed.says(&["status", "shop"], "STATUS: deployed");
-    placed.says(&["uninstall", "shop", "--wait", "--timeout=120s"], "uninstalled");
-    placed.kubectl.fails(&["get", "deploy", "shop", "-n", NAMESPACE], "not found");
-    placed.kubectl.finish();
+    helm_fleet
+        .expect_output(&["rollback", "shop", "2", "--wait", "--timeout=120s"], "Rollback was a success");
+    assert_eq!(helm_fleet.ready("shop:2"), helm_fleet.replicas);
+    helm_fleet.expect_output(&["status", "shop"], "STATUS: deployed");
+    helm_fleet.expect_output(&["uninstall", "shop", "--wait", "--timeout=120s"], "uninstalled");
+    helm_fleet.kubectl.fails(&["get", "deploy", "shop", "-n", NAMESPACE], "not found");
+    helm_fleet.kubectl.finish();
 }
 
 #[test]
 #[ignore = "needs helm and kubectl"]
 fn helm_waits_for_one_target() {
-    waited(&["east"]);
+    check_helm_waits(&["east"]);
 }
 
 #[test]
 #[ignore = "needs helm and kubectl"]
 fn helm_waits_for_two_targets() {
-    waited(&["east", "west"]);
+    check_helm_waits(&["east", "west"]);
 }
 
 #[test]
 #[ignore = "needs helm and kubectl"]
 fn helm_waits_for_five_targets() {
-    waited(&["east", "north", "south", "up", "west"]);
+    check_helm_waits(&["east", "north", "south", "up", "west"]);
 }

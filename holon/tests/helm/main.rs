@@ -24,10 +24,10 @@ fn programs() -> [std::path::PathBuf; 2] {
     [testkit::peers::program("helm"), testkit::peers::program("kubectl")]
 }
 
-fn tell(helm: &Path, kubectl: Kubectl, kubeconfig: &Path) {
+fn run_stories(helm: &Path, kubectl: Kubectl, kubeconfig: &Path) {
     for server_side in ["true", "false"] {
         let helm = Helm::new(helm, kubeconfig, server_side);
-        story::told(&helm, &kubectl);
+        story::run_story(&helm, &kubectl);
     }
     kubectl.finish();
 }
@@ -38,7 +38,7 @@ fn a_release_in_the_root() {
     let [helm, program] = programs();
     let server = Server::start(HOLON);
     let kubectl = Kubectl::new(&server, &program, "root");
-    tell(&helm, kubectl, &server.file("root.kubeconfig"));
+    run_stories(&helm, kubectl, &server.file("root.kubeconfig"));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_release_in_a_nested_logical_cluster() {
     root.with(&["create"], manifest, "created");
     root.finish();
     let kubectl = Kubectl::new(&server, &program, "root:shops");
-    tell(&helm, kubectl, &server.file("root-shops.kubeconfig"));
+    run_stories(&helm, kubectl, &server.file("root-shops.kubeconfig"));
     root.fails(&["get", "shops"], "the server doesn't have a resource type \"shops\"");
     root.finish();
 }
@@ -65,5 +65,5 @@ fn a_release_on_a_real_server() {
     let kubeconfig = scratch.path().join("kubeconfig");
     std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
     let kubectl = Kubectl::with_kubeconfig(&program, kubeconfig.clone(), scratch.path().join("cache"));
-    tell(&helm, kubectl, &kubeconfig);
+    run_stories(&helm, kubectl, &kubeconfig);
 }

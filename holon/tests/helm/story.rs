@@ -38,13 +38,13 @@ impl Helm {
 }
 
 /// Runs Helm and expects success and this output.
-fn says(helm: &Helm, k: &Kubectl, arguments: &[&str], expected: &str) -> String {
-    let (worked, told) = helm.run(arguments);
-    k.check(worked && told.contains(expected), &[&["(helm)"], arguments].concat(), expected, &told);
-    told
+fn expect_output(helm: &Helm, k: &Kubectl, arguments: &[&str], expected: &str) -> String {
+    let (succeeded, output) = helm.run(arguments);
+    k.check(succeeded && output.contains(expected), &[&["(helm)"], arguments].concat(), expected, &output);
+    output
 }
 
-pub(crate) fn told(helm: &Helm, k: &Kubectl) {
+pub(crate) fn run_story(helm: &Helm, k: &Kubectl) {
     let namespace = helm.namespace();
     let n = format!("--namespace={namespace}");
     let chart = repository().join("test/charts/shop");
@@ -59,11 +59,11 @@ fn installed(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     let server_side = format!("--server-side={}", helm.server_side);
     let install = ["install", "shop", chart, "--create-namespace", &server_side, "--timeout=60s"];
     // The custom kind is in the chart, and a dry run does not install it. So the first dry run omits its object.
-    says(helm, k, &["install", "shop", chart, "--dry-run=client"], "STATUS: pending-install");
-    says(helm, k, &install, "STATUS: deployed");
-    says(helm, k, &["list"], "shop-1.0.0");
-    says(helm, k, &["status", "shop"], "REVISION: 1");
-    says(helm, k, &["get", "manifest", "shop"], "kind: Shop");
+    expect_output(helm, k, &["install", "shop", chart, "--dry-run=client"], "STATUS: pending-install");
+    expect_output(helm, k, &install, "STATUS: deployed");
+    expect_output(helm, k, &["list"], "shop-1.0.0");
+    expect_output(helm, k, &["status", "shop"], "REVISION: 1");
+    expect_output(helm, k, &["get", "manifest", "shop"], "kind: Shop");
     k.field(&["cm", "shop", n], "{.data.colour} {.data.revision}", "red 1");
     k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.generation}", "2 1");
     k.field(&["deploy", "shop", n], "{.metadata.labels.app\\.kubernetes\\.io/managed-by}", "Helm");
@@ -75,12 +75,12 @@ fn installed(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
         k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.managedFields[*].operation}"]);
     let expected = if helm.server_side == "true" { "Apply" } else { "Update" };
     k.check(managers == expected, &["managers"], expected, &managers);
-    let (worked, told) = helm.run(&install);
+    let (succeeded, output) = helm.run(&install);
     k.check(
-        !worked && told.contains("cannot reuse a name"),
+        !succeeded && output.contains("cannot reuse a name"),
         &["(helm) install again"],
         "cannot reuse",
-        &told,
+        &output,
     );
 }
 
@@ -89,11 +89,11 @@ fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     let values = ["--set=extra=true,replicas=3,image=shop:2", &server_side, "--timeout=60s"];
     let upgrade = [&["upgrade", "shop", chart], &values[..]].concat();
     let dry = [&upgrade[..], &["--dry-run=server"]].concat();
-    says(helm, k, &dry, "STATUS: pending-upgrade");
+    expect_output(helm, k, &dry, "STATUS: pending-upgrade");
     k.field(&["deploy", "shop", n], "{.spec.replicas}", "2");
     // A label that another client set must survive an upgrade.
     k.says(&["label", "deploy", "shop", n, "kept=yes"], "labeled");
-    says(helm, k, &upgrade, "REVISION: 2");
+    expect_output(helm, k, &upgrade, "REVISION: 2");
     k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.labels.kept}", "3 yes");
     k.field(&["deploy", "shop", n], "{.spec.template.spec.containers[*].image}", "shop:2");
     // A patch from the client identifies ports by number alone, so two ports with one number become one.
@@ -102,11 +102,11 @@ fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
     k.field(&["shops", "shop", n], "{.spec.shelves[*].size}", "3 1");
     k.says(&["get", "cm", "shop-extra", n], "shop-extra");
     k.field(&["cm", "shop-before", n], "{.data.revision}", "2");
-    says(helm, k, &["history", "shop"], "superseded");
-    says(helm, k, &["get", "values", "shop"], "extra: true");
+    expect_output(helm, k, &["history", "shop"], "superseded");
+    expect_output(helm, k, &["get", "values", "shop"], "extra: true");
     // A repeated upgrade changes only Helm's record of the revision.
     let (_, before) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
-    says(helm, k, &upgrade, "REVISION: 3");
+    expect_output(helm, k, &upgrade, "REVISION: 3");
     let (_, after) = k.run(&["get", "deploy", "shop", n, "-o", "jsonpath={.metadata.resourceVersion}"]);
     k.check(before == after, &["upgrade again"], &before, &after);
 }
@@ -114,21 +114,21 @@ fn upgraded(helm: &Helm, k: &Kubectl, n: &str, chart: &str) {
 fn rolled_back(helm: &Helm, k: &Kubectl, n: &str) {
     let server_side = format!("--server-side={}", helm.server_side);
     let back = ["rollback", "shop", "1", &server_side, "--timeout=60s"];
-    says(helm, k, &back, "Rollback was a success");
+    expect_output(helm, k, &back, "Rollback was a success");
     k.field(&["deploy", "shop", n], "{.spec.replicas} {.metadata.labels.kept}", "2 yes");
     k.field(&["svc", "shop", n], "{.spec.ports[*].name}", "http");
     k.field(&["shops", "shop", n], "{.spec.shelves[*].name}", "top");
     k.fails(&["get", "cm", "shop-extra", n], "not found");
-    says(helm, k, &["history", "shop"], "Rollback to 1");
+    expect_output(helm, k, &["history", "shop"], "Rollback to 1");
 }
 
 fn uninstalled(helm: &Helm, k: &Kubectl, n: &str) {
-    says(helm, k, &["uninstall", "shop", "--timeout=60s"], "release \"shop\" uninstalled");
+    expect_output(helm, k, &["uninstall", "shop", "--timeout=60s"], "release \"shop\" uninstalled");
     for kind in ["deploy", "svc", "shops"] {
         k.fails(&["get", kind, "shop", n], "not found");
     }
     k.says(&["get", "cm", "shop-farewell", n], "shop-farewell");
-    let left = says(helm, k, &["list"], "NAME");
+    let left = expect_output(helm, k, &["list"], "NAME");
     k.check(!left.contains("shop-1.0.0"), &["(helm) list"], "nothing", &left);
     // Custom kinds stay after an uninstall.
     k.says(&["get", "crd", "shops.charts.example.com"], "shops");

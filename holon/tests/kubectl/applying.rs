@@ -79,10 +79,15 @@ fn shared(k: &Kubectl) {
     let file = k.file("status.json", status);
     let apply =
         ["apply", N, "--server-side", "--subresource=status", "--field-manager=controller", "-f", &file];
-    let (worked, told) = k.run(&apply);
+    let (succeeded, output) = k.run(&apply);
     // Older versions of kubectl have no such option.
-    let unknown = told.contains("unknown flag: --subresource");
-    k.check(unknown || worked && told.contains("serverside-applied"), &apply, "serverside-applied", &told);
+    let unknown = output.contains("unknown flag: --subresource");
+    k.check(
+        unknown || succeeded && output.contains("serverside-applied"),
+        &apply,
+        "serverside-applied",
+        &output,
+    );
 }
 
 /// Migrates from client-side apply to server-side apply and back.
@@ -137,8 +142,8 @@ fn pruned_as_a_set(k: &Kubectl) {
         let file = k.file("set.yaml", manifest);
         let arguments = ["apply", N, "--prune", "--applyset=suite", "--field-manager=ada", "-f", &file];
         let mut command = k.command(&arguments);
-        let (worked, told) = run(command.env("KUBECTL_APPLYSET", "true"));
-        k.check(worked && told.contains(expected), &arguments, expected, &told);
+        let (succeeded, output) = run(command.env("KUBECTL_APPLYSET", "true"));
+        k.check(succeeded && output.contains(expected), &arguments, expected, &output);
     };
     apply(&(labelled("three") + &labelled("four")), "configmap/four created");
     k.field(

@@ -28,7 +28,7 @@ metadata: {name: team-a}
 ";
 
 #[track_caller]
-pub(crate) fn told_with(name: &str) {
+pub(crate) fn run_with(name: &str) {
     let program = testkit::peers::program(name);
     let server = Server::start(HOLON);
     let root = Kubectl::new(&server, &program, "root");
@@ -42,12 +42,12 @@ pub(crate) fn told_with(name: &str) {
     root.fails(&["get", "lc", "team-b"], "NotFound");
 
     let team = Kubectl::new(&server, &program, "root:team-a");
-    looking_around(&team);
+    discovery(&team);
     identity_and_rights(&team);
     small_objects(&team);
     an_application(&team);
     watching(&team);
-    leaving(&team);
+    deleting(&team);
 
     // The same names in another logical cluster belong to other objects.
     team.says(&["create", "configmap", "settings"], "created");
@@ -58,10 +58,10 @@ pub(crate) fn told_with(name: &str) {
     team.fails(&["get", "configmap", "settings"], "NotFound");
     root.finish();
     team.finish();
-    assert!(server.stop(), "the server did not stop well");
+    assert!(server.stop(), "the server did not stop gracefully");
 }
 
-fn looking_around(team: &Kubectl) {
+fn discovery(team: &Kubectl) {
     for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         team.says(&["get", "ns"], namespace);
     }
@@ -168,11 +168,14 @@ fn watching(team: &Kubectl) {
     std::thread::sleep(std::time::Duration::from_millis(1000));
     team.says(&["create", "secret", "generic", "seen"], "created");
     let output = watch.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("secret/s\n") && said.contains("secret/seen\n"), "the watch saw {said:?}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output_text.contains("secret/s\n") && output_text.contains("secret/seen\n"),
+        "the watch printed {output_text:?}"
+    );
 }
 
-fn leaving(team: &Kubectl) {
+fn deleting(team: &Kubectl) {
     team.fails(&["delete", "namespace", "default"], "may not be deleted");
     // An object with a finalizer delays the deletion of its namespace, until the finalizer is removed.
     team.says(&["create", "configmap", "kept", "-n", "shop"], "created");

@@ -59,7 +59,7 @@ fn waiting(k: &Kubectl) {
 
 /// Deletes an owner in each of the three ways, and checks its dependent.
 fn owned(k: &Kubectl) {
-    for (cascade, child_stays) in [("background", false), ("foreground", false), ("orphan", true)] {
+    for (cascade, is_child_kept) in [("background", false), ("foreground", false), ("orphan", true)] {
         let (owner, child) = (format!("owner-{cascade}"), format!("child-{cascade}"));
         k.says(&["create", "configmap", &owner, N], "created");
         let (_, uid) = k.run(&["get", "cm", &owner, N, "-o", "jsonpath={.metadata.uid}"]);
@@ -70,7 +70,7 @@ fn owned(k: &Kubectl) {
         k.with(&["create", N], &manifest, "created");
         k.says(&["delete", "cm", &owner, N, &format!("--cascade={cascade}"), "--timeout=30s"], "deleted");
         let child = format!("cm/{child}");
-        if child_stays {
+        if is_child_kept {
             k.field(&[&child, N], "{.metadata.ownerReferences}", "");
         } else {
             k.says(&["wait", "--for=delete", &child, N, "--timeout=30s"], "");

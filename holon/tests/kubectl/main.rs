@@ -34,13 +34,13 @@ fn suite(k: &Kubectl, has_controllers: bool) {
 #[test]
 #[ignore = "needs kubectl"]
 fn a_first_day_with_the_newest_kubectl() {
-    first_day::told_with("kubectl");
+    first_day::run_with("kubectl");
 }
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
 fn a_first_day_with_an_older_kubectl() {
-    first_day::told_with("kubectl-1.32");
+    first_day::run_with("kubectl-1.32");
 }
 
 #[test]

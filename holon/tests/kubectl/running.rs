@@ -49,8 +49,8 @@ fn watches(k: &Kubectl) {
     k.says(&["create", "configmap", "seen", N], "created");
     k.says(&["delete", "configmap", "seen", N], "deleted");
     let output = watch.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    k.check(said.matches("configmap/seen\n").count() == 2, &["get", "-w"], "seen, twice", &said);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    k.check(printed.matches("configmap/seen\n").count() == 2, &["get", "-w"], "seen, twice", &printed);
 }
 
 const EVENT: &str = "

@@ -23,23 +23,23 @@ impl TestServer {
     }
 
     /// Creates a Secret for an account's token, and returns the token that the server puts into it.
-    pub(crate) fn held_token(&self, cluster: &str, secret: &str, account: &str) -> String {
+    pub(crate) fn secret_token(&self, cluster: &str, secret: &str, account: &str) -> String {
         let body = json!({
             "metadata": { "name": secret, "annotations": { "kubernetes.io/service-account.name": account } },
             "type": "kubernetes.io/service-account-token",
         });
         let secrets = format!("{cluster}/api/v1/namespaces/default/secrets");
         assert_eq!(self.admin.ask("POST", &secrets, &body).code, 201);
-        self.filled(cluster, secret)
+        self.await_secret_token(cluster, secret)
     }
 
     /// Returns the token in a Secret, once the server has added it.
-    fn filled(&self, cluster: &str, secret: &str) -> String {
+    fn await_secret_token(&self, cluster: &str, secret: &str) -> String {
         let path = format!("{cluster}/api/v1/namespaces/default/secrets/{secret}");
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) {
-            if let Some(held) = self.admin.get(&path).json()["data"]["token"].as_str() {
-                return String::from_utf8(STANDARD.decode(held).unwrap()).unwrap();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(10) {
+            if let Some(token) = self.admin.get(&path).json()["data"]["token"].as_str() {
+                return String::from_utf8(STANDARD.decode(token).unwrap()).unwrap();
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -57,12 +57,12 @@ fn text(value: &Value) -> String {
 }
 
 fn claims(token: &str) -> Value {
-    let part = token.split('.').nth(1).unwrap();
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+    let payload = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
 }
 
 #[test]
-fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
+fn a_token_gives_access_to_its_own_logical_cluster_only() {
     let test = TestServer::start();
     let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
     for cluster in [&a, &b] {
@@ -77,10 +77,10 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     let answer = test.token(&a, "bot", json!({ "expirationSeconds": 600 }));
     assert_eq!(answer["kind"], "TokenRequest", "{answer}");
     let token = text(&answer["status"]["token"]);
-    let said = claims(&token);
-    assert_eq!(said["sub"], "system:serviceaccount:default:bot");
-    assert_eq!(said["exp"].as_i64().unwrap() - said["iat"].as_i64().unwrap(), 600);
-    assert_eq!(said["kubernetes.io"]["serviceaccount"]["name"], "bot");
+    let token_claims = claims(&token);
+    assert_eq!(token_claims["sub"], "system:serviceaccount:default:bot");
+    assert_eq!(token_claims["exp"].as_i64().unwrap() - token_claims["iat"].as_i64().unwrap(), 600);
+    assert_eq!(token_claims["kubernetes.io"]["serviceaccount"]["name"], "bot");
 
     let bot = test.with_token(&token);
     let listed = bot.get(MAPS).json();
@@ -89,7 +89,7 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
     assert_eq!(names, ["kube-root-ca.crt", "of-clusters-root-a"]);
     assert_eq!(bot.get(&format!("{a}{MAPS}")).code, 200);
     assert_eq!(bot.get("/api/v1/namespaces/default/secrets").code, 403);
-    let id = said["iss"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let id = token_claims["iss"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     assert_eq!(bot.get(&format!("/clusters/{id}{MAPS}")).code, 200);
     let unknown = bot.get(&format!("/clusters/root:nowhere{MAPS}"));
     for elsewhere in [&b, "/clusters/root", "/clusters/*"] {
@@ -111,14 +111,16 @@ fn a_token_leads_to_its_own_logical_cluster_and_to_no_other() {
 fn a_modified_token_does_not_authenticate() {
     let test = TestServer::start();
     let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
-    let [ours, theirs] =
+    let [token_of_b, token_of_a] =
         [&b, &a].map(|cluster| text(&test.token(cluster, "default", json!({}))["status"]["token"]));
-    let [header, said, signature] = ours.split('.').collect::<Vec<_>>()[..] else { panic!("{ours}") };
-    let parts: Vec<&str> = theirs.split('.').collect();
+    let [header, payload, signature] = token_of_b.split('.').collect::<Vec<_>>()[..] else {
+        panic!("{token_of_b}")
+    };
+    let parts: Vec<&str> = token_of_a.split('.').collect();
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let mut elsewhere = claims(&ours);
-    elsewhere["iss"] = claims(&theirs)["iss"].clone();
-    let mut renamed = claims(&ours);
+    let mut elsewhere = claims(&token_of_b);
+    elsewhere["iss"] = claims(&token_of_a)["iss"].clone();
+    let mut renamed = claims(&token_of_b);
     renamed["kubernetes.io"]["serviceaccount"]["name"] = "other".into();
     let none = encode(&json!({ "alg": "none" }));
     let forged = [
@@ -126,12 +128,12 @@ fn a_modified_token_does_not_authenticate() {
         format!("{}.{}.{signature}", parts[0], encode(&elsewhere)),
         format!("{header}.{}.{signature}", encode(&renamed)),
         format!("{}.{}.{signature}", parts[0], parts[1]),
-        format!("{header}.{said}.{}", parts[2]),
+        format!("{header}.{payload}.{}", parts[2]),
         format!("{none}.{}.", parts[1]),
-        format!("{header}.{said}."),
-        format!("{header}.{said}"),
+        format!("{header}.{payload}."),
+        format!("{header}.{payload}"),
     ];
-    assert_eq!(test.with_token(&ours).get("/apis").code, 200);
+    assert_eq!(test.with_token(&token_of_b).get("/apis").code, 200);
     for token in forged {
         for path in ["/apis", "/version", &format!("{a}/apis"), &format!("{b}/apis")] {
             assert_eq!(test.with_token(&token).get(path).code, 401, "{path} {token}");
@@ -174,9 +176,9 @@ fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
         let answer = test.token("", name, spec);
         assert_eq!((&answer["code"], &answer["message"]), (&json!(code), &json!(message)));
     };
-    let invalid = |value: i64, why: &str| {
+    let invalid = |value: i64, reason: &str| {
         format!(
-            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {value}: {why}"
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {value}: {reason}"
         )
     };
     check(
@@ -198,7 +200,7 @@ fn a_request_for_a_token_is_refused_as_kubernetes_refuses_it() {
 }
 
 #[test]
-fn others_can_check_a_token_and_a_secret_can_hold_one() {
+fn a_token_can_be_verified_with_openid_and_stored_in_a_secret() {
     let test = TestServer::start();
     let a = test.admin.create_logical_cluster("root:a");
     test.account(&a, "bot");
@@ -213,23 +215,23 @@ fn others_can_check_a_token_and_a_secret_can_hold_one() {
     let header: Value = serde_json::from_slice(&header).unwrap();
     assert_eq!(keys.json()["keys"][0]["kid"], header["kid"]);
 
-    let held = test.held_token(&a, "key", "bot");
+    let secret_token = test.secret_token(&a, "key", "bot");
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
     let data = test.admin.get(&format!("{secrets}/key")).json()["data"].clone();
     assert!(data["ca.crt"].is_string() && data["namespace"] == STANDARD.encode("default"), "{data}");
-    assert_eq!(test.with_token(&held).get("/apis").code, 200);
+    assert_eq!(test.with_token(&secret_token).get("/apis").code, 200);
     // If the token is cleared, the Secret gets another one, and the first is invalid.
     let cleared = json!({ "data": { "token": null } });
     assert_eq!(test.admin.ask("PATCH", &format!("{secrets}/key"), &cleared).code, 200);
-    assert_eq!(test.with_token(&held).get("/apis").code, 401);
-    let held = test.filled(&a, "key");
-    assert_eq!(test.with_token(&held).get("/apis").code, 200);
+    assert_eq!(test.with_token(&secret_token).get("/apis").code, 401);
+    let secret_token = test.await_secret_token(&a, "key");
+    assert_eq!(test.with_token(&secret_token).get("/apis").code, 200);
     assert_eq!(test.admin.ask("DELETE", &format!("{secrets}/key"), &json!({})).code, 200);
-    assert_eq!(test.with_token(&held).get("/apis").code, 401);
+    assert_eq!(test.with_token(&secret_token).get("/apis").code, 401);
 }
 
 #[test]
-fn keys_can_be_renewed_and_the_old_ones_let_go() {
+fn signing_keys_can_be_rotated_and_the_old_ones_revoked() {
     let test = TestServer::start();
     let (a, b) = (test.admin.create_logical_cluster("root:a"), test.admin.create_logical_cluster("root:b"));
     let keys = format!("{a}/openid/v1/jwks");
@@ -250,7 +252,7 @@ fn keys_can_be_renewed_and_the_old_ones_let_go() {
     assert_eq!(test.admin.ask("DELETE", &keys, &Value::Null).code, 200);
     assert_eq!([&first, &second, &elsewhere].map(|token| code(token)), [401, 200, 200]);
     assert_eq!(test.admin.get(&keys).json()["keys"].as_array().map(Vec::len), Some(1));
-    let made = (0..10).map(|_| test.admin.ask("POST", &keys, &Value::Null).code);
-    assert_eq!(made.filter(|code| *code == 200).count(), 7, "there is an end to it");
+    let renewals = (0..10).map(|_| test.admin.ask("POST", &keys, &Value::Null).code);
+    assert_eq!(renewals.filter(|code| *code == 200).count(), 7, "the number of keys is limited");
     assert_eq!(code(&second), 200);
 }

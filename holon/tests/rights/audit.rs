@@ -51,13 +51,13 @@ fn the_audit_log_has_changes_and_refused_requests() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("h1dden") && !text.contains("token-of"), "{text}");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told = |line: &Value| {
+    let summary = |line: &Value| {
         let text = |field: &str| line[field].as_str().unwrap_or("-").to_owned();
         let fields = ["user", "cluster", "verb", "resource", "decision"].map(text);
-        let acting = line["impersonated"]["user"].as_str().map(|name| format!(" as {name}"));
-        format!("{} {}{}", fields.join(" "), line["code"], acting.unwrap_or_default())
+        let impersonated = line["impersonated"]["user"].as_str().map(|name| format!(" as {name}"));
+        format!("{} {}{}", fields.join(" "), line["code"], impersonated.unwrap_or_default())
     };
-    let found: Vec<_> = lines.iter().map(told).collect();
+    let found: Vec<_> = lines.iter().map(summary).collect();
     let expected = [
         "holon-admin root create logicalclusters allow 201",
         "holon-admin root:a create secrets allow 201",

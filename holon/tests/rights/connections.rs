@@ -10,10 +10,10 @@ use testkit::{Client, Server};
 use crate::common::HOLON;
 
 /// Sends these bytes and returns whether the server ends the connection within the timeout.
-fn is_cut(client: &Client, said: &str) -> bool {
+fn is_disconnected(client: &Client, sent: &str) -> bool {
     let mut stream = client.connect();
     stream.sock.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    stream.write_all(said.as_bytes()).and_then(|()| stream.flush()).unwrap();
+    stream.write_all(sent.as_bytes()).and_then(|()| stream.flush()).unwrap();
     let ended = stream.read_to_end(&mut Vec::new());
     !ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
@@ -23,8 +23,8 @@ fn is_cut(client: &Client, said: &str) -> bool {
 fn a_silent_connection_is_closed() {
     let server = Server::start(HOLON);
     let client = Client::anonymous(&server);
-    for said in ["", "P", "GET / HT"] {
-        assert!(is_cut(&client, said), "{said:?}: the server still waits");
+    for sent in ["", "P", "GET / HT"] {
+        assert!(is_disconnected(&client, sent), "{sent:?}: the server still waits");
     }
     assert_eq!(client.get("/healthz").code, 200);
 }
@@ -54,8 +54,8 @@ fn a_client_that_keeps_resetting_streams_is_disconnected() {
     let written = stream.write_all(&sent).and_then(|()| stream.flush());
     let mut answered = Vec::new();
     let read = stream.read_to_end(&mut answered);
-    let said = frames(&answered).any(|(kind, body)| kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM);
-    assert!(said || written.is_err() || read.is_err(), "{} bytes were answered", answered.len());
+    let is_goaway = frames(&answered).any(|(kind, body)| kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM);
+    assert!(is_goaway || written.is_err() || read.is_err(), "{} bytes were answered", answered.len());
     assert_eq!(Client::anonymous(&server).get("/healthz").code, 200);
 }
 
@@ -91,8 +91,8 @@ fn certificates_of_another_authority_work_until_it_is_no_longer_trusted() {
     let trusted = dir.path().join("clients.crt");
     std::fs::write(&trusted, theirs.certificate()).unwrap();
     let server = Server::start_in(HOLON, dir, &["--client-ca-file", trusted.to_str().unwrap()]);
-    let made = theirs.client("ann", &["system:masters"]).unwrap();
-    let ann = Client::anonymous(&server).showing(&made.certificate, &made.key);
+    let certificate = theirs.client("ann", &["system:masters"]).unwrap();
+    let ann = Client::anonymous(&server).showing(&certificate.certificate, &certificate.key);
     let maps = "/api/v1/namespaces/default/configmaps";
     assert_eq!(ann.get(maps).code, 200);
     std::thread::scope(|scope| {
@@ -101,16 +101,16 @@ fn certificates_of_another_authority_work_until_it_is_no_longer_trusted() {
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         let socket = watch.replace("\r\n\r\n", &format!("\r\n{upgrade}\r\n\r\n"));
         let ann = &ann;
-        let watching = [watch, socket].map(|watch| scope.spawn(move || is_cut(ann, &watch)));
+        let watching = [watch, socket].map(|watch| scope.spawn(move || is_disconnected(ann, &watch)));
         std::thread::sleep(Duration::from_secs(1));
         assert!(!watching.iter().any(|watching| watching.is_finished()));
         // The operator replaces the authority.
         let other = tempfile::tempdir().unwrap();
         std::fs::write(&trusted, Authority::open(other.path()).unwrap().certificate()).unwrap();
         for watching in watching {
-            assert!(watching.join().unwrap(), "the watch goes on");
+            assert!(watching.join().unwrap(), "the watch continues");
         }
     });
-    assert!(ann.try_get(maps).is_none(), "a certificate of theirs is worth nothing now");
+    assert!(ann.try_get(maps).is_none(), "a certificate of the removed authority is refused");
     assert_eq!(Client::admin(&server).get(maps).code, 200);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{GROUP, TestServer, told};
+use crate::{GROUP, TestServer, check_status};
 
 fn grants(verbs: &[&str], resources: &[&str]) -> Value {
     json!([{ "verbs": verbs, "apiGroups": [""], "resources": resources }])
@@ -30,28 +30,28 @@ fn binding(name: &str, kind: &str, role: &str) -> Value {
 }
 
 #[test]
-fn a_role_holds_no_more_than_its_writer() {
+fn a_role_contains_no_rights_that_its_writer_lacks() {
     let (test, roles) = (server_with_a_role_writer(), format!("/apis/{GROUP}/v1/clusterroles"));
     let ann = test.user("ann");
     let role = |name: &str, rules: Value| json!({ "metadata": { "name": name }, "rules": rules });
     assert_eq!(ann.ask("POST", &roles, &role("a", grants(&["get"], &["pods"]))).code, 201);
-    let who = "user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:";
+    let prefix = "user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:";
     let missing = "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n\
                    {APIGroups:[\"\"], Resources:[\"services\"], Verbs:[\"get\" \"list\"]}";
-    let refused = |name: &str| format!("clusterroles.{GROUP} \"{name}\" is forbidden: {who}\n{missing}");
+    let refused = |name: &str| format!("clusterroles.{GROUP} \"{name}\" is forbidden: {prefix}\n{missing}");
     let more = grants(&["get", "list"], &["pods", "services"]);
-    told(&ann.ask("POST", &roles, &role("b", more.clone())), 403, &refused("b"));
-    told(&ann.ask("PUT", &format!("{roles}/a"), &role("a", more.clone())), 403, &refused("a"));
-    told(&ann.ask("PATCH", &format!("{roles}/a"), &json!({ "rules": more })), 403, &refused("a"));
-    let gathering = json!({
+    check_status(&ann.ask("POST", &roles, &role("b", more.clone())), 403, &refused("b"));
+    check_status(&ann.ask("PUT", &format!("{roles}/a"), &role("a", more.clone())), 403, &refused("a"));
+    check_status(&ann.ask("PATCH", &format!("{roles}/a"), &json!({ "rules": more })), 403, &refused("a"));
+    let aggregating = json!({
         "metadata": { "name": "c" },
         "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] },
     });
-    let why = "must have cluster-admin privileges to use the aggregationRule";
-    told(
-        &ann.ask("POST", &roles, &gathering),
+    let reason = "must have cluster-admin privileges to use the aggregationRule";
+    check_status(
+        &ann.ask("POST", &roles, &aggregating),
         403,
-        &format!("clusterroles.{GROUP} \"c\" is forbidden: {why}"),
+        &format!("clusterroles.{GROUP} \"c\" is forbidden: {reason}"),
     );
 
     // Except with the verb `escalate`.
@@ -65,7 +65,7 @@ fn a_role_holds_no_more_than_its_writer() {
 }
 
 #[test]
-fn a_binding_gives_no_more_than_its_writer_has() {
+fn a_binding_grants_no_rights_that_its_writer_lacks() {
     let test = server_with_a_role_writer();
     let ann = test.user("ann");
     let (all, some) = (
@@ -80,7 +80,7 @@ fn a_binding_gives_no_more_than_its_writer_has() {
     let ends =
         "{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}\n{NonResourceURLs:[\"*\"], Verbs:[\"*\"]}";
     assert!(refused.code == 403 && message.starts_with(&begins) && message.ends_with(ends), "{message}");
-    told(
+    check_status(
         &ann.ask("POST", &some, &binding("b", "ClusterRole", "gone")),
         404,
         &format!("rolebindings.{GROUP} \"gone\" not found"),
@@ -112,42 +112,42 @@ fn an_update_of_a_missing_object_needs_the_right_to_create() {
     test.admin.bind("", "changes", "User ann");
     let ann = test.user("ann");
     let refused = |resource: &str, group: &str, named: &str| {
-        let what = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
-        format!("{named} \"a\" is forbidden: User \"ann\" {what} in the namespace \"default\"")
+        let action = format!("cannot create resource \"{resource}\" in API group \"{group}\"");
+        format!("{named} \"a\" is forbidden: User \"ann\" {action} in the namespace \"default\"")
     };
     let lease = json!({ "metadata": { "name": "a" } });
     let put = ann.ask("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", &lease);
-    told(&put, 403, &refused("leases", "coordination.k8s.io", "leases.coordination.k8s.io"));
+    check_status(&put, 403, &refused("leases", "coordination.k8s.io", "leases.coordination.k8s.io"));
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
     let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=me";
     let applied = ann.with("Content-Type: application/apply-patch+yaml").ask("PATCH", path, &map);
-    told(&applied, 403, &refused("configmaps", "", "configmaps"));
+    check_status(&applied, 403, &refused("configmaps", "", "configmaps"));
 }
 
 /// A role of 1.6 KB was once expanded into millions of rules, and the server answered no other request meanwhile.
 #[test]
 fn a_role_of_too_many_combinations_is_refused() {
     let test = server_with_a_role_writer();
-    let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
+    let names = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>();
     let rule = json!({
-        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(10),
+        "verbs": names(70), "apiGroups": names(70), "resources": names(70), "resourceNames": names(10),
     });
-    let held = json!({
-        "verbs": words(70), "apiGroups": words(70), "resources": words(70), "resourceNames": words(9),
+    let writer_rule = json!({
+        "verbs": names(70), "apiGroups": names(70), "resources": names(70), "resourceNames": names(9),
     });
-    test.create_role("", "nearly", json!([held]));
+    test.create_role("", "nearly", json!([writer_rule]));
     test.admin.bind("", "nearly", "User ann");
     let role = json!({ "metadata": { "name": "wide" }, "rules": [rule] });
     let answer = test.user("ann").ask("POST", &format!("/apis/{GROUP}/v1/clusterroles"), &role);
-    let why = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
+    let reason = "the rules are too large to compare with the rules you hold; use fewer verbs, groups, \
                resources or names";
-    told(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {why}"));
+    check_status(&answer, 403, &format!("clusterroles.{GROUP} \"wide\" is forbidden: {reason}"));
     // The message names only some of the missing rights.
     let answer = test.user("ann").ask(
         "POST",
         &format!("/apis/{GROUP}/v1/clusterroles"),
         &json!({ "metadata": { "name": "wide" }, "rules": [{
-            "verbs": words(70), "apiGroups": words(70), "resources": ["other"],
+            "verbs": names(70), "apiGroups": names(70), "resources": ["other"],
         }] }),
     );
     assert!(answer.code == 403 && answer.body.len() < 80_000, "{}", answer.body.len());

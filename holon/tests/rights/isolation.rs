@@ -7,8 +7,8 @@
 //! Each check was removed once, to see that tests notice (in this file, or in those named):
 //!
 //! ```text
-//!   access to logical clusters                           1,039 of 4,866 tell of A; reach, accounts, impersonation
-//!   a service account is valid in its own cluster only   182 of 4,866; accounts, mistakes, revocation
+//!   access to logical clusters                           1,039 of 4,866 reveal A; reach, accounts, impersonation
+//!   a service account is valid in its own cluster only   182 of 4,866; accounts, regressions, revocation
 //!   signatures of tokens                                 204 of 1,354 authenticate; accounts
 //!   the object that a token is bound to                  272 of 1,354; accounts, revocation
 //!   the validity period of a token                       136 of 1,354
@@ -17,9 +17,9 @@
 //!   revalidation of clients with open watches            revocation
 //!   events are authorized as of their own revision       authz/revalidation.rs in the server
 //!   ids and * are for administrators                     reach
-//!   no write goes to all logical clusters                mistakes
+//!   no write goes to all logical clusters                regressions
 //!   anonymous requests are rejected                      reach
-//!   a deleted logical cluster is not found               front_door: made anew at the same path
+//!   a deleted logical cluster is not found               front_door: created again at the same path
 //!   a continue token is valid for its list only          front_door: a list in pages
 //!   no escalation of privileges                          escalation, audit
 //!   the right to sign for a signer                       requests
@@ -30,8 +30,8 @@
 //! Before the suite had attempts with tokens:
 //!
 //! ```text
-//!   access is decided before headers are validated       30 attempts tell of A
-//!   a token review is for tokens of its own cluster      what_is_as_keys_elsewhere… and accounts fail
+//!   access is decided before headers are validated       30 attempts reveal A
+//!   a token review is for tokens of its own cluster      tokens_and_ids_of_one_tenant… and accounts fail
 //!   RBAC rules                                           reach, accounts and impersonation fail
 //!   no impersonation of administrators                   impersonation fails
 //!   no impersonation in requests across all clusters     impersonation fails
@@ -51,13 +51,13 @@ use credentials::Tenants;
 const CANARY: &str = "c4nary";
 /// Only every eleventh of the 45,360 generated attempts is made, because each costs two handshakes. The step has no
 /// common factor with the length of any table, so that all combinations are mixed.
-const STEP: usize = 11;
+const ATTEMPT_STEP: usize = 11;
 /// The steps for A's account at B, and for invalid tokens.
 const OTHER_STEP: usize = 61;
-const NOBODYS_STEP: usize = 67;
+const INVALID_TOKEN_STEP: usize = 67;
 
 /// The collections that B watches meanwhile.
-const WATCHED: [&str; 5] = [
+const WATCHED_COLLECTIONS: [&str; 5] = [
     "/api/v1/secrets",
     "/api/v1/configmaps",
     "/api/v1/namespaces",
@@ -124,7 +124,7 @@ const TARGETS: &[&str] = &[
 ];
 
 /// The headers that B adds.
-const ADDED: &[&str] = &[
+const ADDED_HEADERS: &[&str] = &[
     "X-Nothing: nothing",
     "Impersonate-User: lead",
     "Impersonate-User: holon-admin\r\nImpersonate-Group: system:masters",
@@ -140,22 +140,22 @@ const ADDED: &[&str] = &[
 ];
 
 /// Returns the parts of a response that B can see, in which names that B itself used are replaced.
-fn seen(answer: &Answer, address: &str) -> Vec<String> {
-    let alike = |text: &str| text.replace(address, "ADDRESS");
-    let mut told = vec![answer.code.to_string(), alike(&answer.body)];
+fn visible_parts(answer: &Answer, address: &str) -> Vec<String> {
+    let without_address = |text: &str| text.replace(address, "ADDRESS");
+    let mut parts = vec![answer.code.to_string(), without_address(&answer.body)];
     let headers =
         ["Content-Type", "Cache-Control", "Allow", "Warning", "Retry-After", "WWW-Authenticate", "Location"];
-    told.extend(headers.iter().map(|name| alike(&answer.header(name))));
-    told
+    parts.extend(headers.iter().map(|name| without_address(&answer.header(name))));
+    parts
 }
 
 /// Returns every n-th combination of the tables.
 fn attempts(step: usize) -> impl Iterator<Item = (usize, [&'static str; 4])> {
     let all = FORMS.iter().flat_map(|form| {
         TARGETS.iter().flat_map(move |target| {
-            METHODS
-                .iter()
-                .flat_map(move |method| ADDED.iter().map(move |added| [*form, *target, *method, *added]))
+            METHODS.iter().flat_map(move |method| {
+                ADDED_HEADERS.iter().map(move |added| [*form, *target, *method, *added])
+            })
         })
     });
     all.enumerate().skip(step - 1).step_by(step)
@@ -163,13 +163,13 @@ fn attempts(step: usize) -> impl Iterator<Item = (usize, [&'static str; 4])> {
 
 /// The results of the attempts.
 #[derive(Default)]
-struct Tried {
+struct AttemptResults {
     count: usize,
     codes: BTreeMap<u16, usize>,
     wrong: Vec<String>,
 }
 
-impl Tried {
+impl AttemptResults {
     /// Makes one attempt at a tenant, and the same attempt at a logical cluster that does not exist.
     fn attempt(&mut self, tenants: &Tenants, client: &Client, tenant: &str, attempt: [&str; 4]) -> u16 {
         let [form, target, method, added] = attempt;
@@ -177,35 +177,35 @@ impl Tried {
         let body = json!({ "metadata": { "name": "canary" } });
         let body = if matches!(method, "GET" | "HEAD" | "OPTIONS") { Value::Null } else { body };
         let addresses = tenants.addresses(form, tenant, target);
-        let [there, nowhere] = addresses.each_ref().map(|address| client.ask(method, address, &body));
+        let [response, expected] = addresses.each_ref().map(|address| client.ask(method, address, &body));
         self.count += 1;
-        *self.codes.entry(there.code).or_default() += 1;
-        let same = seen(&there, &addresses[0]) == seen(&nowhere, &addresses[1]);
-        if !same || there.code < 400 || there.body.contains(CANARY) {
-            let told = format!("{} {}", there.code, there.body);
-            self.wrong.push(format!("{method} {} with {added:?}: {told}", addresses[0]));
+        *self.codes.entry(response.code).or_default() += 1;
+        let same = visible_parts(&response, &addresses[0]) == visible_parts(&expected, &addresses[1]);
+        if !same || response.code < 400 || response.body.contains(CANARY) {
+            let text = format!("{} {}", response.code, response.body);
+            self.wrong.push(format!("{method} {} with {added:?}: {text}", addresses[0]));
         }
-        there.code
+        response.code
     }
 }
 
 /// Runs `during` while A changes its objects and B watches. Returns what B's watches received.
-fn watched(tenants: &Tenants, during: impl FnOnce()) -> String {
+fn while_watched(tenants: &Tenants, during: impl FnOnce()) -> String {
     let is_over = AtomicBool::new(false);
     let bob = &tenants.own[0];
     std::thread::scope(|scope| {
-        let watches = WATCHED.map(|collection| {
+        let watches = WATCHED_COLLECTIONS.map(|collection| {
             let is_over = &is_over;
             let path =
                 format!("/clusters/root:b{collection}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3");
             scope.spawn(move || {
-                let mut told = String::new();
+                let mut received = String::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let answer = bob.get(&path);
                     assert_eq!(answer.code, 200, "{}", answer.body);
-                    told += &answer.body;
+                    received += &answer.body;
                 }
-                told
+                received
             })
         });
         let changes = scope.spawn(|| {
@@ -243,24 +243,29 @@ impl Tenants {
 }
 
 #[test]
-fn nothing_b_tries_tells_it_anything_of_a() {
+fn no_attempt_of_b_reveals_anything_of_a() {
     let tenants = Tenants::new();
-    let mut tried = Tried::default();
-    let told = watched(&tenants, || {
-        for (number, attempt) in attempts(STEP) {
+    let mut results = AttemptResults::default();
+    let received = while_watched(&tenants, || {
+        for (number, attempt) in attempts(ATTEMPT_STEP) {
             // B's credentials are used in turn.
             let client = &tenants.own[number % 2];
-            tried.attempt(&tenants, client, "a", attempt);
+            results.attempt(&tenants, client, "a", attempt);
         }
         // A's account must not get into B either, whatever path it uses.
         for (_, attempt) in attempts(OTHER_STEP) {
-            tried.attempt(&tenants, &tenants.other, "b", attempt);
+            results.attempt(&tenants, &tenants.other, "b", attempt);
         }
     });
-    println!("{} attempts, answered {:?}, {} wrong", tried.count, tried.codes, tried.wrong.len());
-    assert!(tried.wrong.is_empty(), "{} got through:\n{}", tried.wrong.len(), tried.wrong.join("\n"));
-    assert!(tried.count >= 2000, "only {} attempts", tried.count);
-    assert!(told.contains("own-0") && !told.contains(CANARY), "B's watches were told of A");
+    println!("{} attempts, answered {:?}, {} wrong", results.count, results.codes, results.wrong.len());
+    assert!(
+        results.wrong.is_empty(),
+        "{} attempts succeeded:\n{}",
+        results.wrong.len(),
+        results.wrong.join("\n")
+    );
+    assert!(results.count >= 2000, "only {} attempts", results.count);
+    assert!(received.contains("own-0") && !received.contains(CANARY), "B's watches received objects of A");
     assert_eq!(tenants.test.admin.get("/clusters/root:a/api/v1/namespaces/default/secrets/canary").code, 200);
 }
 
@@ -272,30 +277,30 @@ fn an_invalid_token_is_unauthorized() {
     for client in &tenants.own {
         assert_eq!(client.get("/clusters/root:b/api/v1/secrets").code, 200);
     }
-    let mut tried = Tried::default();
-    let told = watched(&tenants, || {
-        for (number, attempt) in attempts(NOBODYS_STEP) {
-            let (why, client) = &tenants.nobodys[number % tenants.nobodys.len()];
+    let mut results = AttemptResults::default();
+    let received = while_watched(&tenants, || {
+        for (number, attempt) in attempts(INVALID_TOKEN_STEP) {
+            let (reason, client) = &tenants.invalid[number % tenants.invalid.len()];
             for tenant in ["a", "b"] {
-                let code = tried.attempt(&tenants, client, tenant, attempt);
+                let code = results.attempt(&tenants, client, tenant, attempt);
                 // Authentication comes before the path is resolved.
                 if code != 401 {
-                    tried.wrong.push(format!("{why}: {attempt:?} is answered {code}"));
+                    results.wrong.push(format!("{reason}: {attempt:?} is answered {code}"));
                 }
             }
         }
-        for (why, client) in &tenants.nobodys {
+        for (reason, client) in &tenants.invalid {
             for path in ["/api", "/version", "/healthz", "/clusters/root:b/api/v1/secrets"] {
                 let code = client.get(path).code;
                 if code != 401 {
-                    tried.wrong.push(format!("{why}: {path} is answered {code}"));
+                    results.wrong.push(format!("{reason}: {path} is answered {code}"));
                 }
             }
         }
     });
-    println!("{} attempts, answered {:?}, {} wrong", tried.count, tried.codes, tried.wrong.len());
-    assert!(tried.wrong.is_empty(), "{} wrong:\n{}", tried.wrong.len(), tried.wrong.join("\n"));
-    assert!(!told.contains(CANARY), "B's watches were told of A");
+    println!("{} attempts, answered {:?}, {} wrong", results.count, results.codes, results.wrong.len());
+    assert!(results.wrong.is_empty(), "{} wrong:\n{}", results.wrong.len(), results.wrong.join("\n"));
+    assert!(!received.contains(CANARY), "B's watches received objects of A");
 }
 
 /// Values of A (a continue token, a resource version, a uid, an id, a token) are of no use in B.
@@ -323,11 +328,11 @@ fn tokens_and_ids_of_one_tenant_are_useless_in_another() {
     let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": "canary", "uid": uid }]);
     let owned = json!({ "metadata": { "name": "owned", "ownerReferences": owner } });
     assert_eq!(bob.ask("POST", &secrets("b"), &owned).code, 201);
-    let made =
+    let created =
         json!({ "metadata": { "name": "mine" }, "status": { "id": tenants.ids["a"], "phase": "Ready" } });
-    let made = bob.ask("POST", "/clusters/root:b/apis/holon.dev/v1alpha1/logicalclusters", &made);
-    assert_eq!(made.code, 201, "{}", made.body);
-    assert_ne!(made.json()["status"]["id"].as_str(), Some(tenants.ids["a"].as_str()));
+    let created = bob.ask("POST", "/clusters/root:b/apis/holon.dev/v1alpha1/logicalclusters", &created);
+    assert_eq!(created.code, 201, "{}", created.body);
+    assert_ne!(created.json()["status"]["id"].as_str(), Some(tenants.ids["a"].as_str()));
     assert!(!bob.get("/clusters/root:b:mine/api/v1/secrets").body.contains(CANARY));
 
     let path = "/clusters/root:a/api/v1/namespaces/default/serviceaccounts/default/token";
@@ -338,7 +343,7 @@ fn tokens_and_ids_of_one_tenant_are_useless_in_another() {
     assert_eq!(review["status"], json!({ "user": {}, "error": "invalid bearer token" }));
 
     // Meanwhile B watches, and sees only its own objects.
-    let watched = std::thread::scope(|scope| {
+    let received = std::thread::scope(|scope| {
         let path = format!(
             "/clusters/root:b/api/v1/secrets?watch=1&timeoutSeconds=3&resourceVersion={}",
             version.as_str().unwrap()
@@ -353,6 +358,6 @@ fn tokens_and_ids_of_one_tenant_are_useless_in_another() {
         assert_eq!(bob.ask("POST", &secrets("b"), &own).code, 201);
         watching.join().unwrap()
     });
-    assert!(watched.contains("\"own\"") && !watched.contains(CANARY), "{watched}");
+    assert!(received.contains("\"own\"") && !received.contains(CANARY), "{received}");
     assert_eq!(admin.get(&format!("{}/canary", secrets("a"))).code, 200);
 }

@@ -9,10 +9,10 @@ mod escalation;
 mod impersonation;
 mod isolation;
 mod like_kubernetes;
-mod mistakes;
 mod people;
 mod quotas;
 mod reach;
+mod regressions;
 mod requests;
 mod revocation;
 mod several;
@@ -60,7 +60,7 @@ impl TestServer {
 
 /// Expects this status code and message.
 #[track_caller]
-fn told(answer: &Answer, code: u16, message: &str) {
+fn check_status(answer: &Answer, code: u16, message: &str) {
     assert_eq!((answer.code, answer.json()["message"].as_str().unwrap_or_default()), (code, message));
     assert_eq!(answer.header("Content-Type"), "application/json");
 }

@@ -19,7 +19,7 @@ fn kubectl(test: &TestServer, program: &std::path::Path, user: &str, groups: &[&
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         text.contains(&format!("user: \"{user}\"\n")) && !text.contains("admin"),
-        "it is named after them"
+        "the kubeconfig names its user"
     );
     let file = test.server.file(&format!("{user}.kubeconfig"));
     std::fs::write(&file, output.stdout).unwrap();
@@ -28,16 +28,16 @@ fn kubectl(test: &TestServer, program: &std::path::Path, user: &str, groups: &[&
 
 #[test]
 #[ignore = "needs kubectl"]
-fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
+fn an_administrator_a_lead_and_a_viewer_have_their_rights_in_kubectl() {
     let program = testkit::peers::program("kubectl");
     let test = TestServer::start();
     test.admin.create_logical_cluster("root:team");
     let admin = Kubectl::new(&test.server, &program, "root:team");
     let lead = kubectl(&test, &program, "lena", &["leads", "staff", "everybody"]);
     let viewer = kubectl(&test, &program, "vera", &["staff"]);
-    let stranger = kubectl(&test, &program, "sam", &["leads-of-others"]);
+    let outsider = kubectl(&test, &program, "sam", &["leads-of-others"]);
 
-    stranger.fails(&["get", "namespaces"], "the server could not find the requested resource");
+    outsider.fails(&["get", "namespaces"], "the server could not find the requested resource");
     admin.says(
         &["create", "clusterrolebinding", "staff", "--clusterrole=holon:access", "--group=staff"],
         "created",
@@ -91,12 +91,12 @@ fn an_administrator_a_lead_and_a_viewer_each_do_their_part() {
     admin.with(&["auth", "reconcile"], manifest, "more reconciled");
     admin.with(&["auth", "reconcile"], manifest, "more reconciled");
     // A role with this label is aggregated into view, and into the roles that aggregate view.
-    let seen = (0..100).any(|_| {
+    let is_aggregated = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
         lead.run(&["auth", "can-i", "get", "podtemplates", "-n", "shop"]).0
     });
-    admin.check(seen, &["auth", "can-i", "get", "podtemplates"], "yes", "no");
-    for person in [&admin, &lead, &viewer, &stranger] {
-        person.finish();
+    admin.check(is_aggregated, &["auth", "can-i", "get", "podtemplates"], "yes", "no");
+    for user_kubectl in [&admin, &lead, &viewer, &outsider] {
+        user_kubectl.finish();
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::Client;
 
-use crate::{TestServer, told};
+use crate::{TestServer, check_status};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
 
@@ -12,8 +12,8 @@ fn limit(test: &TestServer, limits: &Value) {
     let path = format!("{CLUSTERS}/a");
     let mut object = test.admin.get(&path).json();
     object["spec"] = json!({ "limits": limits });
-    let written = test.admin.ask("PUT", &path, &object);
-    assert_eq!(written.code, 200, "{}", written.body);
+    let updated = test.admin.ask("PUT", &path, &object);
+    assert_eq!(updated.code, 200, "{}", updated.body);
 }
 
 fn map(name: &str, bytes: usize) -> Value {
@@ -52,19 +52,27 @@ fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
     };
     assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
     assert_eq!(ann.ask("POST", &maps, &map("two", 1)).code, 201);
-    told(&ann.ask("POST", &maps, &map("three", 1)), 403, &full("three"));
+    check_status(&ann.ask("POST", &maps, &map("three", 1)), 403, &full("three"));
     // The limit also applies to administrators, to dry runs, and to creates by apply.
-    told(&test.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)), 403, &full("three"));
+    check_status(
+        &test.admin.ask("POST", &format!("{maps}?dryRun=All"), &map("three", 1)),
+        403,
+        &full("three"),
+    );
     let applying = ann.with("Content-Type: application/apply-patch+yaml");
     let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "three" } });
-    told(&applying.ask("PATCH", &format!("{maps}/three?fieldManager=me"), &applied), 403, &full("three"));
+    check_status(
+        &applying.ask("PATCH", &format!("{maps}/three?fieldManager=me"), &applied),
+        403,
+        &full("three"),
+    );
     // Existing objects can be changed and deleted; after a deletion there is room again.
     assert_eq!(ann.ask("PUT", &format!("{maps}/one"), &map("one", 2)).code, 200);
     assert_eq!(ann.ask("DELETE", &format!("{maps}/two"), &json!({})).code, 200);
     // A child logical cluster is an object too, and its objects count towards the parent.
     test.admin.create_logical_cluster("root:a:b");
     let inner = "/clusters/root:a:b/api/v1/namespaces/default/configmaps";
-    told(
+    check_status(
         &test.admin.ask("POST", inner, &map("four", 1)),
         403,
         &format!(
@@ -75,31 +83,31 @@ fn objects_are_counted_towards_their_logical_cluster_and_its_ancestors() {
     );
     // Other logical clusters are not affected.
     let other = test.admin.create_logical_cluster("root:other");
-    let made =
+    let created =
         test.admin.ask("POST", &format!("{other}/api/v1/namespaces/default/configmaps"), &map("four", 1));
-    assert_eq!(made.code, 201);
+    assert_eq!(created.code, 201);
 }
 
 #[test]
-fn many_at_once_do_not_all_take_the_last_place() {
+fn concurrent_creates_do_not_exceed_the_limit() {
     let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
     let used = used(&test, &a);
     limit(&test, &json!({ "objects": used + 25 }));
-    let made = std::thread::scope(|scope| {
+    let created = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..10)
             .map(|writer| {
                 let (ann, maps) = (test.user("ann"), &maps);
                 scope.spawn(move || {
-                    let make =
+                    let create =
                         |n: &i32| ann.ask("POST", maps, &map(&format!("m-{writer}-{n}"), 1)).code == 201;
-                    (0..10).filter(make).count()
+                    (0..10).filter(create).count()
                 })
             })
             .collect();
         writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
     });
-    assert_eq!(made, 25);
+    assert_eq!(created, 25);
     let listed = test.admin.get(&maps).json();
     // Every namespace has one ConfigMap from the beginning.
     assert_eq!(listed["items"].as_array().unwrap().len(), 26);
@@ -130,15 +138,15 @@ fn bytes_are_counted_and_objects_over_the_limit_may_shrink() {
 }
 
 #[test]
-fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
+fn requests_beyond_the_rate_limit_are_rejected_except_deletes() {
     let (test, a) = server_with_a_tenant();
     let (ann, maps) = (test.user("ann"), format!("{a}/api/v1/namespaces/default/configmaps"));
     assert_eq!(ann.ask("POST", &maps, &map("one", 1)).code, 201);
     limit(&test, &json!({ "requestsPerSecond": 1 }));
     let refused = (0..50).map(|_| ann.get(&maps)).find(|answer| answer.code != 200).expect("a limit");
-    let why =
+    let message =
         "too many requests for a logical cluster with limits: requestsPerSecond=1, please try again later";
-    told(&refused, 429, why);
+    check_status(&refused, 429, message);
     assert_ne!(refused.header("Retry-After"), "");
     assert_eq!(ann.ask("DELETE", &format!("{maps}/one"), &json!({})).code, 200);
     // Administrators are not limited.
@@ -149,17 +157,17 @@ fn requests_come_at_the_pace_that_is_allowed_and_deletes_always() {
 }
 
 #[test]
-fn there_are_as_many_watches_as_are_allowed() {
+fn watches_beyond_the_limit_are_rejected() {
     let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
     limit(&test, &json!({ "watches": 2 }));
     std::thread::scope(|scope| {
         let watch = |seconds: u32| test.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
-        // A watch that comes too late for one of the places tries again.
+        // A watch that is rejected because both are taken is retried.
         let open: Vec<_> = (0..2).map(|_| scope.spawn(move || while watch(5).code != 200 {})).collect();
-        let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
+        let message = "too many watches for a logical cluster with limits: watches=2, please try again later";
         let refused = (0..40).map(|_| watch(1)).find(|answer| answer.code != 200).expect("a limit");
-        told(&refused, 429, why);
+        check_status(&refused, 429, message);
         open.into_iter().for_each(|open| open.join().unwrap());
         // After other watches have ended, there is room again.
         assert_eq!(watch(1).code, 200);
@@ -168,7 +176,7 @@ fn there_are_as_many_watches_as_are_allowed() {
 
 /// After the upgrade to WebSocket a watch is no longer an HTTP request, and still counts as long as it lasts.
 #[test]
-fn watches_over_websocket_count_as_others_do() {
+fn watches_over_websocket_count_towards_the_limit() {
     let (test, a) = server_with_a_tenant();
     let maps = format!("{a}/api/v1/namespaces/default/configmaps");
     limit(&test, &json!({ "watches": 2 }));
@@ -178,9 +186,9 @@ fn watches_over_websocket_count_as_others_do() {
     std::thread::scope(|scope| {
         let open = [&socket, &socket].map(|client| scope.spawn(move || watch(client, 5)));
         std::thread::sleep(std::time::Duration::from_secs(1));
-        let why = "too many watches for a logical cluster with limits: watches=2, please try again later";
-        told(&watch(&plain, 1), 429, why);
-        told(&watch(&socket, 1), 429, why);
+        let message = "too many watches for a logical cluster with limits: watches=2, please try again later";
+        check_status(&watch(&plain, 1), 429, message);
+        check_status(&watch(&socket, 1), 429, message);
         for open in open {
             let answer = open.join().unwrap();
             assert!(answer.code == 101 && answer.is_closed(), "{}: {:?}", answer.code, answer.body);

@@ -69,7 +69,7 @@ const PATHS: &[&str] = &[
 ];
 
 /// The rights of the user with few rights.
-fn little() -> Value {
+fn few_rights() -> Value {
     json!([
         {
             "verbs": ["*"], "apiGroups": [""],
@@ -93,19 +93,23 @@ fn little() -> Value {
 }
 
 /// One of the two servers, and its proxies.
-struct Side {
+struct ComparedServer {
     admin: Proxy,
-    nobody: Proxy,
-    little: Proxy,
+    no_rights: Proxy,
+    few_rights: Proxy,
 }
 
-impl Side {
-    fn start(kubectl: &Path, kubeconfig: &Path, dir: &Path) -> Side {
-        let acting = |name: &str| Proxy::start(kubectl, &acting_as(kubectl, kubeconfig, dir, name));
-        Side { admin: Proxy::start(kubectl, kubeconfig), nobody: acting("nobody"), little: acting("little") }
+impl ComparedServer {
+    fn start(kubectl: &Path, kubeconfig: &Path, dir: &Path) -> ComparedServer {
+        let impersonating = |name: &str| Proxy::start(kubectl, &acting_as(kubectl, kubeconfig, dir, name));
+        ComparedServer {
+            admin: Proxy::start(kubectl, kubeconfig),
+            no_rights: impersonating("nobody"),
+            few_rights: impersonating("little"),
+        }
     }
 
-    fn make(&self, path: &str, body: &Value) {
+    fn create(&self, path: &str, body: &Value) {
         let answer = self.admin.send(Request::json("POST", path, body.to_string().as_bytes()));
         assert_eq!(answer.code, 201, "{path}: {}", answer.text());
     }
@@ -116,19 +120,19 @@ impl Side {
             "roleRef": { "apiGroup": GROUP, "kind": "ClusterRole", "name": role },
             "subjects": [{ "apiGroup": GROUP, "kind": "User", "name": user }],
         });
-        self.make(&format!("/apis/{GROUP}/v1/clusterrolebindings"), &body);
+        self.create(&format!("/apis/{GROUP}/v1/clusterrolebindings"), &body);
     }
 
     /// Creates the role and the objects that both servers need.
     fn prepare(&self) {
-        self.make("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
-        let role = json!({ "metadata": { "name": "little" }, "rules": little() });
-        self.make(&format!("/apis/{GROUP}/v1/clusterroles"), &role);
+        self.create("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
+        let role = json!({ "metadata": { "name": "little" }, "rules": few_rights() });
+        self.create(&format!("/apis/{GROUP}/v1/clusterroles"), &role);
         self.bind("little", "little");
         for signer in ["acme.io/one", "acme.io/two", "other.io/one", "kubernetes.io/kube-apiserver-client"] {
-            self.make(
+            self.create(
                 "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-                &wish(&signer.replace(['/', '.'], "-"), signer, PLAIN),
+                &signing_request(&signer.replace(['/', '.'], "-"), signer, PLAIN),
             );
         }
     }
@@ -161,39 +165,39 @@ const MASTERS: &str = "\
     QUtqc3FPWm9QRVIwb2poajlKZ2kvN3RYOFJYNHN5bHZacGk4dDhoT3A2aXgKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0t\
     LS0tCg==";
 
-fn wish(name: &str, signer: &str, request: &str) -> Value {
+fn signing_request(name: &str, signer: &str, request: &str) -> Value {
     let spec = json!({ "signerName": signer, "request": request, "usages": ["client auth"] });
     json!({ "metadata": { "name": name }, "spec": spec })
 }
 
 #[test]
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
-fn a_request_wants_the_same_here_and_there() {
+fn a_request_needs_the_same_rights_as_in_a_kube_apiserver() {
     let kubectl = testkit::peers::program("kubectl");
     let cluster = Cluster::start_bare(&[]);
-    let (server, dir) = (Server::start(HOLON), tempfile::tempdir().unwrap());
-    let theirs = Side::start(&kubectl, &cluster.kubeconfig(), dir.path());
-    let ours = Side::start(&kubectl, &server.file("admin.kubeconfig"), dir.path());
-    for side in [&theirs, &ours] {
-        side.prepare();
+    let (holon, dir) = (Server::start(HOLON), tempfile::tempdir().unwrap());
+    let theirs = ComparedServer::start(&kubectl, &cluster.kubeconfig(), dir.path());
+    let ours = ComparedServer::start(&kubectl, &holon.file("admin.kubeconfig"), dir.path());
+    for server in [&theirs, &ours] {
+        server.prepare();
     }
     for user in ["nobody", "little"] {
         ours.bind("holon:access", user);
     }
     // In kube-apiserver, new bindings take effect with a delay.
-    let counts = (0..200).any(|_| {
+    let is_effective = (0..200).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
-        theirs.little.send(Request::get("/api/v1/namespaces/shop/configmaps/mine")).code == 404
+        theirs.few_rights.send(Request::get("/api/v1/namespaces/shop/configmaps/mine")).code == 404
     });
-    assert!(counts, "a binding does not count after ten seconds");
+    assert!(is_effective, "a binding is not effective after ten seconds");
 
-    let (mut asked, mut wrong) = (0, Vec::new());
+    let (mut requested, mut wrong) = (0, Vec::new());
     for path in PATHS {
         for method in METHODS {
             let body = if matches!(*method, "GET" | "DELETE") { "" } else { "{}" };
-            let [theirs, ours] = [&theirs.nobody, &ours.nobody]
+            let [theirs, ours] = [&theirs.no_rights, &ours.no_rights]
                 .map(|proxy| proxy.send(Request::json(method, path, body.as_bytes())));
-            asked += 1;
+            requested += 1;
             if (theirs.code, theirs.json()) != (ours.code, ours.json()) {
                 wrong.push(format!("{method} {path}\n  theirs {}\n  ours   {}", theirs.text(), ours.text()));
             }
@@ -202,17 +206,17 @@ fn a_request_wants_the_same_here_and_there() {
     for (method, path, body) in attempts() {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let [theirs, ours] = [&theirs.little, &ours.little].map(|proxy| {
+        let [theirs, ours] = [&theirs.few_rights, &ours.few_rights].map(|proxy| {
             let request = Request { content_type: kind, ..Request::json(method, &path, body.as_bytes()) };
             proxy.send(request)
         });
-        asked += 1;
+        requested += 1;
         // The form of a 404 for a pod's log does not matter in this test.
-        let told = |answer: &testkit::peers::Answer| {
+        let comparable = |answer: &testkit::peers::Answer| {
             let message = answer.json()["message"].clone();
             (answer.code, if answer.code == 404 { Value::Null } else { message })
         };
-        if told(&theirs) != told(&ours) {
+        if comparable(&theirs) != comparable(&ours) {
             wrong.push(format!(
                 "{method} {path} {body}\n  theirs {}\n  ours   {}",
                 theirs.text(),
@@ -220,7 +224,7 @@ fn a_request_wants_the_same_here_and_there() {
             ));
         }
     }
-    println!("{asked} requests, {} different", wrong.len());
+    println!("{requested} requests, {} different", wrong.len());
     assert!(wrong.is_empty(), "{} different:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -256,8 +260,8 @@ fn attempts() -> Vec<(&'static str, String, Value)> {
         all.push(("PATCH", format!("{requests}/{name}/approval"), approved));
     }
     let client = "kubernetes.io/kube-apiserver-client";
-    all.push(("POST", requests.to_owned(), wish("one", client, PLAIN)));
-    all.push(("POST", requests.to_owned(), wish("two", client, MASTERS)));
-    all.push(("POST", requests.to_owned(), wish("three", "acme.io/one", MASTERS)));
+    all.push(("POST", requests.to_owned(), signing_request("one", client, PLAIN)));
+    all.push(("POST", requests.to_owned(), signing_request("two", client, MASTERS)));
+    all.push(("POST", requests.to_owned(), signing_request("three", "acme.io/one", MASTERS)));
     all
 }

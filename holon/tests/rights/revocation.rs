@@ -9,7 +9,7 @@ use crate::{GROUP, TestServer};
 
 /// Lets ann into a logical cluster. Returns the paths of the bindings and of the objects she may read, and the body of
 /// the binding that allows it.
-fn reading(test: &TestServer, cluster: &str) -> (String, String, Value) {
+fn grant_view(test: &TestServer, cluster: &str) -> (String, String, Value) {
     test.admin.bind(cluster, "holon:access", "User ann");
     let bindings = format!("{cluster}/apis/{GROUP}/v1/clusterrolebindings");
     let maps = format!("{cluster}/api/v1/namespaces/default/configmaps");
@@ -25,7 +25,7 @@ fn reading(test: &TestServer, cluster: &str) -> (String, String, Value) {
 fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
     let test = TestServer::start();
     let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
-    let (bindings, maps, body) = reading(&test, &a);
+    let (bindings, maps, body) = grant_view(&test, &a);
     for _ in 0..20 {
         assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
         assert_eq!(ann.get(&maps).code, 200);
@@ -50,7 +50,7 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
         // The server ends the response properly; a client that timed out would not see this last chunk.
         assert!(body.ends_with("0\r\n\r\n"), "{body:?}");
         let events = body.lines().filter(|line| line.starts_with('{')).count();
-        assert_eq!(events, 1, "what was there, and nothing after");
+        assert_eq!(events, 1, "only the existing object, and no later event");
     });
     // After the access is revoked too, the logical cluster looks as if it did not exist.
     let listed = test.admin.get(&bindings).json();
@@ -68,7 +68,7 @@ fn a_revoked_binding_stops_the_next_request_and_ends_open_watches() {
 fn a_revoked_binding_ends_watches_over_websocket() {
     let test = TestServer::start();
     let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann").over_websocket());
-    let (bindings, maps, body) = reading(&test, &a);
+    let (bindings, maps, body) = grant_view(&test, &a);
     assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| ann.get(&format!("{maps}?watch=1")));
@@ -77,14 +77,14 @@ fn a_revoked_binding_ends_watches_over_websocket() {
         assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
         let late = json!({ "metadata": { "name": "late" } });
         assert_eq!(test.admin.ask("POST", &maps, &late).code, 201);
-        let told = watching.join().unwrap();
-        assert_eq!(told.code, 101);
-        assert!(told.is_closed(), "{:?}", told.body);
+        let answer = watching.join().unwrap();
+        assert_eq!(answer.code, 101);
+        assert!(answer.is_closed(), "{:?}", answer.body);
         assert_eq!(
-            told.body.matches("ADDED").count(),
+            answer.body.matches("ADDED").count(),
             1,
-            "what was there, and nothing after: {:?}",
-            told.body
+            "only the existing object, and no later event: {:?}",
+            answer.body
         );
     });
     // A user without the right to watch gets a plain HTTP response.
@@ -110,14 +110,14 @@ fn a_watch_ends_with_the_credential_of_its_client() {
     });
     assert_eq!(test.admin.ask("POST", &pods, &pod).code, 201);
     let secrets = format!("{a}/api/v1/namespaces/default/secrets");
-    let held = test.held_token(&a, "key", "three");
+    let secret_token = test.secret_token(&a, "key", "three");
     let token =
         |name: &str, spec: Value| test.token(&a, name, spec)["status"]["token"].as_str().unwrap().to_owned();
     let bound = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
     let clients = [
         test.with_token(&token("one", json!({}))),
         test.with_token(&token("two", bound)),
-        test.with_token(&held),
+        test.with_token(&secret_token),
         test.user("ann"),
         test.with_token(&token("four", json!({}))),
         Client::admin(&test.server),
@@ -127,13 +127,13 @@ fn a_watch_ends_with_the_credential_of_its_client() {
         let watches = clients.each_ref().map(|client| scope.spawn(|| client.get(&maps)));
         std::thread::sleep(Duration::from_millis(700));
         let mut watches = watches.into_iter();
-        let mut ends = |what: &str| {
-            let begun = Instant::now();
+        let mut ends = |credential: &str| {
+            let started = Instant::now();
             let answer = watches.next().unwrap().join().unwrap();
-            println!("{what}: ended after {:?}", begun.elapsed());
-            assert_eq!(answer.code, 200, "{what}: {}", answer.body);
+            println!("{credential}: ended after {:?}", started.elapsed());
+            assert_eq!(answer.code, 200, "{credential}: {}", answer.body);
             // The server ends the response properly; a client that timed out would not see this last chunk.
-            assert!(answer.body.ends_with("0\r\n\r\n"), "{what}: {:?}", answer.body);
+            assert!(answer.body.ends_with("0\r\n\r\n"), "{credential}: {:?}", answer.body);
         };
         let delete = |path: &str| assert_eq!(test.admin.ask("DELETE", path, &json!({})).code, 200, "{path}");
         delete(&format!("{a}/api/v1/namespaces/default/serviceaccounts/one"));
@@ -150,16 +150,16 @@ fn a_watch_ends_with_the_credential_of_its_client() {
         ends("a logical cluster that was deleted, for an administrator");
     });
     for client in &clients[..5] {
-        assert!([401, 404].contains(&client.get("/apis").code), "it is still somebody");
+        assert!([401, 404].contains(&client.get("/apis").code), "the credential still authenticates");
     }
 }
 
 /// An event that was written after the binding was deleted was once sent, depending on timing.
 #[test]
-fn nothing_written_after_a_revocation_is_told() {
+fn no_event_written_after_a_revocation_is_sent() {
     let test = TestServer::start();
     let (a, ann) = (test.admin.create_logical_cluster("root:a"), test.user("ann"));
-    let (bindings, maps, body) = reading(&test, &a);
+    let (bindings, maps, body) = grant_view(&test, &a);
     for turn in 0..30 {
         assert_eq!(test.admin.ask("POST", &bindings, &body).code, 201);
         std::thread::scope(|scope| {
@@ -169,8 +169,8 @@ fn nothing_written_after_a_revocation_is_told() {
             assert_eq!(test.admin.ask("DELETE", &format!("{bindings}/reads"), &json!({})).code, 200);
             let late = json!({ "metadata": { "name": format!("late-{turn}") } });
             assert_eq!(test.admin.ask("POST", &maps, &late).code, 201);
-            let told = watching.join().unwrap();
-            assert!(!told.contains(&format!("late-{turn}")), "{told}");
+            let answer = watching.join().unwrap();
+            assert!(!answer.contains(&format!("late-{turn}")), "{answer}");
         });
     }
 }

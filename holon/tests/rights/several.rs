@@ -32,8 +32,8 @@ fn a_revocation_on_one_server_applies_on_the_other() {
     // Tokens issued by one server are valid on the other, because the keys are in the store.
     one.admin.bind(&a, "view", "Group system:serviceaccounts");
     let path = format!("{a}/api/v1/namespaces/default/serviceaccounts/default/token");
-    let made = one.admin.ask("POST", &path, &json!({})).json();
-    let bearer = format!("Authorization: Bearer {}", made["status"]["token"].as_str().unwrap());
+    let created = one.admin.ask("POST", &path, &json!({})).json();
+    let bearer = format!("Authorization: Bearer {}", created["status"]["token"].as_str().unwrap());
     for test in [&one, &other] {
         let bot = Client::anonymous(&test.server).with(&bearer);
         assert_eq!(bot.get("/api/v1/namespaces/default/configmaps").code, 200);

@@ -14,37 +14,37 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub(crate) struct Kind {
+pub(crate) struct KindTable {
     /// The name of the file.
     pub(crate) name: String,
     pub(crate) at: String,
     pub(crate) base: Value,
-    pub(crate) parts: Vec<Part>,
-    pub(crate) status: Vec<Part>,
+    pub(crate) parts: Vec<FieldValues>,
+    pub(crate) status: Vec<FieldValues>,
     pub(crate) scale: bool,
     pub(crate) strategic: Vec<Value>,
     pub(crate) definition: Option<Value>,
 }
 
-pub(crate) struct Part {
+pub(crate) struct FieldValues {
     pub(crate) pointer: String,
     pub(crate) values: Vec<Value>,
 }
 
 /// Reads all tables, ordered by name.
-pub(crate) fn read(directory: &Path) -> Vec<Kind> {
+pub(crate) fn read(directory: &Path) -> Vec<KindTable> {
     let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     files.sort();
     files.iter().map(|path| kind(path)).collect()
 }
 
-fn kind(path: &Path) -> Kind {
+fn kind(path: &Path) -> KindTable {
     let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
     let text = std::fs::read_to_string(path).unwrap();
     let mut table: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
     let definition = table["definition"].take();
-    Kind {
+    KindTable {
         at: table["at"].as_str().expect("a path").to_owned(),
         base: table["base"].take(),
         parts: parts(&table["parts"]),
@@ -56,11 +56,11 @@ fn kind(path: &Path) -> Kind {
     }
 }
 
-fn parts(table: &Value) -> Vec<Part> {
-    let rows = table.as_object().into_iter().flatten();
-    let part = |(pointer, values): (&String, &Value)| Part {
+fn parts(table: &Value) -> Vec<FieldValues> {
+    let fields = table.as_object().into_iter().flatten();
+    let field = |(pointer, values): (&String, &Value)| FieldValues {
         pointer: pointer.clone(),
         values: values.as_array().expect("values").clone(),
     };
-    rows.map(part).collect()
+    fields.map(field).collect()
 }

@@ -29,10 +29,10 @@ fn ready(eve: &Client, name: &str) -> Value {
 }
 
 #[track_caller]
-fn refused(eve: &Client, method: &str, path: &str, body: &Value, because: &str) {
+fn refused(eve: &Client, method: &str, path: &str, body: &Value, reason: &str) {
     let answer = eve.ask(method, &format!("{EVIL}{path}"), body);
     assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
-    assert!(answer.body.contains(because), "{method} {path}: {}", answer.body);
+    assert!(answer.body.contains(reason), "{method} {path}: {}", answer.body);
 }
 
 /// A tenant created a LogicalCluster mailbox-fake and a PhysicalCluster fake, wrote the mailbox id of another physical
@@ -40,12 +40,12 @@ fn refused(eve: &Client, method: &str, path: &str, body: &Value, because: &str) 
 /// privileged pod ran in `kube-system` of that cluster. With the id of the root logical cluster, placement stopped for
 /// all tenants. And a Distribution that named a cluster the tenant was never granted was trusted.
 #[test]
-fn facts_that_grant_something_are_not_written_by_tenants() {
+fn tenants_cannot_write_facts_that_grant_access() {
     let team = Team::new("*");
     let eve = tenant(&team);
-    let made = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &deployment("app", 1));
-    assert_eq!(made.code, 201, "{}", made.body);
-    until("the tenant's app runs", || ready(&eve, "app") == 1);
+    let created = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &deployment("app", 1));
+    assert_eq!(created.code, 201, "{}", created.body);
+    until("the tenant's Deployment is ready", || ready(&eve, "app") == 1);
 
     let clusters = format!("{FLEET}/logicalclusters");
     let mailbox = json!({ "metadata": { "name": "mailbox-fake" } });
@@ -60,9 +60,9 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
     let physical = format!("{FLEET}/physicalclusters");
     let fake = json!({ "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": { "name": "fake" }, "spec": { "dedicatedTo": "root:evil" },
         "status": { "mailbox": "~bbbbbbbbbbbbbbbb" } });
-    let made = eve.ask("POST", &format!("{EVIL}{physical}"), &fake);
-    assert_eq!(made.code, 201, "{}", made.body);
-    assert_ne!(made.json()["status"]["mailbox"], "~bbbbbbbbbbbbbbbb");
+    let created = eve.ask("POST", &format!("{EVIL}{physical}"), &fake);
+    assert_eq!(created.code, 201, "{}", created.body);
+    assert_ne!(created.json()["status"]["mailbox"], "~bbbbbbbbbbbbbbbb");
     let pods = eve.get(&format!("{EVIL}{SHOP}/pods")).json();
     let stolen = text(&pods["items"][0], "/metadata/annotations/holon.dev~1mailbox").to_owned();
     assert!(stolen.starts_with('~'), "{pods}");
@@ -83,14 +83,14 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
     let distributions = format!("{FLEET}/namespaces/shop/distributions");
     let path = format!("{distributions}/{name}");
     let targets = json!({ "spec": { "targets": [{ "cluster": "fake", "role": "Steady" }] } });
-    let because = "only the splitter writes it";
-    refused(&eve, "PATCH", &path, &targets, because);
-    refused(&eve, "PATCH", &format!("{path}/status"), &json!({ "status": { "verdicts": [] } }), because);
-    refused(&eve, "DELETE", &path, &Value::Null, because);
-    refused(&eve, "DELETE", &distributions, &Value::Null, because);
+    let reason = "only the splitter writes it";
+    refused(&eve, "PATCH", &path, &targets, reason);
+    refused(&eve, "PATCH", &format!("{path}/status"), &json!({ "status": { "verdicts": [] } }), reason);
+    refused(&eve, "DELETE", &path, &Value::Null, reason);
+    refused(&eve, "DELETE", &distributions, &Value::Null, reason);
     let mut own = record.clone();
     own["metadata"] = json!({ "name": "forged" });
-    refused(&eve, "POST", &distributions, &own, because);
+    refused(&eve, "POST", &distributions, &own, reason);
 
     // Other tenants' workloads are still placed, and no object of this tenant is in a foreign namespace.
     team.deploy("web", 2);
@@ -101,31 +101,31 @@ fn facts_that_grant_something_are_not_written_by_tenants() {
     // Deleting a namespace still deletes its Distributions.
     let shop = format!("{EVIL}{SHOP}");
     assert_eq!(eve.ask("DELETE", &shop, &Value::Null).code, 200);
-    until("the namespace is gone", || eve.get(&shop).code == 404);
+    until("the namespace is deleted", || eve.get(&shop).code == 404);
     assert_eq!(records(&eve), Vec::<Value>::new());
 }
 
 /// Pods with the host's network and file system ran on shared physical clusters, regardless of the pod-security labels
 /// of their namespace.
 #[test]
-fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
+fn a_shared_cluster_rejects_pods_with_host_access() {
     let team = Team::on(&["east"], "*");
     let eve = tenant(&team);
     let mut agent = deployment("agent", 1);
     agent["spec"]["template"]["spec"]["hostNetwork"] = true.into();
     agent["spec"]["template"]["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
-    let made = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &agent);
-    assert_eq!(made.code, 201, "{}", made.body);
+    let created = eve.ask("POST", &format!("{EVIL}{APPS}/deployments"), &agent);
+    assert_eq!(created.code, 201, "{}", created.body);
     let verdict =
         || records(&eve).first().map(|record| record["status"]["verdicts"][0].clone()).unwrap_or_default();
-    until("it is said why", || verdict()["rule"] == "PodSecurity");
+    until("the verdict names pod security", || verdict()["rule"] == "PodSecurity");
     assert_eq!(verdict()["remedy"], "set spec.podSecurity of PhysicalCluster east to privileged");
-    let told = || {
+    let has_event = || {
         let events = eve.get(&format!("{EVIL}{SHOP}/events")).json();
         let events = events["items"].as_array().cloned().unwrap_or_default();
         events.iter().any(|event| text(event, "/message").contains("hostNetwork"))
     };
-    until("an Event says why", told);
+    until("an Event names the reason", has_event);
     let status = eve.get(&format!("{EVIL}{APPS}/deployments/agent")).json()["status"].clone();
     assert!(status.to_string().contains("hostNetwork"), "{status}");
 
@@ -135,20 +135,22 @@ fn a_shared_cluster_takes_no_pods_that_reach_the_host() {
         assert_eq!(team.admin.ask("PATCH", &east, &change).code, 200);
     };
     set("privileged");
-    until("it runs where the admin allows it", || ready(&eve, "agent") == 1);
+    until("the Deployment runs after the admin allows it", || ready(&eve, "agent") == 1);
     // After the admin no longer allows it, running pods stay and cannot be changed.
     set("baseline");
     let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "app:2" }] } } } });
     let changed = eve.with("Content-Type: application/strategic-merge-patch+json");
     let changed = changed.ask("PATCH", &format!("{EVIL}{APPS}/deployments/agent"), &image);
     assert_eq!(changed.code, 200, "{}", changed.body);
-    let held = || {
+    let is_held = || {
         let record = records(&eve).remove(0);
         let conditions = record["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().any(|said| said["type"] == "Sent" && text(said, "/message").contains("baseline"))
+        conditions
+            .iter()
+            .any(|condition| condition["type"] == "Sent" && text(condition, "/message").contains("baseline"))
     };
-    until("the change is held, and that is said", held);
-    let below = team.read_downstream("east", "/apis/apps/v1/deployments");
-    assert_eq!(below["items"][0]["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
-    assert_eq!(below["items"][0]["status"]["readyReplicas"], 1);
+    until("a condition reports that the change is held", is_held);
+    let downstream = team.read_downstream("east", "/apis/apps/v1/deployments");
+    assert_eq!(downstream["items"][0]["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
+    assert_eq!(downstream["items"][0]["status"]["readyReplicas"], 1);
 }

@@ -23,7 +23,7 @@ fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
     let sets = team.list(&format!("{APPS}/replicasets"));
     assert_eq!(sets.len(), 1, "{sets:#?}");
     assert_eq!(sets[0]["metadata"]["ownerReferences"][0]["uid"], deployment["metadata"]["uid"]);
-    until("its counts are those of all", || {
+    until("the ReplicaSet has the sum of all targets", || {
         team.list(&format!("{APPS}/replicasets"))[0]["status"]["readyReplicas"] == 4
     });
     assert_eq!(
@@ -37,8 +37,12 @@ fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], sets[0]["metadata"]["uid"], "{pod:#}");
         // The projected pod is identical to the real one.
         let cluster = text(pod, "/spec/nodeName");
-        let there = text(pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
-        let real = team.read_downstream(cluster, &format!("/api/v1/namespaces/{}/pods/{}", there.0, there.1));
+        let downstream_name =
+            text(pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
+        let real = team.read_downstream(
+            cluster,
+            &format!("/api/v1/namespaces/{}/pods/{}", downstream_name.0, downstream_name.1),
+        );
         assert_eq!(real["metadata"]["uid"], pod["metadata"]["annotations"]["holon.dev/downstream-uid"]);
         assert_eq!(real["status"]["podIP"], pod["status"]["podIP"]);
         assert_eq!(real["spec"]["nodeName"], pod["metadata"]["annotations"]["holon.dev/node"]);
@@ -50,7 +54,7 @@ fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
     assert!(nodes.iter().all(|node| node["status"]["conditions"][0]["status"] == "True"), "{nodes:#?}");
     assert_eq!(nodes[0]["status"]["allocatable"]["memory"], "64Gi");
 
-    until("the Service shows the pods the user sees", || {
+    until("the Service has the projected pods as endpoints", || {
         let slices = team.list("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes.io/service-name=web");
         let owned =
             |slice: &Value| slice["metadata"]["ownerReferences"][0]["uid"] == service["metadata"]["uid"];
@@ -64,13 +68,13 @@ fn a_user_sees_the_dependents_of_a_deployment_on_all_clusters() {
         expected.sort_by_key(|uid| uid.to_string());
         found == expected
     });
-    until("what happened to a pod is told", || {
+    until("the Events of a pod are projected", || {
         let uid = text(&pods[0], "/metadata/uid");
         team.list(&format!("{SHOP}/events")).iter().any(|event| {
             text(event, "/involvedObject/uid") == uid && text(event, "/involvedObject/namespace") == "shop"
         })
     });
-    rests(&team);
+    check_idle(&team);
 }
 
 /// `kubectl top`: users see the usage of their own pods, under their own names and over all clusters, and nothing of
@@ -82,31 +86,31 @@ fn a_user_sees_the_usage_of_pods_on_all_clusters() {
     let own =
         json!({ "metadata": { "name": "own", "labels": { "app": "own" } }, "spec": template("own")["spec"] });
     team.create(&format!("{SHOP}/pods"), own);
-    const MEASURED: &str = "/apis/metrics.k8s.io/v1beta1";
+    const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
     let names = |path: &str| -> Vec<String> {
-        let found = team.list(&format!("{MEASURED}{path}"));
+        let found = team.list(&format!("{METRICS}{path}"));
         let mut names: Vec<String> = found.iter().map(|one| text(one, "/metadata/name").to_owned()).collect();
         names.sort_unstable();
         names
     };
-    until("it is said that use is measured", || team.ask("GET", MEASURED, &Value::Null).code == 200);
-    until("all that run are measured", || names("/namespaces/shop/pods").len() == 5);
+    until("the logical cluster serves metrics", || team.ask("GET", METRICS, &Value::Null).code == 200);
+    until("all running pods have metrics", || names("/namespaces/shop/pods").len() == 5);
     let mut pods: Vec<String> =
         team.pods("web").iter().map(|pod| text(pod, "/metadata/name").to_owned()).collect();
     pods.sort_unstable();
     assert_eq!(names("/namespaces/shop/pods?labelSelector=app%3Dweb"), pods);
     assert_eq!(names("/pods?labelSelector=app%3Down"), ["own"]);
-    let one = team.get(&format!("{MEASURED}/namespaces/shop/pods/{}", pods[0]));
+    let one = team.get(&format!("{METRICS}/namespaces/shop/pods/{}", pods[0]));
     assert_eq!((&one["kind"], &one["metadata"]["namespace"]), (&json!("PodMetrics"), &json!("shop")));
     assert!(one["containers"][0]["usage"]["cpu"].is_string(), "{one:#}");
     // A node stands for a physical cluster; its usage is the sum over the nodes there.
     assert_eq!(names("/nodes"), ["east", "west"]);
-    assert!(team.get(&format!("{MEASURED}/nodes/east"))["usage"]["memory"].is_string());
-    assert_eq!(team.ask("GET", &format!("{MEASURED}/namespaces/shop/pods/none"), &Value::Null).code, 404);
-    assert_eq!(team.ask("POST", &format!("{MEASURED}/namespaces/shop/pods"), &json!({})).code, 405);
+    assert!(team.get(&format!("{METRICS}/nodes/east"))["usage"]["memory"].is_string());
+    assert_eq!(team.ask("GET", &format!("{METRICS}/namespaces/shop/pods/none"), &Value::Null).code, 404);
+    assert_eq!(team.ask("POST", &format!("{METRICS}/namespaces/shop/pods"), &json!({})).code, 405);
     // A user without pods sees no metrics.
     assert_eq!(names("/namespaces/default/pods"), [] as [&str; 0]);
-    rests(&team);
+    check_idle(&team);
 }
 
 /// Returns the resource version of every projected object.
@@ -127,7 +131,7 @@ fn versions(team: &Team) -> BTreeMap<String, String> {
 }
 
 /// Checks that nothing is written while nothing changes.
-fn rests(team: &Team) {
+fn check_idle(team: &Team) {
     until("nothing is written for a while", || {
         let before = versions(team);
         std::thread::sleep(Duration::from_secs(3));
@@ -136,7 +140,7 @@ fn rests(team: &Team) {
 }
 
 #[test]
-fn ordinals_their_claims_and_the_jobs_of_a_cron_job_are_seen_too() {
+fn stateful_set_pods_their_claims_and_cron_jobs_are_projected() {
     let team = Team::new("*");
     let claim = json!({ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
     let set = json!({
@@ -158,7 +162,7 @@ fn ordinals_their_claims_and_the_jobs_of_a_cron_job_are_seen_too() {
     // A deleted pod of a StatefulSet is created again under the same name, with another uid.
     let uid = team.get(&format!("{SHOP}/pods/db-0"))["metadata"]["uid"].clone();
     assert_eq!(team.ask("DELETE", &format!("{SHOP}/pods/db-0"), &Value::Null).code, 200);
-    until("db-0 is another", || {
+    until("db-0 is created again", || {
         let pod = team.get(&format!("{SHOP}/pods/db-0"));
         is_running(&pod) && pod["metadata"]["uid"] != uid
     });
@@ -168,7 +172,7 @@ fn ordinals_their_claims_and_the_jobs_of_a_cron_job_are_seen_too() {
         json!({ "metadata": { "name": "tick" }, "spec": { "schedule": "* * * * *", "jobTemplate": jobs } });
     cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
     let cron = team.create("/apis/batch/v1/namespaces/shop/cronjobs", cron);
-    until("a job of the CronJob is seen, and its pod", || {
+    until("a Job of the CronJob and its pod are projected", || {
         let jobs = team.list("/apis/batch/v1/namespaces/shop/jobs");
         let Some(job) = jobs.iter().find(|job| job["status"]["succeeded"] == 1) else { return false };
         let pods = team.pods("tick");

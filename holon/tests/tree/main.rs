@@ -88,7 +88,7 @@ impl Team {
         };
         let path = format!("{APPS}/deployments/{name}");
         until(&format!("{name} is ready"), || is_ready(&self.get(&path)));
-        until(&format!("the pods of {name} are seen"), || {
+        until(&format!("the pods of {name} are projected"), || {
             let pods = self.pods(name);
             pods.len() as u64 == replicas && pods.iter().all(is_running)
         });

@@ -20,17 +20,17 @@ struct Shop<'a> {
 
 impl Shop<'_> {
     #[track_caller]
-    fn says(&self, arguments: &[&str]) -> String {
-        let (worked, said) = self.run(arguments);
-        assert!(worked, "kubectl {arguments:?} said {said}");
-        said
+    fn run_ok(&self, arguments: &[&str]) -> String {
+        let (succeeded, output) = self.run(arguments);
+        assert!(succeeded, "kubectl {arguments:?} printed {output}");
+        output
     }
 
     /// Expects failure and this output.
     #[track_caller]
     fn fails(&self, arguments: &[&str], expected: &str) {
-        let (worked, said) = self.run(arguments);
-        assert!(!worked && said.contains(expected), "kubectl {arguments:?} said {said}");
+        let (succeeded, output) = self.run(arguments);
+        assert!(!succeeded && output.contains(expected), "kubectl {arguments:?} printed {output}");
     }
 
     fn run(&self, arguments: &[&str]) -> (bool, String) {
@@ -40,8 +40,8 @@ impl Shop<'_> {
     }
 
     /// Checks that when kubectl reports a finished rollout, it is finished on all clusters at that moment.
-    fn settled(&self, image: &str) {
-        self.says(&["rollout", "status", DEPLOYMENT, "--timeout=90s"]);
+    fn until_rolled_out(&self, image: &str) {
+        self.run_ok(&["rollout", "status", DEPLOYMENT, "--timeout=90s"]);
         let mut running = 0;
         for cluster in self.team.standins.keys() {
             let pods = self.team.read_downstream(cluster, "/api/v1/pods?labelSelector=app%3Dweb");
@@ -49,108 +49,110 @@ impl Shop<'_> {
             let is_new = |pod: &&Value| text(pod, "/spec/containers/0/image") == image;
             running += pods.iter().filter(is_new).filter(|pod| is_running(pod)).count() as u64;
         }
-        assert_eq!(running, self.replicas, "kubectl says that {image} is rolled out");
-        self.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=90s"]);
+        assert_eq!(running, self.replicas, "kubectl reported that {image} is rolled out");
+        self.run_ok(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=90s"]);
         self.team.until_ready("web", self.replicas);
-        let (all, shown) = (self.replicas, self.says(&["get", DEPLOYMENT]));
-        assert!(shown.contains(&format!(" {all}/{all} ")), "{shown}");
+        let (all, table) = (self.replicas, self.run_ok(&["get", DEPLOYMENT]));
+        assert!(table.contains(&format!(" {all}/{all} ")), "{table}");
     }
 
     fn revisions(&self) -> Vec<u32> {
-        let said = self.says(&["rollout", "history", DEPLOYMENT]);
+        let output = self.run_ok(&["rollout", "history", DEPLOYMENT]);
         let number = |line: &str| line.split_whitespace().next()?.parse::<u32>().ok();
-        said.lines().filter_map(number).collect()
+        output.lines().filter_map(number).collect()
     }
 
     fn image(&self) -> String {
-        self.says(&["get", DEPLOYMENT, "-o", "jsonpath={..image}"])
+        self.run_ok(&["get", DEPLOYMENT, "-o", "jsonpath={..image}"])
     }
 }
 
 #[track_caller]
-fn told_with(program: &str, clusters: &[&str]) {
+fn check_rollouts(program: &str, clusters: &[&str]) {
     let program = testkit::peers::program(program);
     let team = Team::on(clusters, "*");
     let k = Kubectl::new(&team.server, &program, "root:team-a");
     let shop = Shop { team: &team, k, replicas: 2 * clusters.len() as u64 };
     team.create(&format!("{APPS}/deployments"), deployment("web", shop.replicas));
-    shop.settled("app:1");
-    rolled(&shop);
-    looked_at(&shop, clusters);
-    stuck(&shop);
+    shop.until_rolled_out("app:1");
+    check_rollbacks(&shop);
+    check_reads(&shop, clusters);
+    check_stuck_rollout(&shop);
     shop.k.fails(&["-n", "shop", "label", "pods", "--all", "x=y"], "change the Deployment web it belongs to");
     shop.k.fails(&["label", "node", "east", "x=y"], "kubectl edit physicalcluster east");
     shop.k.finish();
 }
 
 /// Rolls out, back, and to a revision.
-fn rolled(shop: &Shop) {
-    until("there is one revision", || shop.revisions() == [1]);
-    shop.says(&["annotate", DEPLOYMENT, "kubernetes.io/change-cause=first"]);
-    until("the reason is told", || shop.says(&["rollout", "history", DEPLOYMENT]).contains("first"));
+fn check_rollbacks(shop: &Shop) {
+    until("the history has one revision", || shop.revisions() == [1]);
+    shop.run_ok(&["annotate", DEPLOYMENT, "kubernetes.io/change-cause=first"]);
+    until("the history has the change cause", || {
+        shop.run_ok(&["rollout", "history", DEPLOYMENT]).contains("first")
+    });
 
-    shop.says(&["set", "image", DEPLOYMENT, "main=app:2"]);
-    shop.settled("app:2");
-    until("there are two", || shop.revisions() == [1, 2]);
-    assert!(shop.says(&["rollout", "history", DEPLOYMENT, "--revision=1"]).contains("app:1"));
+    shop.run_ok(&["set", "image", DEPLOYMENT, "main=app:2"]);
+    shop.until_rolled_out("app:2");
+    until("the history has two revisions", || shop.revisions() == [1, 2]);
+    assert!(shop.run_ok(&["rollout", "history", DEPLOYMENT, "--revision=1"]).contains("app:1"));
 
-    shop.says(&["rollout", "undo", DEPLOYMENT]);
-    shop.settled("app:1");
-    until("the first is the newest", || shop.revisions() == [2, 3]);
+    shop.run_ok(&["rollout", "undo", DEPLOYMENT]);
+    shop.until_rolled_out("app:1");
+    until("the first template is the newest revision", || shop.revisions() == [2, 3]);
     assert_eq!(shop.image(), "app:1");
 
-    shop.says(&["rollout", "restart", DEPLOYMENT]);
-    shop.settled("app:1");
-    until("a restart is one more", || shop.revisions() == [2, 3, 4]);
-    shop.says(&["rollout", "undo", DEPLOYMENT, "--to-revision=2"]);
-    shop.settled("app:2");
+    shop.run_ok(&["rollout", "restart", DEPLOYMENT]);
+    shop.until_rolled_out("app:1");
+    until("a restart adds a revision", || shop.revisions() == [2, 3, 4]);
+    shop.run_ok(&["rollout", "undo", DEPLOYMENT, "--to-revision=2"]);
+    shop.until_rolled_out("app:2");
     assert_eq!(shop.image(), "app:2");
 }
 
 /// Checks that kubectl shows the pods of all clusters as those of one cluster.
-fn looked_at(shop: &Shop, clusters: &[&str]) {
+fn check_reads(shop: &Shop, clusters: &[&str]) {
     let (team, all) = (shop.team, shop.replicas);
-    let wide = shop.says(&["get", "pods", "-o", "wide"]);
+    let wide = shop.run_ok(&["get", "pods", "-o", "wide"]);
     assert!(clusters.iter().all(|cluster| wide.contains(&format!(" {cluster} "))), "{wide}");
-    let described = shop.says(&["describe", DEPLOYMENT]);
+    let described = shop.run_ok(&["describe", DEPLOYMENT]);
     assert!(
         described.contains("NewReplicaSet:")
             && described.contains(&format!("({all}/{all} replicas created)")),
         "{described}"
     );
-    let node = shop.says(&["describe", "node", "east"]);
+    let node = shop.run_ok(&["describe", "node", "east"]);
     assert!(node.contains("Non-terminated Pods:          (2 in total)"), "{node}");
     // Logs and exec reach the pod on its physical cluster.
     let pod = text(&team.pods("web")[0], "/metadata/name").to_owned();
-    assert!(shop.says(&["describe", "pod", &pod]).contains("Started container main"));
-    assert!(!shop.says(&["logs", &pod]).is_empty(), "{pod} has nothing to say");
-    assert!(!shop.says(&["logs", DEPLOYMENT]).is_empty(), "none of them has anything to say");
+    assert!(shop.run_ok(&["describe", "pod", &pod]).contains("Started container main"));
+    assert!(!shop.run_ok(&["logs", &pod]).is_empty(), "the log of {pod} is empty");
+    assert!(!shop.run_ok(&["logs", DEPLOYMENT]).is_empty(), "the log of the Deployment is empty");
     let real = text(&team.pods("web")[0], "/metadata/annotations/holon.dev~1downstream-name").to_owned();
-    let host = shop.says(&["exec", &pod, "--", "hostname"]);
+    let host = shop.run_ok(&["exec", &pod, "--", "hostname"]);
     assert_eq!(real.split_once('/').map(|(_, name)| name), Some(host.trim()));
     let hosts: Vec<String> = (team.pods("web").iter())
         .map(|pod| text(pod, "/metadata/annotations/holon.dev~1downstream-name").to_owned())
         .collect();
-    let host = shop.says(&["exec", DEPLOYMENT, "--", "hostname"]);
+    let host = shop.run_ok(&["exec", DEPLOYMENT, "--", "hostname"]);
     assert!(hosts.iter().any(|real| real.ends_with(&format!("/{}", host.trim()))), "{host} of {hosts:?}");
     let own = json!({ "metadata": { "name": "own" }, "spec": template("own")["spec"] });
     team.create(&format!("{SHOP}/pods"), own);
-    shop.says(&["wait", "--for=condition=Ready", "pod/own", "--timeout=90s"]);
-    assert_eq!(shop.says(&["exec", "own", "--", "hostname"]).trim(), "own");
-    assert!(!shop.says(&["logs", "own"]).is_empty(), "it has nothing to say");
-    until("use is told", || {
-        let told = shop.says(&["top", "pods", "--containers"]);
-        told.contains(&pod) && told.contains("own ")
+    shop.run_ok(&["wait", "--for=condition=Ready", "pod/own", "--timeout=90s"]);
+    assert_eq!(shop.run_ok(&["exec", "own", "--", "hostname"]).trim(), "own");
+    assert!(!shop.run_ok(&["logs", "own"]).is_empty(), "the log is empty");
+    until("the usage of both pods is printed", || {
+        let usage = shop.run_ok(&["top", "pods", "--containers"]);
+        usage.contains(&pod) && usage.contains("own ")
     });
-    let nodes = shop.says(&["top", "nodes"]);
+    let nodes = shop.run_ok(&["top", "nodes"]);
     assert!(clusters.iter().all(|cluster| nodes.contains(cluster)) && nodes.contains('%'), "{nodes}");
 
-    shop.says(&["delete", "pod", &pod, "--timeout=60s"]);
+    shop.run_ok(&["delete", "pod", &pod, "--timeout=60s"]);
     team.until_ready("web", all);
 }
 
 /// A rollout that cannot finish must never be reported as finished.
-fn stuck(shop: &Shop) {
+fn check_stuck_rollout(shop: &Shop) {
     let fails = |image: &str| {
         json!({ "spec": { "progressDeadlineSeconds": 2, "template": {
             "metadata": { "annotations": { "standin.holon.dev/fail": "NotReady" } },
@@ -163,39 +165,39 @@ fn stuck(shop: &Shop) {
     shop.team.create(&format!("{APPS}/deployments"), never);
     shop.fails(&["wait", "--for=condition=Available", "deployment/never", "--timeout=3s"], "timed out");
     shop.fails(&["rollout", "status", "deployment/never", "--timeout=3s"], "timed out");
-    shop.says(&["delete", "deployment", "never"]);
+    shop.run_ok(&["delete", "deployment", "never"]);
 
     // A stuck update: the old pods keep running, and the exceeded deadline is reported.
-    shop.says(&["patch", DEPLOYMENT, "--type=merge", "-p", &fails("app:bad").to_string()]);
+    shop.run_ok(&["patch", DEPLOYMENT, "--type=merge", "-p", &fails("app:bad").to_string()]);
     shop.fails(&["rollout", "status", DEPLOYMENT, "--timeout=60s"], "exceeded its progress deadline");
-    shop.says(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=60s"]);
-    shop.says(&["rollout", "undo", DEPLOYMENT]);
+    shop.run_ok(&["wait", "--for=condition=Available", DEPLOYMENT, "--timeout=60s"]);
+    shop.run_ok(&["rollout", "undo", DEPLOYMENT]);
     // The rollback creates as many updated pods as before, so the Deployment controller keeps reporting the exceeded
     // deadline until one of them is ready.
-    shop.says(&["wait", "--for=condition=Progressing", DEPLOYMENT, "--timeout=90s"]);
-    shop.settled("app:2");
+    shop.run_ok(&["wait", "--for=condition=Progressing", DEPLOYMENT, "--timeout=90s"]);
+    shop.until_rolled_out("app:2");
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn rollouts_on_one_target() {
-    told_with("kubectl", ONE);
+    check_rollouts("kubectl", ONE);
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn rollouts_over_two_targets() {
-    told_with("kubectl", TWO);
+    check_rollouts("kubectl", TWO);
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn rollouts_over_five_targets() {
-    told_with("kubectl", FIVE);
+    check_rollouts("kubectl", FIVE);
 }
 
 #[test]
 #[ignore = "needs kubectl-1.32"]
 fn rollouts_with_an_older_kubectl() {
-    told_with("kubectl-1.32", TWO);
+    check_rollouts("kubectl-1.32", TWO);
 }

@@ -15,8 +15,8 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     let refused = |method: &str, path: &str, body: Value, advice: &str| {
         let answer = team.ask(method, path, &body);
         assert_eq!(answer.code, 403, "{method} {path}: {}", answer.body);
-        let said = answer.json()["message"].as_str().unwrap_or_default().to_owned();
-        assert!(said.contains(advice), "{said}");
+        let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains(advice), "{message}");
     };
     let labelled = json!({ "metadata": { "labels": { "x": "y" } } });
     let advice = "it runs on east and cannot be changed here; change the Deployment web it belongs to";
@@ -37,11 +37,12 @@ fn deleting_a_pod_deletes_the_real_one_and_everything_else_is_refused_with_advic
     refused("POST", &format!("{SHOP}/pods"), forged, "only the server sets the label");
 
     let real = pod["metadata"]["annotations"]["holon.dev/downstream-uid"].clone();
-    let there = text(&pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
-    let below = format!("/api/v1/namespaces/{}/pods", there.0);
+    let downstream_name =
+        text(&pod, "/metadata/annotations/holon.dev~1downstream-name").split_once('/').unwrap();
+    let downstream_pods = format!("/api/v1/namespaces/{}/pods", downstream_name.0);
     assert_eq!(team.ask("DELETE", &path, &Value::Null).code, 200);
-    until("the real one is gone", || {
-        let pods = team.read_downstream("east", &below);
+    until("the downstream pod is deleted", || {
+        let pods = team.read_downstream("east", &downstream_pods);
         pods["items"].as_array().unwrap().iter().all(|pod| pod["metadata"]["uid"] != real)
     });
     team.until_ready("web", 2);
@@ -55,15 +56,15 @@ fn projected_objects_are_deleted_with_their_owner_and_their_namespace() {
     team.deploy("other", 2);
     let options = json!({ "propagationPolicy": "Background" });
     assert_eq!(team.ask("DELETE", &format!("{APPS}/deployments/web"), &options).code, 200);
-    until("its pods and sets go", || {
+    until("its pods and ReplicaSets are deleted", || {
         team.pods("web").is_empty()
             && team.list(&format!("{APPS}/replicasets?labelSelector=app=web")).is_empty()
     });
     assert_eq!(team.pods("other").len(), 2);
     assert_eq!(team.ask("DELETE", SHOP, &Value::Null).code, 200);
-    until("the namespace goes", || team.ask("GET", SHOP, &Value::Null).code == 404);
-    until("no node is used any more", || team.list("/api/v1/nodes").is_empty());
-    until("nothing is left below", || {
+    until("the namespace is deleted", || team.ask("GET", SHOP, &Value::Null).code == 404);
+    until("no node is projected any more", || team.list("/api/v1/nodes").is_empty());
+    until("no pod is left downstream", || {
         let pods =
             |cluster| team.read_downstream(cluster, "/api/v1/pods")["items"].as_array().map_or(0, Vec::len);
         pods("east") + pods("west") == 0
@@ -79,11 +80,13 @@ fn a_moved_deployment_has_new_pods_and_keeps_its_rollout_history() {
     team.until_ready("web", 2);
     let west = json!({ "metadata": { "annotations": { "holon.dev/placement": "west" } } });
     assert_eq!(team.ask("PATCH", SHOP, &west).code, 200);
-    until("it is on west, and on nothing else", || {
+    until("it runs on west only", || {
         let nodes: BTreeSet<String> =
             team.pods("web").iter().map(|pod| text(pod, "/spec/nodeName").to_owned()).collect();
-        let shown = team.list("/api/v1/nodes");
-        nodes == ["west".to_owned()].into() && shown.len() == 1 && shown[0]["metadata"]["name"] == "west"
+        let nodes_projected = team.list("/api/v1/nodes");
+        nodes == ["west".to_owned()].into()
+            && nodes_projected.len() == 1
+            && nodes_projected[0]["metadata"]["name"] == "west"
     });
     team.until_ready("web", 2);
     let sets = team.list(&format!("{APPS}/replicasets"));
@@ -98,26 +101,28 @@ fn a_silent_cluster_keeps_its_pods_and_blocks_no_deletion() {
     let mut team = Team::new("east");
     team.deploy("web", 2);
     team.kill_cluster("east");
-    until("the node says so", || {
+    until("the node is not ready", || {
         let ready = &team.get("/api/v1/nodes/east")["status"]["conditions"][0]["status"];
         ready != "True"
     });
-    assert_eq!(team.pods("web").len(), 2, "nothing is known to be gone");
+    assert_eq!(team.pods("web").len(), 2, "the pods are not known to be deleted");
     assert_eq!(team.ask("DELETE", SHOP, &Value::Null).code, 200);
-    until("the namespace goes all the same", || team.ask("GET", SHOP, &Value::Null).code == 404);
+    until("the namespace is deleted without an answer of the cluster", || {
+        team.ask("GET", SHOP, &Value::Null).code == 404
+    });
 }
 
 /// A pod that a user creates is not a projection, so it carries no location; requests for its log were rejected.
 #[test]
-fn a_pod_of_the_users_own_is_led_to_where_it_runs() {
+fn requests_for_a_pod_that_a_user_created_reach_its_physical_cluster() {
     let team = Team::new("west");
     let pods = format!("{SHOP}/pods");
     let pod = |name: &str| json!({ "metadata": { "name": name }, "spec": template(name)["spec"] });
     team.create(&pods, pod("one"));
-    until("it runs", || is_running(&team.get(&format!("{pods}/one"))));
-    let said = team.ask("GET", &format!("{pods}/one/log"), &Value::Null);
-    assert_eq!(said.code, 200, "{}", said.body);
-    assert!(!said.body.trim().is_empty(), "it has nothing to say");
+    until("the pod runs", || is_running(&team.get(&format!("{pods}/one"))));
+    let log = team.ask("GET", &format!("{pods}/one/log"), &Value::Null);
+    assert_eq!(log.code, 200, "{}", log.body);
+    assert!(!log.body.trim().is_empty(), "the log is empty");
     let missing = team.ask("GET", &format!("{pods}/other/log"), &Value::Null);
     assert_eq!(missing.code, 404, "{}", missing.body);
 

@@ -5,44 +5,46 @@ use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::common::HOLON;
-use crate::wire::{Client, JSON, PROTOBUF};
+use crate::wire::{JSON, PROTOBUF, WireClient};
 
 const CLUSTERS: &str = "/apis/holon.dev/v1alpha1/logicalclusters";
-const HOME: &str = "holon.dev/logical-cluster";
+const LOGICAL_CLUSTER: &str = "holon.dev/logical-cluster";
 
 fn maps(cluster: &str) -> String {
     format!("/clusters/{cluster}/api/v1/namespaces/default/configmaps")
 }
 
 /// Returns a server with two logical clusters that each have a ConfigMap of the same name, and their ids.
-fn started() -> (Server, Client, [String; 2]) {
+fn start_with_two_clusters() -> (Server, WireClient, [String; 2]) {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let ids = ["a", "b"].map(|name| {
-        let made = client.make(CLUSTERS, &json!({ "metadata": { "name": name } }));
-        let annotations = json!({ "who": name, HOME: "~bbbbbbbbbbbbbbbb" });
+        let created = client.create(CLUSTERS, &json!({ "metadata": { "name": name } }));
+        let annotations = json!({ "who": name, LOGICAL_CLUSTER: "~bbbbbbbbbbbbbbbb" });
         let map =
             json!({ "metadata": { "name": "m", "labels": { "in": name }, "annotations": annotations } });
-        client.make(&maps(&format!("root:{name}")), &map);
-        made["status"]["id"].as_str().unwrap().to_owned()
+        client.create(&maps(&format!("root:{name}")), &map);
+        created["status"]["id"].as_str().unwrap().to_owned()
     });
     (server, client, ids)
 }
 
-fn home(object: &Value) -> &str {
-    object["metadata"]["annotations"][HOME].as_str().unwrap_or_else(|| panic!("no home: {object}"))
+fn logical_cluster(object: &Value) -> &str {
+    object["metadata"]["annotations"][LOGICAL_CLUSTER]
+        .as_str()
+        .unwrap_or_else(|| panic!("no annotation: {object}"))
 }
 
 #[test]
-fn a_list_of_everything_says_where_each_object_lives() {
-    let (server, client, ids) = started();
+fn a_list_across_all_logical_clusters_names_the_cluster_of_each_object() {
+    let (server, client, ids) = start_with_two_clusters();
     let all = "/clusters/*/api/v1/configmaps?labelSelector=in";
     let list = client.get(all).json();
     let mut found: Vec<_> = list["items"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|item| (home(item), item["metadata"]["labels"]["in"].as_str().unwrap()))
+        .map(|item| (logical_cluster(item), item["metadata"]["labels"]["in"].as_str().unwrap()))
         .collect();
     found.sort_by_key(|(_, name)| *name);
     assert_eq!(found, [(ids[0].as_str(), "a"), (ids[1].as_str(), "b")]);
@@ -56,16 +58,16 @@ fn a_list_of_everything_says_where_each_object_lives() {
 
     let partial =
         client.get_as(all, &format!("{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")).json();
-    assert!(ids.contains(&home(&partial["items"][0]).to_owned()));
+    assert!(ids.contains(&logical_cluster(&partial["items"][0]).to_owned()));
     let table = client.get_as(all, &format!("{JSON};as=Table;g=meta.k8s.io;v=v1")).json();
-    assert!(ids.contains(&home(&table["rows"][0]["object"]).to_owned()));
+    assert!(ids.contains(&logical_cluster(&table["rows"][0]["object"]).to_owned()));
     let binary = protobuf::decode(&client.get_as(all, PROTOBUF).body).unwrap().value;
-    assert!(ids.contains(&home(&binary["items"][1]).to_owned()));
+    assert!(ids.contains(&logical_cluster(&binary["items"][1]).to_owned()));
 
     let first = client.get(&format!("{all}&limit=1")).json();
     let token = first["metadata"]["continue"].as_str().unwrap();
     let rest = client.get(&format!("{all}&limit=5&continue={token}")).json();
-    assert_ne!(home(&first["items"][0]), home(&rest["items"][0]));
+    assert_ne!(logical_cluster(&first["items"][0]), logical_cluster(&rest["items"][0]));
     // A namespace selects the namespaces of that name in all logical clusters.
     assert_eq!(client.get(&format!("{}?labelSelector=in", maps("*"))).names(), ["m", "m"]);
     assert!(client.get("/clusters/*/api/v1/namespaces/other/configmaps").names().is_empty());
@@ -80,26 +82,26 @@ fn a_list_of_everything_says_where_each_object_lives() {
 }
 
 #[test]
-fn a_watch_of_everything_is_one_order() {
-    let (server, client, ids) = started();
+fn a_watch_across_all_logical_clusters_has_one_order() {
+    let (server, client, ids) = start_with_two_clusters();
     let from = client.get("/clusters/*/api/v1/configmaps").json()["metadata"]["resourceVersion"]
         .as_str()
         .unwrap()
         .to_owned();
     for cluster in ["root:b", "root:a", "root"] {
-        client.make(&maps(cluster), &json!({ "metadata": { "name": "n" } }));
+        client.create(&maps(cluster), &json!({ "metadata": { "name": "n" } }));
     }
     assert_eq!(client.ask("DELETE", &format!("{}/m", maps("root:a")), &Value::Null).code, 200);
     let events = client.watched(&format!("/clusters/*/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={from}&allowWatchBookmarks=true"));
-    let seen: Vec<_> = events
+    let events_seen: Vec<_> = events
         .iter()
         .map(|(kind, object)| {
-            (kind.as_str(), object["metadata"]["annotations"][HOME].as_str().unwrap_or_default())
+            (kind.as_str(), object["metadata"]["annotations"][LOGICAL_CLUSTER].as_str().unwrap_or_default())
         })
         .collect();
     let root = "~bbbbbbbbbbbbbbbb";
     assert_eq!(
-        seen,
+        events_seen,
         [
             ("ADDED", ids[1].as_str()),
             ("ADDED", &ids[0]),
@@ -117,8 +119,8 @@ fn a_watch_of_everything_is_one_order() {
 }
 
 #[test]
-fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
-    let (_server, client, ids) = started();
+fn an_id_selects_one_logical_cluster_and_no_write_selects_all() {
+    let (_server, client, ids) = start_with_two_clusters();
     assert_eq!(client.get(&format!("{}?labelSelector=in", maps(&ids[0]))).names(), ["m"]);
     assert_eq!(client.get(&format!("{}/m", maps(&ids[1]))).json()["metadata"]["labels"]["in"], "b");
     let map = json!({ "metadata": { "name": "x" } });
@@ -141,18 +143,18 @@ fn ids_lead_to_one_logical_cluster_and_nothing_is_written_to_all() {
 /// All bootstrap objects of a new logical cluster have one resource version. A client that received only the first of
 /// them and was disconnected resumed after that version, and never saw the rest.
 #[test]
-fn a_watch_that_was_cut_off_while_a_logical_cluster_was_created_misses_nothing() {
-    let (server, client, _) = started();
+fn a_watch_that_was_disconnected_while_a_logical_cluster_was_created_misses_nothing() {
+    let (server, client, _) = start_with_two_clusters();
     let all = "/clusters/*/api/v1/namespaces";
     let from = client.get(all).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    client.make("/apis/holon.dev/v1alpha1/logicalclusters", &json!({ "metadata": { "name": "late" } }));
+    client.create("/apis/holon.dev/v1alpha1/logicalclusters", &json!({ "metadata": { "name": "late" } }));
     let names = |from: &str| -> Vec<(String, String)> {
         let events = client.watched(&format!("{all}?watch=1&timeoutSeconds=1&resourceVersion={from}"));
         let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap().to_owned();
         events.iter().map(|(_, object)| (text(object, "name"), text(object, "resourceVersion"))).collect()
     };
-    let seen = names(&from);
-    assert_eq!(seen.len(), 4, "{seen:?}");
-    assert_eq!(names(&seen[0].1), seen);
+    let events_seen = names(&from);
+    assert_eq!(events_seen.len(), 4, "{events_seen:?}");
+    assert_eq!(names(&events_seen[0].1), events_seen);
     assert!(server.stop());
 }

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::common::HOLON;
-use crate::wire::{Answer, Client, JSON, PROTOBUF};
+use crate::wire::{JSON, PROTOBUF, WireClient, WireResponse};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const META: &str = "g=meta.k8s.io;v=v1";
 
-fn decoded(answer: &Answer) -> Value {
+fn decoded(answer: &WireResponse) -> Value {
     assert_eq!(answer.media_type, PROTOBUF, "{}", answer.text());
     protobuf::decode(&answer.body).unwrap().value
 }
@@ -21,8 +21,8 @@ fn decoded(answer: &Answer) -> Value {
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let kept = map.iter().filter(|(_, value)| !value.is_null());
-            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+            let fields = map.iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         }
         Value::Array(list) => list.iter().map(without_nulls).collect(),
         leaf => leaf.clone(),
@@ -30,17 +30,17 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 #[test]
-fn built_in_kinds_come_in_protobuf_and_say_the_same() {
+fn built_in_kinds_have_the_same_content_in_protobuf() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "labels": { "x": "y" } }, "data": { "k": "v" } });
     let body = protobuf::encode(&map).unwrap();
-    let made = client.send("POST", MAPS, (PROTOBUF, &body), PROTOBUF);
-    assert_eq!(made.code, 201);
+    let created = client.send("POST", MAPS, (PROTOBUF, &body), PROTOBUF);
+    assert_eq!(created.code, 201);
     let plain = client.get(&format!("{MAPS}/a")).json();
-    assert_eq!(without_nulls(&decoded(&made)), plain);
+    assert_eq!(without_nulls(&decoded(&created)), plain);
     assert_eq!(without_nulls(&decoded(&client.get_as(&format!("{MAPS}/a"), PROTOBUF))), plain);
-    client.make(MAPS, &json!({ "metadata": { "name": "b" } }));
+    client.create(MAPS, &json!({ "metadata": { "name": "b" } }));
 
     let list = decoded(&client.get_as(MAPS, PROTOBUF));
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
@@ -56,10 +56,10 @@ fn built_in_kinds_come_in_protobuf_and_say_the_same() {
 }
 
 #[test]
-fn a_watch_in_protobuf_is_a_row_of_frames() {
+fn a_watch_in_protobuf_is_a_sequence_of_frames() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    let client = WireClient::new(&server);
+    client.create(MAPS, &json!({ "metadata": { "name": "a" } }));
     let begin = "fieldSelector=metadata.name%3Da&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
     let answer = client.get_as(&format!("{MAPS}?{begin}"), PROTOBUF);
     assert_eq!(answer.media_type, "application/vnd.kubernetes.protobuf;stream=watch");
@@ -76,10 +76,10 @@ fn a_watch_in_protobuf_is_a_row_of_frames() {
 }
 
 #[test]
-fn shapes_and_encodings_go_together_where_they_can() {
+fn representations_and_encodings_combine_where_supported() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(
+    let client = WireClient::new(&server);
+    client.create(
         MAPS,
         &json!({ "metadata": { "name": "a", "annotations": { "note": "yes" } }, "data": { "k": "0777" } }),
     );
@@ -112,17 +112,17 @@ fn shapes_and_encodings_go_together_where_they_can() {
 #[test]
 fn unsupported_media_types_are_not_acceptable() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    let client = WireClient::new(&server);
+    client.create(MAPS, &json!({ "metadata": { "name": "a" } }));
     let check = |path: &str, accept: &str, expected: &str| {
         let answer = client.get_as(path, accept);
         let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
         assert_eq!((answer.code, message.as_str()), (406, expected), "{accept}");
     };
     let one = format!("{MAPS}/a");
-    let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    check(&one, "text/html", &format!("406: Not Acceptable\n\nAvailable representations: {known}"));
-    let only = format!("only the following media types are accepted: {known}");
+    let supported = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    check(&one, "text/html", &format!("406: Not Acceptable\n\nAvailable representations: {supported}"));
+    let only = format!("only the following media types are accepted: {supported}");
     check(&one, &format!("{JSON};as=Other;{META}"), &only);
     check(&one, &format!("{JSON};as=Table;g=meta.k8s.io;v=v9"), &only);
     check(

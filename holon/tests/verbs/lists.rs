@@ -4,17 +4,17 @@ use serde_json::json;
 use testkit::Server;
 
 use crate::common::HOLON;
-use crate::wire::Client;
+use crate::wire::WireClient;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Selects the objects that a test created; every namespace has one more from the beginning.
-const MADE: &str = "fieldSelector=metadata.name!%3Dkube-root-ca.crt";
+const CREATED: &str = "fieldSelector=metadata.name!%3Dkube-root-ca.crt";
 
 /// Each row has the response of kube-apiserver 1.36.4.
 #[test]
-fn bad_queries_are_refused_in_kubernetes_words() {
+fn invalid_queries_are_refused_with_the_messages_of_kubernetes() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let check = |query: &str, code: u16, expected: &str| {
         let answer = client.get(&format!("{MAPS}?{query}"));
         let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
@@ -24,8 +24,8 @@ fn bad_queries_are_refused_in_kubernetes_words() {
     check("limit=abc", 400, syntax);
     check("timeoutSeconds=abc", 400, syntax);
     check("watch=1&timeoutSeconds=abc", 400, syntax);
-    let version = |text: &str, why: &str| {
-        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}")
+    let version = |text: &str, reason: &str| {
+        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {reason}")
     };
     let (negative, huge) =
         (version("-1", "invalid syntax"), version("99999999999999999999", "value out of range"));
@@ -41,8 +41,8 @@ fn bad_queries_are_refused_in_kubernetes_words() {
 #[test]
 fn a_version_from_the_future_is_waited_for_and_then_refused() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(MAPS, &json!({ "metadata": { "name": "a" } }));
+    let client = WireClient::new(&server);
+    client.create(MAPS, &json!({ "metadata": { "name": "a" } }));
     for path in [
         format!("{MAPS}?resourceVersion=99999999"),
         format!("{MAPS}/a?resourceVersion=99999999"),
@@ -56,25 +56,27 @@ fn a_version_from_the_future_is_waited_for_and_then_refused() {
     }
     // A request for the next version waits until it exists.
     let now: u64 = client.get(MAPS).json()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    let waits = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| client.get(&format!("{MAPS}?{MADE}&resourceVersion={}", now + 1)));
-        client.make(MAPS, &json!({ "metadata": { "name": "b" } }));
+    let delayed = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.get(&format!("{MAPS}?{CREATED}&resourceVersion={}", now + 1)));
+        client.create(MAPS, &json!({ "metadata": { "name": "b" } }));
         waiting.join().unwrap()
     });
-    assert_eq!(waits.names(), ["a", "b"]);
+    assert_eq!(delayed.names(), ["a", "b"]);
 }
 
 #[test]
-fn a_list_of_many_pieces_is_one_list() {
+fn a_list_of_many_chunks_is_one_list() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let filler = "x".repeat(20_000);
     for number in 0..20 {
-        client
-            .make(MAPS, &json!({ "metadata": { "name": format!("m{number:02}") }, "data": { "k": filler } }));
+        client.create(
+            MAPS,
+            &json!({ "metadata": { "name": format!("m{number:02}") }, "data": { "k": filler } }),
+        );
     }
-    let names = client.get(&format!("{MAPS}?{MADE}")).names();
+    let names = client.get(&format!("{MAPS}?{CREATED}")).names();
     assert_eq!((names.len(), names[0].as_str(), names[19].as_str()), (20, "m00", "m19"));
-    let events = client.watched(&format!("{MAPS}?{MADE}&watch=1&timeoutSeconds=1"));
+    let events = client.watched(&format!("{MAPS}?{CREATED}&watch=1&timeoutSeconds=1"));
     assert!(events.len() == 20 && events.iter().all(|(kind, _)| kind == "ADDED"), "{}", events.len());
 }

@@ -4,11 +4,11 @@
 mod common;
 
 mod across;
-mod again;
-mod beside;
 mod forms;
+mod like_kubernetes;
 mod lists;
-mod parts;
+mod subresources;
+mod unchanged_updates;
 mod versions;
 mod websocket;
 mod wire;

@@ -4,16 +4,16 @@ use serde_json::json;
 use testkit::Server;
 
 use crate::common::HOLON;
-use crate::wire::Client;
+use crate::wire::WireClient;
 
 #[test]
 fn an_event_is_one_object_under_two_groups() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let (core, other) =
         ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
-    client.make(core, &json!({ "metadata": { "name": "a" }, "involvedObject": { "kind": "Pod", "name": "p", "namespace": "default" }, "reason": "R", "message": "M", "type": "Normal" }));
-    client.make(other, &json!({ "metadata": { "name": "b" }, "regarding": { "kind": "Pod", "name": "q", "namespace": "default" }, "reason": "R", "note": "N", "type": "Normal", "action": "A", "eventTime": "2026-11-16T06:00:00.000000Z", "reportingController": "example.com/one", "reportingInstance": "one" }));
+    client.create(core, &json!({ "metadata": { "name": "a" }, "involvedObject": { "kind": "Pod", "name": "p", "namespace": "default" }, "reason": "R", "message": "M", "type": "Normal" }));
+    client.create(other, &json!({ "metadata": { "name": "b" }, "regarding": { "kind": "Pod", "name": "q", "namespace": "default" }, "reason": "R", "note": "N", "type": "Normal", "action": "A", "eventTime": "2026-11-16T06:00:00.000000Z", "reportingController": "example.com/one", "reportingInstance": "one" }));
     let seen = client.get(&format!("{other}/a")).json();
     assert_eq!(
         (&seen["note"], &seen["regarding"]["name"], seen.get("message")),
@@ -42,11 +42,11 @@ fn an_event_is_one_object_under_two_groups() {
 #[test]
 fn an_autoscaler_is_one_object_in_two_versions() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let [one, two] = ["v1", "v2"]
         .map(|version| format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers"));
     let target = json!({ "kind": "Deployment", "name": "web", "apiVersion": "apps/v1" });
-    client.make(&one, &json!({ "metadata": { "name": "a" }, "spec": { "scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 60 } }));
+    client.create(&one, &json!({ "metadata": { "name": "a" }, "spec": { "scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 60 } }));
     let seen = client.get(&format!("{two}/a")).json();
     assert_eq!(
         seen["spec"]["metrics"][0]["resource"]["target"],
@@ -68,5 +68,5 @@ fn an_autoscaler_is_one_object_in_two_versions() {
     assert!(seen["metadata"].get("annotations").is_none(), "{seen}");
     let list = client.get(&one).json();
     assert_eq!(list["apiVersion"], "autoscaling/v1");
-    assert_eq!(list["items"][0].get("apiVersion"), None, "the list says what is in it");
+    assert_eq!(list["items"][0].get("apiVersion"), None, "only the list names the version");
 }

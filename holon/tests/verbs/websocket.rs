@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use testkit::Server;
 use testkit::peers::Cluster;
 
-use crate::beside::shared;
 use crate::common::HOLON;
-use crate::wire::{Client, Connection, JSON, PROTOBUF};
+use crate::like_kubernetes::without_server_values;
+use crate::wire::{Connection, JSON, PROTOBUF, WireClient};
 
-const SPACE: &str = "sockets";
+const NAMESPACE: &str = "sockets";
 /// Excludes the objects that every namespace has from the beginning.
 const SELECTED: &str = "labelSelector=made";
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 const VERSION: &str = "Sec-WebSocket-Version: 13";
 const ORIGIN: &str = "Origin: https://{address}";
-const ASKED: [&str; 3] = [KEY, VERSION, ORIGIN];
+const HANDSHAKE: [&str; 3] = [KEY, VERSION, ORIGIN];
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -41,7 +41,7 @@ struct Frame {
 
 impl Socket {
     /// Opens a connection. `{address}` in a header stands for the server's address.
-    fn open(client: &Client, path: &str, headers: &[&str]) -> Socket {
+    fn open(client: &WireClient, path: &str, headers: &[&str]) -> Socket {
         let mut stream = client.connect();
         let lines = headers.iter().map(|line| format!("{}\r\n", line.replace("{address}", &client.address)));
         let head = format!(
@@ -97,20 +97,20 @@ impl Socket {
 
     /// Returns all frames until the server closes the connection, and how long that took.
     fn rest(mut self) -> (Vec<Frame>, Duration) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let frames = std::iter::from_fn(|| self.next()).collect();
-        (frames, begun.elapsed())
+        (frames, started.elapsed())
     }
 }
 
 /// Returns a frame as text, without the values that differ between servers.
-fn said(frame: &Frame) -> String {
+fn frame_text(frame: &Frame) -> String {
     let Frame { head, payload } = frame;
-    let told = match head & 0x0f {
+    let content = match head & 0x0f {
         TEXT => {
             let text = str::from_utf8(payload).unwrap();
             let lines = text.matches('\n').count();
-            let mut event = shared(&serde_json::from_str(text).unwrap());
+            let mut event = without_server_values(&serde_json::from_str(text).unwrap());
             mask_table(&mut event["object"]);
             format!("{lines} line, ends with {:?}: {event}", text.chars().last())
         }
@@ -122,7 +122,7 @@ fn said(frame: &Frame) -> String {
         }
         _ => format!("{payload:?}"),
     };
-    format!("{head:#x} {told}")
+    format!("{head:#x} {content}")
 }
 
 /// Removes the descriptions of columns and the ages of objects from a table.
@@ -136,15 +136,15 @@ fn mask_table(table: &mut Value) {
 }
 
 /// A watch and the frames that the client sends on it.
-struct Case {
+struct WatchCase {
     query: &'static str,
     headers: Vec<&'static str>,
     sends: &'static [(u8, &'static [u8], bool)],
 }
 
-fn cases() -> Vec<Case> {
-    let with = |more: &[&'static str]| [&ASKED[..], more].concat();
-    let case = |query, headers, sends| Case { query, headers, sends };
+fn cases() -> Vec<WatchCase> {
+    let with = |more: &[&'static str]| [&HANDSHAKE[..], more].concat();
+    let case = |query, headers, sends| WatchCase { query, headers, sends };
     const ACCEPT_PROTOBUF: &str = "Accept: application/vnd.kubernetes.protobuf";
     const ACCEPT_TABLE: &str = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1";
     vec![
@@ -174,8 +174,8 @@ fn cases() -> Vec<Case> {
 
 /// Runs a case on one server: returns the status code, the chosen subprotocol, the frames, and the answers to pings,
 /// whose position among the frames is random.
-fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, Vec<String>) {
-    let path = format!("/api/v1/namespaces/{SPACE}/configmaps?watch=1&{SELECTED}&{}", case.query);
+fn observed(client: &WireClient, case: &WatchCase) -> (u16, Option<String>, Vec<String>, Vec<String>) {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=1&{SELECTED}&{}", case.query);
     let mut socket = Socket::open(client, &path, &case.headers);
     let (code, protocol) = (socket.code, socket.header("sec-websocket-protocol").map(str::to_owned));
     if code != 101 {
@@ -192,7 +192,12 @@ fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, 
     let others = others.iter().filter(|frame| !ends || frame.head & 0x0f == CLOSE);
     // kube-apiserver sends a second close frame after it rejected a frame; no client reads after the first.
     let closes = others.clone().position(|frame| frame.head & 0x0f == CLOSE).expect("a close");
-    (code, protocol, others.take(closes + 1).map(said).collect(), pongs.iter().map(said).collect())
+    (
+        code,
+        protocol,
+        others.take(closes + 1).map(frame_text).collect(),
+        pongs.iter().map(frame_text).collect(),
+    )
 }
 
 /// A watch with `Upgrade: websocket` was once answered with an endless plain response.
@@ -200,15 +205,15 @@ fn observed(client: &Client, case: &Case) -> (u16, Option<String>, Vec<String>, 
 #[ignore = "needs etcd, kube-apiserver and kubectl"]
 fn kubernetes_sends_the_same_frames() {
     let cluster = Cluster::start_bare(&[]);
-    let theirs = Client::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
+    let theirs = WireClient::of(&std::fs::read_to_string(cluster.kubeconfig()).unwrap());
     let server = Server::start(HOLON);
-    let ours = Client::new(&server);
+    let ours = WireClient::new(&server);
     for client in [&theirs, &ours] {
-        client.make("/api/v1/namespaces", &json!({ "metadata": { "name": SPACE } }));
+        client.create("/api/v1/namespaces", &json!({ "metadata": { "name": NAMESPACE } }));
         for name in ["one", "two"] {
             let map =
                 json!({ "metadata": { "name": name, "labels": { "made": "here" } }, "data": { "a": "b" } });
-            client.make(&format!("/api/v1/namespaces/{SPACE}/configmaps"), &map);
+            client.create(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps"), &map);
         }
     }
     let mut different = Vec::new();
@@ -219,7 +224,7 @@ fn kubernetes_sends_the_same_frames() {
             (expected.join().unwrap(), found)
         });
         if expected != found {
-            let Case { query, headers, sends } = case;
+            let WatchCase { query, headers, sends } = case;
             different.push(format!("{query} {headers:?} {sends:?}\n  they {expected:?}\n  we   {found:?}"));
         }
     }
@@ -231,38 +236,38 @@ fn kubernetes_sends_the_same_frames() {
 }
 
 /// Returns the frames about an object that is created, changed and deleted during a watch, and those of its end.
-fn live(client: &Client) -> Vec<String> {
-    let maps = format!("/api/v1/namespaces/{SPACE}/configmaps");
+fn live(client: &WireClient) -> Vec<String> {
+    let maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let version = client.get(&maps).json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let path = format!("{maps}?watch=1&timeoutSeconds=3&resourceVersion={version}");
-    let mut socket = Socket::open(client, &path, &ASKED);
-    client.make(&maps, &json!({ "metadata": { "name": "live" } }));
+    let mut socket = Socket::open(client, &path, &HANDSHAKE);
+    client.create(&maps, &json!({ "metadata": { "name": "live" } }));
     let first = socket.next().unwrap();
     assert_eq!(client.ask("PATCH", &format!("{maps}/live"), &json!({ "data": { "a": "b" } })).code, 200);
     assert_eq!(client.ask("DELETE", &format!("{maps}/live"), &Value::Null).code, 200);
     let (rest, _) = socket.rest();
-    [first].iter().chain(&rest).map(said).collect()
+    [first].iter().chain(&rest).map(frame_text).collect()
 }
 
 /// A watch over HTTP/1.0 or without `Connection: Upgrade` is an ordinary watch.
 #[test]
 fn a_request_without_an_upgrade_gets_no_websocket() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let mut stream = client.connect();
-    let lines = ASKED.map(|line| format!("{}\r\n", line.replace("{address}", &client.address))).concat();
+    let lines = HANDSHAKE.map(|line| format!("{}\r\n", line.replace("{address}", &client.address))).concat();
     let path = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1";
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: close\r\n{lines}\r\n",
         client.address
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let mut told = Vec::new();
-    let _ = stream.read_to_end(&mut told);
-    let told = String::from_utf8_lossy(&told);
-    assert!(told.starts_with("HTTP/1.1 200 ") && told.contains("\"ADDED\""), "{told}");
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.contains("\"ADDED\""), "{response}");
     // A list is never upgraded.
-    let socket = Socket::open(&client, "/api/v1/namespaces/default/configmaps", &ASKED);
+    let socket = Socket::open(&client, "/api/v1/namespaces/default/configmaps", &HANDSHAKE);
     assert_eq!((socket.code, socket.header("content-type")), (200, Some(JSON)));
 }
 
@@ -270,17 +275,17 @@ fn a_request_without_an_upgrade_gets_no_websocket() {
 #[test]
 fn a_server_that_stops_closes_its_websockets() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let maps = "/api/v1/namespaces/default/configmaps";
     for number in 0..50 {
-        client.make(maps, &json!({ "metadata": { "name": format!("map-{number}") } }));
+        client.create(maps, &json!({ "metadata": { "name": format!("map-{number}") } }));
     }
     let accept = format!("Accept: {PROTOBUF}");
     let sockets = [&[][..], &[accept.as_str()][..]].map(|more| {
         Socket::open(
             &client,
             &format!("{maps}?watch=1&fieldSelector=metadata.name!%3Dkube-root-ca.crt"),
-            &[&ASKED, more].concat(),
+            &[&HANDSHAKE, more].concat(),
         )
     });
     let figure = "apiserver_longrunning_requests{verb=\"WATCH\"} ";
@@ -289,12 +294,15 @@ fn a_server_that_stops_closes_its_websockets() {
         metrics.lines().find_map(|line| line.strip_prefix(figure)?.parse::<usize>().ok()).unwrap()
     };
     let before = open();
-    let gone = Socket::open(&client, &format!("{maps}?watch=1"), &ASKED);
-    assert_eq!(open(), before + 1, "it is counted");
-    drop(gone);
-    let begun = Instant::now();
+    let dropped = Socket::open(&client, &format!("{maps}?watch=1"), &HANDSHAKE);
+    assert_eq!(open(), before + 1, "the open watch is counted");
+    drop(dropped);
+    let started = Instant::now();
     while open() > before {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is counted after the client has left");
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "the watch is counted after the client disconnected"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let stopping = std::thread::spawn(move || (server.stop(), Instant::now()));
@@ -308,6 +316,6 @@ fn a_server_that_stops_closes_its_websockets() {
     let (is_well, stopped) = stopping.join().unwrap();
     assert!(
         is_well && stopped.saturating_duration_since(ended) < Duration::from_secs(8),
-        "it was cut, not closed"
+        "the server did not close its WebSockets"
     );
 }

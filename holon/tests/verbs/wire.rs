@@ -21,18 +21,18 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 
 pub(crate) type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-pub(crate) struct Client {
+pub(crate) struct WireClient {
     pub(crate) address: String,
     tls: Arc<ClientConfig>,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct WireResponse {
     pub(crate) code: u16,
     pub(crate) media_type: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl WireResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -49,14 +49,14 @@ impl Answer {
     }
 }
 
-impl Client {
-    pub(crate) fn new(server: &Server) -> Client {
-        let admin = Client::of(&std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap());
-        Client { address: server.url.replace("https://", ""), ..admin }
+impl WireClient {
+    pub(crate) fn new(server: &Server) -> WireClient {
+        let admin = WireClient::of(&std::fs::read_to_string(server.file("admin.kubeconfig")).unwrap());
+        WireClient { address: server.url.replace("https://", ""), ..admin }
     }
 
     /// Returns a client with the server and credentials of a kubeconfig.
-    pub(crate) fn of(kubeconfig: &str) -> Client {
+    pub(crate) fn of(kubeconfig: &str) -> WireClient {
         let kubeconfig = codec::decode(kubeconfig.as_bytes(), Syntax::Yaml).unwrap().value;
         let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
         let pem = |within: &Value, name: &str| STANDARD.decode(within[name].as_str().unwrap()).unwrap();
@@ -71,7 +71,7 @@ impl Client {
         let tls = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
         let server = cluster["server"].as_str().unwrap();
         let address = server.trim_start_matches("https://").split('/').next().unwrap().to_owned();
-        Client { address, tls: Arc::new(tls) }
+        WireClient { address, tls: Arc::new(tls) }
     }
 
     /// Opens a connection on which nothing was sent yet.
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Sends a body of one media type and accepts another.
-    pub(crate) fn send(&self, method: &str, path: &str, body: (&str, &[u8]), accept: &str) -> Answer {
+    pub(crate) fn send(&self, method: &str, path: &str, body: (&str, &[u8]), accept: &str) -> WireResponse {
         let mut stream = self.connect();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: holon\r\nConnection: close\r\nContent-Type: {}\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n",
@@ -95,55 +95,55 @@ impl Client {
         let mut bytes = Vec::new();
         // A peer that closes without close_notify is an error to TLS, but not to this client.
         let _ = stream.read_to_end(&mut bytes);
-        answer(&bytes)
+        parse_response(&bytes)
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> WireResponse {
         let media_type = if method == "PATCH" { MERGE } else { JSON };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.send(method, path, (media_type, body.as_bytes()), "")
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> WireResponse {
         self.ask("GET", path, &Value::Null)
     }
 
-    pub(crate) fn get_as(&self, path: &str, accept: &str) -> Answer {
+    pub(crate) fn get_as(&self, path: &str, accept: &str) -> WireResponse {
         self.send("GET", path, (JSON, b""), accept)
     }
 
     /// Creates an object, which must succeed, and returns it.
-    pub(crate) fn make(&self, path: &str, object: &Value) -> Value {
-        let answer = self.ask("POST", path, object);
-        assert_eq!(answer.code, 201, "{path}: {}", answer.text());
-        answer.json()
+    pub(crate) fn create(&self, path: &str, object: &Value) -> Value {
+        let response = self.ask("POST", path, object);
+        assert_eq!(response.code, 201, "{path}: {}", response.text());
+        response.json()
     }
 
     /// Returns the events of a watch that ends after some seconds, in JSON.
     pub(crate) fn watched(&self, path: &str) -> Vec<(String, Value)> {
-        let answer = self.get(path);
-        let text = answer.text();
+        let response = self.get(path);
+        let text = response.text();
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.map(|event| (event["type"].as_str().unwrap().to_owned(), event["object"].clone())).collect()
     }
 }
 
-fn answer(bytes: &[u8]) -> Answer {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
+fn parse_response(bytes: &[u8]) -> WireResponse {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a response has a head");
     let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
     let header = |name: &str| {
         let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.unwrap_or_default().to_owned()
     };
     let body = &bytes[end + 4..];
-    Answer {
+    WireResponse {
         code: head.split(' ').nth(1).unwrap().parse().unwrap(),
         media_type: header("content-type"),
-        body: if header("transfer-encoding") == "chunked" { unchunked(body) } else { body.to_vec() },
+        body: if header("transfer-encoding") == "chunked" { dechunk(body) } else { body.to_vec() },
     }
 }
 
-fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+fn dechunk(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(end) = rest.windows(2).position(|window| window == b"\r\n") {
         let length = usize::from_str_radix(str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();

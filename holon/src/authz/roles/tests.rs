@@ -5,9 +5,9 @@ use apiserver::request::attributes::{Attributes, ResourceAttributes};
 use super::*;
 
 /// A request of a controller: the logical cluster, and `verb group resource [name]` or `verb /path`.
-type Request = (&'static str, &'static str);
+type ControllerRequest = (&'static str, &'static str);
 
-const OF_THE_FLEET: &[Request] = &[
+const FLEET_REQUESTS: &[ControllerRequest] = &[
     ("user", "watch holon.dev physicalclusters"),
     ("user", "list coordination.k8s.io leases"),
     ("user", "patch holon.dev physicalclusters/status east"),
@@ -23,7 +23,7 @@ const OF_THE_FLEET: &[Request] = &[
     ("mailbox", "delete apps deployments web"),
 ];
 
-const OF_THE_SPLITTER: &[Request] = &[
+const SPLITTER_REQUESTS: &[ControllerRequest] = &[
     ("user", "watch - secrets"),
     ("user", "list apps deployments"),
     ("user", "get batch jobs once"),
@@ -69,7 +69,7 @@ const OF_THE_SPLITTER: &[Request] = &[
     ("mailbox", "update apps deployments web"),
 ];
 
-const OF_THE_TUNNEL: &[Request] = &[
+const TUNNEL_REQUESTS: &[ControllerRequest] = &[
     ("user", "list - pods"),
     ("mailbox", "get - pods web-1"),
     ("mailbox", "get - namespaces shop"),
@@ -77,7 +77,7 @@ const OF_THE_TUNNEL: &[Request] = &[
 ];
 
 /// Requests that no controller may send, even if a tenant tricks it into trying.
-const OF_NOBODY: &[Request] = &[
+const FORBIDDEN_REQUESTS: &[ControllerRequest] = &[
     ("user", "create rbac.authorization.k8s.io clusterrolebindings"),
     ("user", "patch rbac.authorization.k8s.io clusterroles view"),
     ("user", "delete - namespaces shop"),
@@ -99,55 +99,57 @@ const OF_NOBODY: &[Request] = &[
     ("root", "get /metrics"),
 ];
 
-fn wanted(request: &str) -> Attributes {
-    let words: Vec<&str> = request.split(' ').collect();
-    if words[1].starts_with('/') {
-        return Attributes::Path { verb: words[0].to_owned(), path: words[1].to_owned() };
+fn attributes(request: &str) -> Attributes {
+    let fields: Vec<&str> = request.split(' ').collect();
+    if fields[1].starts_with('/') {
+        return Attributes::Path { verb: fields[0].to_owned(), path: fields[1].to_owned() };
     }
-    let (resource, part) = words[2].split_once('/').unwrap_or((words[2], ""));
+    let (resource, subresource) = fields[2].split_once('/').unwrap_or((fields[2], ""));
     Attributes::Resource(ResourceAttributes {
-        verb: words[0].to_owned(),
-        group: words[1].trim_matches('-').to_owned(),
+        verb: fields[0].to_owned(),
+        group: fields[1].trim_matches('-').to_owned(),
         resource: resource.to_owned(),
-        subresource: part.to_owned(),
-        name: words.get(3).copied().unwrap_or_default().to_owned(),
+        subresource: subresource.to_owned(),
+        name: fields.get(3).copied().unwrap_or_default().to_owned(),
         ..ResourceAttributes::default()
     })
 }
 
-fn allows(table: &str, (place, request): &Request) -> bool {
+fn allows(table: &str, (scope, request): &ControllerRequest) -> bool {
     let controller_role = ControllerRole::read(table).unwrap();
-    let also = match *place {
+    let extra_scope = match *scope {
         "mailbox" => Some(GrantScope::Labelled(MAILBOX_OF.to_owned())),
         "root" => Some(GrantScope::Root),
         _ => None,
     };
-    let wanted = wanted(request);
-    let mut places = [Some(GrantScope::Everywhere), also].into_iter().flatten();
-    places.any(|place| controller_role.allows(&place, &wanted))
+    let attributes = attributes(request);
+    let mut scopes = [Some(GrantScope::Everywhere), extra_scope].into_iter().flatten();
+    scopes.any(|scope| controller_role.allows(&scope, &attributes))
 }
 
 #[test]
 fn controller_roles_allow_all_their_requests_and_every_line_is_needed() {
-    for (table, requests) in [(FLEET, OF_THE_FLEET), (SPLITTER, OF_THE_SPLITTER), (TUNNEL, OF_THE_TUNNEL)] {
+    for (table, requests) in
+        [(FLEET, FLEET_REQUESTS), (SPLITTER, SPLITTER_REQUESTS), (TUNNEL, TUNNEL_REQUESTS)]
+    {
         for request in requests {
             assert!(allows(table, request), "{request:?}");
         }
         let lines: Vec<&str> = table.lines().collect();
         let is_rule = |line: &&str| line.starts_with("  ") && !line.trim_start().starts_with(['#', 'b']);
-        for taken in lines.iter().filter(|line| is_rule(line)) {
-            let rest: Vec<&str> = lines.iter().filter(|line| *line != taken).copied().collect();
-            let is_noticed = requests.iter().any(|request| !allows(&rest.join("\n"), request));
-            assert!(is_noticed, "nobody misses {taken:?}");
+        for removed in lines.iter().filter(|line| is_rule(line)) {
+            let rest: Vec<&str> = lines.iter().filter(|line| *line != removed).copied().collect();
+            let is_needed = requests.iter().any(|request| !allows(&rest.join("\n"), request));
+            assert!(is_needed, "no request needs {removed:?}");
         }
     }
 }
 
 #[test]
 fn controllers_may_do_nothing_else() {
-    for request in OF_NOBODY {
-        for (whose, table) in [("fleet", FLEET), ("splitter", SPLITTER), ("tunnel", TUNNEL)] {
-            assert!(!allows(table, request), "{whose}: {request:?}");
+    for request in FORBIDDEN_REQUESTS {
+        for (controller, table) in [("fleet", FLEET), ("splitter", SPLITTER), ("tunnel", TUNNEL)] {
+            assert!(!allows(table, request), "{controller}: {request:?}");
         }
     }
     // Each controller has only its own rights.

@@ -30,7 +30,7 @@ pub(super) struct StreamTarget {
     claim: Option<TargetClaim>,
 }
 
-/// The pod that a projected pod in a user's logical cluster claims to show.
+/// The downstream pod that a projected pod in a user's logical cluster claims to represent.
 #[derive(Debug)]
 struct TargetClaim {
     /// The user's logical cluster.
@@ -61,15 +61,16 @@ impl StreamTarget {
             let path = path(namespace, name);
             return Ok(StreamTarget { mailbox: *cluster, path, client_path, claim: None });
         };
-        let (namespace, name) = downstream.split_once('/').ok_or_else(moved)?;
-        let uid = request.object["metadata"]["annotations"][DOWNSTREAM_UID].as_str().ok_or_else(moved)?;
+        let (namespace, name) = downstream.split_once('/').ok_or_else(pod_not_found)?;
+        let uid =
+            request.object["metadata"]["annotations"][DOWNSTREAM_UID].as_str().ok_or_else(pod_not_found)?;
         let path = path(namespace, name);
         let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
         let claim = Some(TargetClaim { cluster: *cluster, namespace, name, uid });
         Ok(StreamTarget { mailbox, path, client_path, claim })
     }
 
-    /// Checks that the projected pod shows the pod it claims to. Users can forge labels and annotations in their
+    /// Checks that the projected pod represents the pod it claims to. Users can forge labels and annotations in their
     /// logical cluster, so the mailbox, where only our controllers write, must confirm them: its namespace belongs to
     /// this logical cluster, and its pod has this uid on the physical cluster. The uid matters because another pod may
     /// have taken the name since. `server` reads every mailbox.
@@ -83,7 +84,7 @@ impl StreamTarget {
         let is_namespace_of = locator.is_some_and(|locator| locator.logical_cluster == cluster.to_string());
         let found = mailbox_pod(server.as_ref(), self.mailbox, namespace, name).await?.unwrap_or_default();
         let has_uid = found["metadata"]["annotations"][DOWNSTREAM_UID] == **uid;
-        if is_namespace_of && has_uid { Ok(()) } else { Err(moved()) }
+        if is_namespace_of && has_uid { Ok(()) } else { Err(pod_not_found()) }
     }
 
     /// Translates a `Location` of the physical cluster into a path for the client.
@@ -204,7 +205,7 @@ pub(super) fn no_server() -> Status {
     )
 }
 
-fn moved() -> Status {
+fn pod_not_found() -> Status {
     Status::bad_request("the pod no longer exists on the physical cluster that it was projected from")
 }
 
@@ -228,15 +229,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_projected_pod_says_where_it_runs() {
+    fn a_projected_pod_names_its_mailbox_and_its_downstream_pod() {
         let id = Id::new(7).to_string();
-        let pod = |projected: &str, mailbox: &str, below: Value| {
+        let pod = |projected: &str, mailbox: &str, downstream: Value| {
             json!({ "metadata": {
-                "labels": { PROJECTED: projected }, "annotations": { MAILBOX: mailbox, DOWNSTREAM_NAME: below },
+                "labels": { PROJECTED: projected }, "annotations": { MAILBOX: mailbox, DOWNSTREAM_NAME: downstream },
             } })
         };
         let check = |pod: &Value, expected: Option<&str>| {
-            assert_eq!(projected_from(pod), expected.map(|below| (Id::new(7), below)), "{pod}");
+            assert_eq!(projected_from(pod), expected.map(|downstream| (Id::new(7), downstream)), "{pod}");
         };
         check(&pod(TRUE, &id, json!("shop-x/web-1")), Some("shop-x/web-1"));
         // Objects in a mailbox have no such annotations; without the label, a user may have written them.

@@ -95,7 +95,7 @@ impl MetricsQuery {
 }
 
 /// Answers for a logical cluster that is not the mailbox of a connected physical cluster.
-pub(super) async fn answer(
+pub(super) async fn respond(
     tunnels: &Tunnels,
     server: Remote,
     query: MetricsQuery,
@@ -119,7 +119,7 @@ pub(super) async fn answer(
     let kind = if of_nodes { "NodeMetrics" } else { "PodMetrics" };
     let api_version = format!("{}/{}", METRICS.0, METRICS.1);
     items.iter_mut().for_each(|item| (item["apiVersion"], item["kind"]) = (json!(api_version), json!(kind)));
-    let answer = match query.name.as_str() {
+    let object = match query.name.as_str() {
         "" => {
             json!({ "apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {}, "items": items })
         }
@@ -127,7 +127,7 @@ pub(super) async fn answer(
             .pop()
             .ok_or_else(|| Status::not_found(GroupResource::new(METRICS.0, &query.plural), name))?,
     };
-    let mut response = Response::new(whole(Full::from(answer.to_string())));
+    let mut response = Response::new(whole(Full::from(object.to_string())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
@@ -143,8 +143,8 @@ fn mailbox_namespaces(cluster: Id, pods: &[Value], mailboxes: &[Id]) -> BTreeSet
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
         // On a physical cluster that is dedicated to one logical cluster, namespaces keep their names.
         let names = [physical_namespace(&cluster.to_string(), namespace), namespace.to_owned()];
-        let at = |mailbox: &Id| names.clone().map(|name| (*mailbox, name));
-        mailboxes.iter().flat_map(at).collect()
+        let in_mailbox = |mailbox: &Id| names.clone().map(|name| (*mailbox, name));
+        mailboxes.iter().flat_map(in_mailbox).collect()
     };
     pods.iter().flat_map(of_pod).collect()
 }
@@ -206,8 +206,8 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn by_name(list: &Value) -> HashMap<String, Value> {
-    let named = |one: &Value| Some((one["metadata"]["name"].as_str()?.to_owned(), one.clone()));
-    items(list).filter_map(named).collect()
+    let entry = |item: &Value| Some((item["metadata"]["name"].as_str()?.to_owned(), item.clone()));
+    items(list).filter_map(entry).collect()
 }
 
 impl ClusterMetrics<'_> {
@@ -263,8 +263,9 @@ async fn node_metrics(
     pods: &[Value],
     metrics: &ClusterMetrics<'_>,
 ) -> Result<Vec<Value>, Status> {
-    let on = |pod: &Value| Some((pod["spec"]["nodeName"].as_str()?.to_owned(), metrics.find(pod)?.0));
-    let mailboxes: BTreeMap<String, Id> = pods.iter().filter_map(on).collect();
+    let node_and_mailbox =
+        |pod: &Value| Some((pod["spec"]["nodeName"].as_str()?.to_owned(), metrics.find(pod)?.0));
+    let mailboxes: BTreeMap<String, Id> = pods.iter().filter_map(node_and_mailbox).collect();
     let nodes = list(remote, &format!("/api/v1/nodes?{selectors}")).await?;
     let mut reads = Vec::new();
     for node in &nodes {
@@ -324,12 +325,12 @@ mod tests {
         ]);
         let by_namespace = [(&namespace, namespace_metrics(pods, metrics))].into();
         let metrics = ClusterMetrics { cluster: Id::new(1), by_namespace };
-        let told = metrics.of_pod(&projected(7, "shop-x/web-9", "u9")).unwrap();
+        let pod_metrics = metrics.of_pod(&projected(7, "shop-x/web-9", "u9")).unwrap();
         assert_eq!(
-            (&told["metadata"]["name"], &told["metadata"]["namespace"]),
+            (&pod_metrics["metadata"]["name"], &pod_metrics["metadata"]["namespace"]),
             (&json!("web-1"), &json!("shop"))
         );
-        assert_eq!(told["containers"], json!([{ "name": "main" }]));
+        assert_eq!(pod_metrics["containers"], json!([{ "name": "main" }]));
         for forged in [
             projected(7, "shop-x/other", "guessed"),
             projected(8, "shop-x/web-9", "u9"),
@@ -357,11 +358,11 @@ mod tests {
         };
         let metrics = json!([{ "metadata": { "name": "one" }, "containers": [] }]);
         let namespace = (Id::new(7), physical);
-        let told = |uid: &str| {
+        let has_metrics = |uid: &str| {
             let by_namespace = [(&namespace, namespace_metrics(mailbox_object(uid), metrics.clone()))].into();
             ClusterMetrics { cluster, by_namespace }.of_pod(&pod).is_some()
         };
-        assert!(told("u") && !told("older"));
+        assert!(has_metrics("u") && !has_metrics("older"));
     }
 
     #[test]
@@ -369,8 +370,8 @@ mod tests {
         let one = |cpu: &str, memory: &str| json!({ "timestamp": "t", "window": "15s", "usage": { "cpu": cpu, "memory": memory } });
         let node = json!({ "metadata": { "name": "east" } });
         let metrics = json!({ "items": [one("250m", "2Gi"), one("1", "512Mi")] });
-        let told = sum_nodes(&node, &metrics).unwrap();
-        assert_eq!(told["usage"], json!({ "cpu": "1250m", "memory": "2560Mi" }));
+        let sum = sum_nodes(&node, &metrics).unwrap();
+        assert_eq!(sum["usage"], json!({ "cpu": "1250m", "memory": "2560Mi" }));
         assert_eq!(sum_nodes(&node, &json!({ "items": [] })), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Logs a repeated warning once a minute.
 //!
 //! A warning is repeated if it comes from the same line of code and is about the same subject: its fields and those of
-//! the spans around it, except texts that say how it happened. So a component that retries every second, or an object
+//! the spans around it, except fields that vary between attempts. So a component that retries every second, or an object
 //! that a tenant writes in a loop, costs one line a minute.
 
 use std::fmt::{Debug, Write};
@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 /// These fields differ between repetitions of one warning.
-const NOT_THE_SUBJECT: &[&str] = &["error", "detail", "revision", "effect"];
+const VARYING_FIELDS: &[&str] = &["error", "detail", "revision", "effect"];
 /// The span of a request, whose id is its own. Warnings within it name their subject.
 const REQUEST: &str = "request";
 
@@ -25,11 +25,11 @@ pub(super) struct RepeatedWarnings(RepeatedLines);
 
 /// The fields of a span or a warning that name its subject.
 #[derive(Default)]
-struct Subject(String);
+struct WarningSubject(String);
 
-impl Visit for Subject {
+impl Visit for WarningSubject {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if !NOT_THE_SUBJECT.contains(&field.name()) {
+        if !VARYING_FIELDS.contains(&field.name()) {
             let _ = write!(self.0, "{}={value:?} ", field.name());
         }
     }
@@ -38,7 +38,7 @@ impl Visit for Subject {
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RepeatedWarnings {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id).filter(|span| span.name() != REQUEST) {
-            let mut subject = Subject::default();
+            let mut subject = WarningSubject::default();
             attributes.record(&mut subject);
             span.extensions_mut().insert(subject);
         }
@@ -50,10 +50,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RepeatedWarnings {
             return true;
         }
         let line = format!("{}:{}", metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
-        let mut subject = Subject(line);
+        let mut subject = WarningSubject(line);
         event.record(&mut subject);
         for span in context.event_scope(event).into_iter().flatten() {
-            if let Some(Subject(of_span)) = span.extensions().get() {
+            if let Some(WarningSubject(of_span)) = span.extensions().get() {
                 subject.0.push_str(of_span);
             }
         }
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend(bytes);
             Ok(bytes.len())
@@ -87,7 +87,7 @@ mod tests {
     /// A token file that could not be read cost a line every second, and a lease that could not be renewed one every three.
     #[test]
     fn a_warning_is_logged_once_for_each_subject() {
-        let written = Written::default();
+        let written = LogBuffer::default();
         let lines = written.clone();
         let format =
             tracing_subscriber::fmt().with_writer(move || lines.clone()).without_time().with_ansi(false);
@@ -107,9 +107,9 @@ mod tests {
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let count = |part: &str| text.matches(part).count();
         assert_eq!(count("cannot read the file"), 1, "{text}");
-        assert_eq!(count("a decision"), 3, "decisions are not warnings: {text}");
+        assert_eq!(count("a decision"), 3, "info lines are not dropped: {text}");
         assert_eq!(count("reconcile failed again"), 2, "once for each object: {text}");
-        assert_eq!(count("reconcile failed attempt"), 6, "each is about something else: {text}");
+        assert_eq!(count("reconcile failed attempt"), 6, "each has another subject: {text}");
         assert_eq!(count("cannot roll back"), 1, "{text}");
     }
 }

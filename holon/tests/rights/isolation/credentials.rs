@@ -29,7 +29,7 @@ pub(super) struct Tenants {
     /// Client of A's service account, which has all rights in A.
     pub(super) other: Client,
     /// Clients with invalid tokens, and why each is invalid.
-    pub(super) nobodys: Vec<(&'static str, Client)>,
+    pub(super) invalid: Vec<(&'static str, Client)>,
 }
 
 impl Tenants {
@@ -45,33 +45,33 @@ impl Tenants {
         let secret = json!({
             "metadata": { "name": "canary", "labels": { "a": CANARY } }, "stringData": { "k": CANARY },
         });
-        let made = test.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
-        assert_eq!(made.code, 201, "{}", made.body);
+        let created = test.admin.ask("POST", &format!("{a}/api/v1/namespaces/default/secrets"), &secret);
+        assert_eq!(created.code, 201, "{}", created.body);
         // Made first, because later tokens are signed with another key.
-        let let_go = test.let_go();
+        let token_with_revoked_key = test.token_with_revoked_key();
         let tokens =
             ["a", "b"].map(|name| test.token_of(&format!("/clusters/root:{name}"), "default", json!({})));
         let mut stale = test.stale();
-        stale.push(("its key was let go", let_go));
+        stale.push(("its key was revoked", token_with_revoked_key));
         let ids = ["a", "b"].map(|name| (name, test.id(name)));
         test.restart(|dir| {
             let keys = ["a", "b"].map(|name| key(dir, &ids.iter().find(|(of, _)| *of == name).unwrap().1));
             stale.extend(forged(&tokens, &keys));
         });
-        let nobodys = stale.into_iter().map(|(why, token)| (why, test.with_token(&token))).collect();
+        let invalid = stale.into_iter().map(|(reason, token)| (reason, test.with_token(&token))).collect();
         let [other, own] = tokens.map(|token| test.with_token(&token));
-        Tenants { ids: ids.into(), own: vec![test.user("bob"), own], other, nobodys, test }
+        Tenants { ids: ids.into(), own: vec![test.user("bob"), own], other, invalid, test }
     }
 
     /// Returns the path of a target at a tenant, and the same path in a logical cluster that does not exist.
     pub(super) fn addresses(&self, form: &str, tenant: &str, target: &str) -> [String; 2] {
-        let nowhere = match form.contains('{') {
+        let missing = match form.contains('{') {
             true => form.replace("{name}", "n").replace("{id}", "~bbbbbbbbbbbbbbcc"),
             // The form names no tenant, so the response must look like that of a tenant that does not exist.
             false => "/clusters/root:n".to_owned(),
         };
-        let there = form.replace("{name}", tenant).replace("{id}", &self.ids[tenant]);
-        [there, nowhere].map(|address| format!("{address}{target}"))
+        let existing = form.replace("{name}", tenant).replace("{id}", &self.ids[tenant]);
+        [existing, missing].map(|address| format!("{address}{target}"))
     }
 }
 
@@ -92,7 +92,7 @@ impl TestServer {
     }
 
     /// Returns a token of B whose signing key is revoked.
-    fn let_go(&self) -> String {
+    fn token_with_revoked_key(&self) -> String {
         let b = "/clusters/root:b";
         let token = self.token_of(b, "default", json!({}));
         for method in ["POST", "DELETE"] {
@@ -116,9 +116,9 @@ impl TestServer {
         let stale = vec![
             ("its account was deleted", self.token_of(b, "left", json!({}))),
             ("its pod was deleted", self.token_of(b, "podded", bound)),
-            ("its Secret was deleted", self.held_token(b, "key", "held")),
+            ("its Secret was deleted", self.secret_token(b, "key", "held")),
             ("its logical cluster was deleted", self.token_of("/clusters/root:gone", "default", json!({}))),
-            ("it is for somebody else", self.token_of(b, "default", json!({ "audiences": ["vault"] }))),
+            ("it is for another audience", self.token_of(b, "default", json!({ "audiences": ["vault"] }))),
         ];
         for path in [
             &format!("{b}/api/v1/namespaces/default/serviceaccounts/left"),
@@ -140,19 +140,19 @@ impl TestServer {
 }
 
 /// A signing key and its id.
-struct Signing {
+struct SigningKey {
     kid: String,
     pair: EcdsaKeyPair,
 }
 
 /// Reads the signing key of a logical cluster from the store.
-fn key(dir: &Path, id: &str) -> Signing {
+fn key(dir: &Path, id: &str) -> SigningKey {
     let id: Id = id.parse().unwrap();
     let store = Embedded::open(&dir.join("store"), Options::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let entry = runtime.block_on(store.get(&Key::from(format!("~keys/{id}")))).unwrap().value.unwrap();
-    let kept: Value = serde_json::from_slice(entry.value()).unwrap();
-    let key = STANDARD.decode(kept["keys"][0].as_str().unwrap()).unwrap();
+    let stored: Value = serde_json::from_slice(entry.value()).unwrap();
+    let key = STANDARD.decode(stored["keys"][0].as_str().unwrap()).unwrap();
     let pair =
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, &SystemRandom::new()).unwrap();
     let kid = {
@@ -160,7 +160,7 @@ fn key(dir: &Path, id: &str) -> Signing {
         let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
         URL_SAFE_NO_PAD.encode(digest)
     };
-    Signing { kid, pair }
+    SigningKey { kid, pair }
 }
 
 fn encode(value: &Value) -> String {
@@ -168,7 +168,7 @@ fn encode(value: &Value) -> String {
 }
 
 /// Returns tokens that B forges from a token of A, a token of its own, and its own key.
-fn forged([of_a, of_b]: &[String; 2], [key_of_a, key_of_b]: &[Signing; 2]) -> Vec<(&'static str, String)> {
+fn forged([of_a, of_b]: &[String; 2], [key_of_a, key_of_b]: &[SigningKey; 2]) -> Vec<(&'static str, String)> {
     let claims = |token: &str| -> Value {
         let part = token.split('.').nth(1).unwrap();
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
@@ -190,15 +190,15 @@ fn forged([of_a, of_b]: &[String; 2], [key_of_a, key_of_b]: &[Signing; 2]) -> Ve
     renamed["kubernetes.io"]["serviceaccount"]["name"] = "another".into();
     vec![
         ("it has expired", signed(&key_of_b.kid, &with(&b, "exp", (now - 1).into()))),
-        ("it is not good yet", signed(&key_of_b.kid, &with(&b, "nbf", (now + 3600).into()))),
-        ("it says to be A's", signed(&key_of_b.kid, &a)),
-        ("it says to be A's, and signed by A", signed(&key_of_a.kid, &a)),
-        ("it says to be signed by A", signed(&key_of_a.kid, &b)),
-        ("it says to be signed by nobody", signed("", &a)),
+        ("it is not valid yet", signed(&key_of_b.kid, &with(&b, "nbf", (now + 3600).into()))),
+        ("it claims to be a token of A", signed(&key_of_b.kid, &a)),
+        ("it claims to be a token of A, signed by A", signed(&key_of_a.kid, &a)),
+        ("it claims to be signed by A", signed(&key_of_a.kid, &b)),
+        ("it names no signing key", signed("", &a)),
         ("its issuer is A", signed(&key_of_b.kid, &with(&b, "iss", a["iss"].clone()))),
-        ("its issuer is nobody", signed(&key_of_b.kid, &with(&b, "iss", "https://elsewhere".into()))),
+        ("its issuer is unknown", signed(&key_of_b.kid, &with(&b, "iss", "https://elsewhere".into()))),
         ("its account is not the one it names", signed(&key_of_b.kid, &renamed)),
-        ("it needs no signature", format!("{}.{}.", encode(&json!({ "alg": "none" })), part(of_a, 1))),
+        ("its algorithm is none", format!("{}.{}.", encode(&json!({ "alg": "none" })), part(of_a, 1))),
         ("it is signed in another way", {
             let header = encode(&json!({ "alg": "HS256", "kid": key_of_a.kid }));
             format!("{header}.{}.{}", part(of_a, 1), part(of_a, 2))

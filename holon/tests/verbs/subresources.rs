@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::common::HOLON;
-use crate::wire::{Client, JSON};
+use crate::wire::{JSON, WireClient};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -33,8 +33,8 @@ fn pod(name: &str) -> Value {
 #[test]
 fn a_scale_is_read_and_written_in_every_way() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(DEPLOYMENTS, &deployment("web"));
+    let client = WireClient::new(&server);
+    client.create(DEPLOYMENTS, &deployment("web"));
     let path = format!("{DEPLOYMENTS}/web/scale");
     let scale = client.get(&path).json();
     assert_eq!(
@@ -42,12 +42,12 @@ fn a_scale_is_read_and_written_in_every_way() {
         (&json!("Scale"), &json!({ "replicas": 2 }), &json!({ "replicas": 0, "selector": "app=web" }))
     );
 
-    let mut wanted = scale.clone();
-    wanted["spec"]["replicas"] = 3.into();
-    let written = client.ask("PUT", &path, &wanted);
+    let mut update = scale.clone();
+    update["spec"]["replicas"] = 3.into();
+    let written = client.ask("PUT", &path, &update);
     assert_eq!((written.code, &written.json()["spec"]["replicas"]), (200, &json!(3)), "{}", written.text());
     // The subresource has the version of its object, which has changed.
-    assert_eq!(client.ask("PUT", &path, &wanted).json()["reason"], "Conflict");
+    assert_eq!(client.ask("PUT", &path, &update).json()["reason"], "Conflict");
     let patches = [
         ("application/merge-patch+json", r#"{"spec":{"replicas":4}}"#, 4),
         ("application/strategic-merge-patch+json", r#"{"spec":{"replicas":5}}"#, 5),
@@ -62,8 +62,8 @@ fn a_scale_is_read_and_written_in_every_way() {
             answer.text()
         );
     }
-    let whole = client.get(&format!("{DEPLOYMENTS}/web")).json();
-    assert_eq!((&whole["spec"]["replicas"], &whole["metadata"]["generation"]), (&json!(6), &json!(5)));
+    let web = client.get(&format!("{DEPLOYMENTS}/web")).json();
+    assert_eq!((&web["spec"]["replicas"], &web["metadata"]["generation"]), (&json!(6), &json!(5)));
 
     let refused =
         |body: Value| client.ask("PUT", &path, &body).json()["message"].as_str().unwrap().to_owned();
@@ -87,17 +87,17 @@ fn a_scale_is_read_and_written_in_every_way() {
 }
 
 #[test]
-fn a_pod_is_bound_looked_into_resized_and_evicted() {
+fn a_pod_is_bound_debugged_resized_and_evicted() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make(PODS, &pod("p"));
-    let path = |part: &str| format!("{PODS}/p/{part}");
+    let client = WireClient::new(&server);
+    client.create(PODS, &pod("p"));
+    let path = |subresource: &str| format!("{PODS}/p/{subresource}");
     let binding = json!({ "metadata": { "name": "p" }, "target": { "kind": "Node", "name": "east" } });
     let bound = client.ask("POST", &path("binding"), &binding);
     assert_eq!((bound.code, &bound.json()["status"]), (201, &json!("Success")), "{}", bound.text());
-    let again = client.ask("POST", "/api/v1/namespaces/default/bindings", &binding).json();
+    let second_binding = client.ask("POST", "/api/v1/namespaces/default/bindings", &binding).json();
     assert_eq!(
-        again["message"],
+        second_binding["message"],
         "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"east\""
     );
 
@@ -121,33 +121,33 @@ fn a_pod_is_bound_looked_into_resized_and_evicted() {
         json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
     assert_eq!(client.ask("PATCH", &path("status"), &status).code, 200);
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    client.make(budgets, &json!({ "metadata": { "name": "b" }, "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "p" } } } }));
-    let counted = |allowed: u32| {
+    client.create(budgets, &json!({ "metadata": { "name": "b" }, "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "p" } } } }));
+    let set_allowed_disruptions = |allowed: u32| {
         let status = json!({ "status": { "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 } });
         let answer = client.ask("PATCH", &format!("{budgets}/b/status"), &status);
         assert_eq!(answer.code, 200, "{}", answer.text());
     };
     let eviction = json!({ "metadata": { "name": "p" }, "deleteOptions": { "gracePeriodSeconds": 0 } });
-    counted(0);
-    let kept = client.ask("POST", &path("eviction"), &eviction);
+    set_allowed_disruptions(0);
+    let refused = client.ask("POST", &path("eviction"), &eviction);
     assert_eq!(
-        (kept.code, &kept.json()["details"]["causes"][0]["reason"]),
+        (refused.code, &refused.json()["details"]["causes"][0]["reason"]),
         (429, &json!("DisruptionBudget")),
         "{}",
-        kept.text()
+        refused.text()
     );
-    counted(1);
+    set_allowed_disruptions(1);
     let evicted = client.ask("POST", &path("eviction"), &eviction);
     assert_eq!((evicted.code, &evicted.json()["status"]), (201, &json!("Success")), "{}", evicted.text());
-    let spent = client.get(&format!("{budgets}/b")).json();
-    assert_eq!(spent["status"]["disruptionsAllowed"], 0);
-    assert!(spent["status"]["disruptedPods"]["p"].is_string(), "{spent}");
+    let budget = client.get(&format!("{budgets}/b")).json();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    assert!(budget["status"]["disruptedPods"]["p"].is_string(), "{budget}");
 }
 
 #[test]
 fn some_kinds_can_be_created_by_an_update() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
+    let client = WireClient::new(&server);
     let put = |path: &str, body: Value| {
         let answer = client.ask("PUT", path, &body);
         (answer.code, answer.json())
@@ -170,8 +170,8 @@ fn some_kinds_can_be_created_by_an_update() {
 #[test]
 fn only_the_finalize_subresource_changes_namespace_finalizers() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    client.make("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
+    let client = WireClient::new(&server);
+    client.create("/api/v1/namespaces", &json!({ "metadata": { "name": "shop" } }));
     let finalize = |finalizers: Value| {
         let body = json!({ "metadata": { "name": "shop" }, "spec": { "finalizers": finalizers } });
         client.ask("PUT", "/api/v1/namespaces/shop/finalize", &body)

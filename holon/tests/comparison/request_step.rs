@@ -5,9 +5,9 @@ pub(crate) const JSON: &str = "application/json";
 /// A request. Path and body may contain `{ns}`, the namespace, and `{uid}` and `{rv}`, those of the last object in the
 /// same server's responses.
 #[derive(Clone)]
-pub(crate) struct Step {
+pub(crate) struct RequestStep {
     /// The request as one line, for reports and exceptions.
-    pub(crate) told: String,
+    pub(crate) summary: String,
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) content_type: String,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::Server;
 
 use crate::common::{HOLON, repository};
-use crate::wire::Client;
+use crate::wire::WireClient;
 
 /// Returns the objects of the corpus that need no others: built-in kinds, without a namespace of their own.
 fn objects() -> Vec<Value> {
@@ -20,21 +20,21 @@ fn objects() -> Vec<Value> {
 }
 
 /// The paths of an object of a built-in kind and of its collection, and whether an update must name a version.
-struct Placed {
+struct ObjectPath {
     path: String,
     collection: String,
     needs_version: bool,
 }
 
-fn placed(object: &Value) -> Option<Placed> {
+fn object_path(object: &Value) -> Option<ObjectPath> {
     let api_version = object["apiVersion"].as_str()?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let row = catalog::find_kind(group, version, object["kind"].as_str()?)?;
+    let resource = catalog::find_kind(group, version, object["kind"].as_str()?)?;
     let root = if group.is_empty() { "api" } else { "apis" };
-    let namespace = if row.namespaced { "namespaces/default/" } else { "" };
-    let collection = format!("/{root}/{api_version}/{namespace}{}", row.plural);
+    let namespace = if resource.namespaced { "namespaces/default/" } else { "" };
+    let collection = format!("/{root}/{api_version}/{namespace}{}", resource.plural);
     let path = format!("{collection}/{}", object["metadata"]["name"].as_str()?);
-    Some(Placed { path, collection, needs_version: row.update_needs_version })
+    Some(ObjectPath { path, collection, needs_version: resource.update_needs_version })
 }
 
 /// C-12. Controllers write the desired state over and over; if each write counted as a change, it would wake all
@@ -42,36 +42,41 @@ fn placed(object: &Value) -> Option<Placed> {
 #[test]
 fn replacing_an_object_by_itself_changes_nothing() {
     let server = Server::start(HOLON);
-    let client = Client::new(&server);
-    let mut tried = 0;
+    let client = WireClient::new(&server);
+    let mut compared = 0;
     for mut object in objects() {
-        let Some(placed) = placed(&object) else { continue };
+        let Some(object_path) = object_path(&object) else { continue };
         // Some refer to objects that do not exist, or have the name of another one.
-        if client.ask("POST", &placed.collection, &object).code != 201 {
+        if client.ask("POST", &object_path.collection, &object).code != 201 {
             continue;
         }
         // An empty map of labels equals no labels.
         if object["metadata"]["labels"].is_null() {
             object["metadata"]["labels"] = json!({});
         }
-        replace(&client, &placed, &object);
-        let version = replace(&client, &placed, &object);
-        assert_eq!(replace(&client, &placed, &object), version, "{} changes each time", placed.path);
-        tried += 1;
+        replace(&client, &object_path, &object);
+        let version = replace(&client, &object_path, &object);
+        assert_eq!(
+            replace(&client, &object_path, &object),
+            version,
+            "{} changes each time",
+            object_path.path
+        );
+        compared += 1;
     }
-    assert!(tried > 60, "only {tried} objects");
+    assert!(compared > 60, "only {compared} objects");
 }
 
 /// Replaces an object and returns its version. If its manifest cannot replace it, as with a Job, uses the object in the
 /// server's response instead.
-fn replace(client: &Client, placed: &Placed, object: &Value) -> Value {
+fn replace(client: &WireClient, object_path: &ObjectPath, object: &Value) -> Value {
     let mut object = object.clone();
-    let now = client.get(&placed.path).json();
-    if placed.needs_version {
-        object["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+    let current = client.get(&object_path.path).json();
+    if object_path.needs_version {
+        object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
     }
-    let answer = client.ask("PUT", &placed.path, &object);
-    let answer = if answer.code == 422 { client.ask("PUT", &placed.path, &now) } else { answer };
-    assert_eq!(answer.code, 200, "{}: {}", placed.path, answer.text());
+    let answer = client.ask("PUT", &object_path.path, &object);
+    let answer = if answer.code == 422 { client.ask("PUT", &object_path.path, &current) } else { answer };
+    assert_eq!(answer.code, 200, "{}: {}", object_path.path, answer.text());
     answer.json()["metadata"]["resourceVersion"].clone()
 }

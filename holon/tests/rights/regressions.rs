@@ -1,4 +1,4 @@
-//! Past mistakes, of this project or of others, that must not return.
+//! Regressions: past vulnerabilities and bugs, of this project or of others, that must not return.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -56,15 +56,15 @@ fn a_custom_kind_named_like_a_subresource_does_not_act_as_one() {
         test.admin.get(&bindings).code == 200
     });
     assert!(is_served);
-    let made = test.admin.ask("POST", &bindings, &binding);
-    assert_eq!((made.code, made.json()["kind"].as_str()), (201, Some("Thing")), "{}", made.body);
+    let created = test.admin.ask("POST", &bindings, &binding);
+    assert_eq!((created.code, created.json()["kind"].as_str()), (201, Some("Thing")), "{}", created.body);
     let web = test.admin.get(&format!("{a}/api/v1/namespaces/default/pods/web")).json();
     assert_eq!(web["spec"]["nodeName"], Value::Null);
 }
 
 /// Cluster roles that aggregate each other swapped their rules forever, with two writes each time.
 #[test]
-fn roles_that_gather_each_other_are_written_once() {
+fn roles_that_aggregate_each_other_are_written_once() {
     let test = TestServer::start();
     let roles = format!("/apis/{}/v1/clusterroles", crate::GROUP);
     for (name, other) in [("a", "b"), ("b", "a")] {
@@ -80,12 +80,12 @@ fn roles_that_gather_each_other_are_written_once() {
             test.admin.get(&format!("{roles}/{name}")).json()["metadata"]["resourceVersion"].clone()
         })
     };
-    let settled = (0..100).any(|_| {
+    let is_stable = (0..100).any(|_| {
         let before = versions();
         std::thread::sleep(Duration::from_millis(200));
         before == versions()
     });
-    assert!(settled, "the rules still change: {:?}", versions());
+    assert!(is_stable, "the rules still change: {:?}", versions());
 }
 
 /// An aggregating server forwards requests, and the backend can redirect clients, with their tokens, to other servers.
@@ -114,8 +114,8 @@ fn an_api_service_does_not_redirect_requests() {
         201
     );
     let services = format!("{a}/apis/apiregistration.k8s.io/v1/apiservices");
-    let made = test.admin.ask("POST", &services, &service);
-    assert!([201, 404].contains(&made.code), "{}", made.body);
+    let created = test.admin.ask("POST", &services, &service);
+    assert!([201, 404].contains(&created.code), "{}", created.body);
     for path in [
         "/apis",
         "/apis/evil.io",
@@ -128,8 +128,8 @@ fn an_api_service_does_not_redirect_requests() {
         assert_eq!(answer.header("Location"), "", "{path}");
     }
     std::thread::sleep(Duration::from_millis(300));
-    let asked = elsewhere.accept();
-    assert!(asked.is_err(), "the server has gone there: {asked:?}");
+    let connection = elsewhere.accept();
+    assert!(connection.is_err(), "the server connected to the backend: {connection:?}");
 }
 
 /// Another project's view of all workspaces was writable, and a write went to an arbitrary workspace.
@@ -142,7 +142,7 @@ fn writes_across_all_logical_clusters_are_refused() {
     assert_eq!(test.admin.ask("POST", &format!("{a}{maps}"), &map).code, 201);
     test.admin.bind("", "cluster-admin", "User ann");
     let before = test.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
-    for (who, client) in [("an administrator", &test.admin), ("ann", &test.user("ann"))] {
+    for (user, client) in [("an administrator", &test.admin), ("ann", &test.user("ann"))] {
         for (method, path) in [
             ("POST", maps.to_owned()),
             ("DELETE", maps.to_owned()),
@@ -157,7 +157,7 @@ fn writes_across_all_logical_clusters_are_refused() {
             ("DELETE", "/openid/v1/jwks".to_owned()),
         ] {
             let answer = client.ask(method, &format!("/clusters/*{path}"), &map);
-            assert!([404, 405].contains(&answer.code), "{who}: {method} {path} is answered {}", answer.code);
+            assert!([404, 405].contains(&answer.code), "{user}: {method} {path} is answered {}", answer.code);
         }
     }
     let after = test.admin.get(&format!("/clusters/*{}", "/api/v1/configmaps")).json();
@@ -184,40 +184,40 @@ fn a_token_in_a_secret_stays_in_its_namespace() {
     let secrets = |namespace: &str| format!("{a}/api/v1/namespaces/{namespace}/secrets");
     let named = |name: &str| json!({ "metadata": { "name": name } });
     assert_eq!(test.admin.ask("POST", &accounts("blue"), &named("bot")).code, 201);
-    let kept = |name: &str| {
+    let token_secret = |name: &str| {
         json!({
             "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": "bot" } },
             "type": "kubernetes.io/service-account-token",
         })
     };
-    assert_eq!(test.admin.ask("POST", &secrets("blue"), &kept("key")).code, 201);
-    let made = test.admin.ask("POST", &format!("{}/default/token", accounts("red")), &json!({})).json();
-    let red = test.with_token(made["status"]["token"].as_str().unwrap());
+    assert_eq!(test.admin.ask("POST", &secrets("blue"), &token_secret("key")).code, 201);
+    let created = test.admin.ask("POST", &format!("{}/default/token", accounts("red")), &json!({})).json();
+    let red = test.with_token(created["status"]["token"].as_str().unwrap());
     for path in [secrets("blue"), format!("{}/key", secrets("blue")), format!("{a}/api/v1/secrets")] {
         assert_eq!(red.get(&path).code, 403, "{path}");
     }
     assert_eq!(red.ask("POST", &format!("{}/bot/token", accounts("blue")), &json!({})).code, 403);
     // The namespace red has no such account: the Secret is deleted, and never gets a token.
-    assert_eq!(red.ask("POST", &secrets("red"), &kept("stolen")).code, 201);
-    let is_gone = (0..200).any(|_| {
+    assert_eq!(red.ask("POST", &secrets("red"), &token_secret("stolen")).code, 201);
+    let is_deleted = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(25));
         let found = red.get(&format!("{}/stolen", secrets("red")));
         assert!(!found.body.contains("\"token\""), "{}", found.body);
         found.code == 404
     });
-    assert!(is_gone);
+    assert!(is_deleted);
 }
 
 /// A body that expands when it is parsed (aliases of aliases, nested brackets) must not be read before authentication.
 /// The announced body is never sent: the response comes first.
 #[test]
-fn strangers_are_answered_before_their_bodies_are_read() {
+fn anonymous_clients_are_rejected_before_their_bodies_are_read() {
     let test = TestServer::start();
     test.admin.create_logical_cluster("root:a");
     let bomb =
         "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n";
-    let stranger = Client::anonymous(&test.server);
-    let wrong = stranger.with("Authorization: Bearer wrong");
+    let anonymous = Client::anonymous(&test.server);
+    let wrong = anonymous.with("Authorization: Bearer wrong");
     for kind in [
         "application/yaml",
         "application/json",
@@ -230,7 +230,7 @@ fn strangers_are_answered_before_their_bodies_are_read() {
             "/apis",
             "/nothing",
         ] {
-            for client in [&stranger, &wrong] {
+            for client in [&anonymous, &wrong] {
                 let client = client.with(&format!("Content-Type: {kind}")).with("Content-Length: 3000000");
                 for method in ["POST", "PUT", "PATCH"] {
                     let answer = client.ask(method, path, &json!(bomb));
@@ -252,7 +252,7 @@ fn strangers_are_answered_before_their_bodies_are_read() {
 
 /// A continue token names the position in a list. A changed one must not lead to another list.
 #[test]
-fn a_continue_token_leads_nowhere_else() {
+fn a_continue_token_is_valid_for_its_own_list_only() {
     let test = TestServer::start();
     let [a, b] = ["a", "b"].map(|name| test.admin.create_logical_cluster(&format!("root:{name}")));
     test.admin.bind(&b, "cluster-admin", "User bob");
@@ -268,7 +268,7 @@ fn a_continue_token_leads_nowhere_else() {
         let page = test.admin.get(&format!("{cluster}{maps}?limit=1")).json();
         page["metadata"]["continue"].as_str().unwrap().to_owned()
     };
-    let (ours, theirs) = (token(&b), token(&a));
+    let (token_of_b, token_of_a) = (token(&b), token(&a));
     let read = |token: &str| -> Value {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).unwrap();
         serde_json::from_slice(&bytes).unwrap()
@@ -295,10 +295,10 @@ fn a_continue_token_leads_nowhere_else() {
     .map(str::to_owned)
     .into();
     starts.extend(["", "core/configmaps/", "/", "../"].map(|before| format!("{before}{id}/default/")));
-    starts.push(read(&theirs)["start"].as_str().unwrap().to_owned());
-    let mut forged = vec![theirs];
+    starts.push(read(&token_of_a)["start"].as_str().unwrap().to_owned());
+    let mut forged = vec![token_of_a];
     for start in starts {
-        let mut token = read(&ours);
+        let mut token = read(&token_of_b);
         token["start"] = start.into();
         forged.push(URL_SAFE_NO_PAD.encode(token.to_string()));
     }

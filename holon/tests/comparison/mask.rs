@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Fields that a server fills from its own state, not from the request. An explicit `None` is the user's and stays.
+/// Fields that a server sets from its own state, not from the request. An explicit `None` is the user's and stays.
 const ALLOCATED: &[&str] =
     &["clusterIP", "nodePort", "healthCheckNodePort", "uid", "resourceVersion", "continue", "serverAddress"];
 const TIMES: &[&str] = &[
@@ -49,8 +49,8 @@ pub(crate) fn mask(value: &mut Value) {
                 });
             }
             for (key, value) in fields.iter_mut() {
-                let chosen = ALLOCATED.contains(&key.as_str()) || TIMES.contains(&key.as_str());
-                let said = !value.is_null() && *value != "None" && *value != "" && *value != "0";
+                let is_masked = ALLOCATED.contains(&key.as_str()) || TIMES.contains(&key.as_str());
+                let is_set = !value.is_null() && *value != "None" && *value != "" && *value != "0";
                 match value {
                     Value::Array(addresses) if key == "clusterIPs" => {
                         addresses.iter_mut().filter(|address| **address != "None").for_each(|address| {
@@ -62,7 +62,7 @@ pub(crate) fn mask(value: &mut Value) {
                         mask_text(text);
                         mask_times(text);
                     }
-                    _ if chosen && said => *value = key.as_str().into(),
+                    _ if is_masked && is_set => *value = key.as_str().into(),
                     _ => mask(value),
                 }
             }
@@ -95,27 +95,27 @@ fn mask_managers(managers: &mut [Value]) {
 /// Masks times inside of messages.
 fn mask_times(text: &mut String) {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00Z";
-    let is_time = |piece: &[u8]| {
-        piece.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+    let is_time = |window: &[u8]| {
+        window.iter().zip(SHAPE).all(|(byte, shape)| match shape {
             b'0' => byte.is_ascii_digit(),
             _ => byte == shape,
         })
     };
-    while let Some(at) = text.as_bytes().windows(SHAPE.len()).position(is_time) {
-        text.replace_range(at..at + SHAPE.len(), "time");
+    while let Some(position) = text.as_bytes().windows(SHAPE.len()).position(is_time) {
+        text.replace_range(position..position + SHAPE.len(), "time");
     }
 }
 
 /// Masks uids inside of messages.
 fn mask_text(text: &mut String) {
     const LENGTH: usize = 36;
-    let is_uid = |piece: &[u8]| {
-        piece.iter().enumerate().all(|(at, byte)| match at {
+    let is_uid = |window: &[u8]| {
+        window.iter().enumerate().all(|(position, byte)| match position {
             8 | 13 | 18 | 23 => *byte == b'-',
             _ => byte.is_ascii_hexdigit(),
         })
     };
-    while let Some(at) = text.as_bytes().windows(LENGTH).position(is_uid) {
-        text.replace_range(at..at + LENGTH, "uid");
+    while let Some(position) = text.as_bytes().windows(LENGTH).position(is_uid) {
+        text.replace_range(position..position + LENGTH, "uid");
     }
 }

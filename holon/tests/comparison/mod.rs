@@ -8,7 +8,7 @@
 
 pub(crate) mod exceptions;
 mod mask;
-pub(crate) mod step;
+pub(crate) mod request_step;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use testkit::peers::{Answer, Cluster, Proxy, Request};
 
 use self::mask::mask;
 
-pub(crate) use self::step::Step;
+pub(crate) use self::request_step::RequestStep;
 use crate::common::HOLON;
 
 /// Admission plug-ins that Holon does not implement, or that need controllers which do not run beside a bare server.
@@ -32,46 +32,50 @@ CertificateSubjectRestriction";
 /// How long to wait for a server. Longer than anything that it does by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Sides {
-    theirs: Side,
-    ours: Side,
+pub(crate) struct ComparedServers {
+    theirs: ComparedServer,
+    ours: ComparedServer,
     namespace: String,
     /// The servers behind the proxies.
-    _servers: Servers,
+    _servers: ServerProcesses,
 }
 
-#[allow(clippy::large_enum_variant, reason = "there is one of them")]
-enum Servers {
+#[allow(clippy::large_enum_variant, reason = "a test has one value of it")]
+enum ServerProcesses {
     WithHolon { _theirs: Cluster, _ours: Server },
     Alike { _theirs: [Cluster; 2] },
 }
 
 /// A server, and the uid and version of the last object in its responses.
-struct Side {
+struct ComparedServer {
     proxy: Proxy,
     uid: String,
     version: String,
 }
 
-impl Side {
-    fn new(kubectl: &Path, kubeconfig: &Path) -> Side {
-        Side { proxy: Proxy::start(kubectl, kubeconfig), uid: String::new(), version: String::new() }
+impl ComparedServer {
+    fn new(kubectl: &Path, kubeconfig: &Path) -> ComparedServer {
+        ComparedServer {
+            proxy: Proxy::start(kubectl, kubeconfig),
+            uid: String::new(),
+            version: String::new(),
+        }
     }
 
     /// Sends a step and returns the response as one value.
-    fn ask(&mut self, step: &Step, namespace: &str) -> Value {
+    fn comparable_response(&mut self, step: &RequestStep, namespace: &str) -> Value {
         let answer = self.send(step, namespace);
         self.comparable(&answer)
     }
 
-    fn send(&mut self, step: &Step, namespace: &str) -> Answer {
-        let fill = |text: &str| {
+    fn send(&mut self, step: &RequestStep, namespace: &str) -> Answer {
+        let substitute = |text: &str| {
             text.replace("{ns}", namespace).replace("{uid}", &self.uid).replace("{rv}", &self.version)
         };
-        let path = fill(&step.path);
+        let path = substitute(&step.path);
         // Only a text can contain a placeholder.
         let body = match std::str::from_utf8(&step.body) {
-            Ok(text) => fill(text).into_bytes(),
+            Ok(text) => substitute(text).into_bytes(),
             Err(_) => step.body.clone(),
         };
         let send = || {
@@ -84,9 +88,9 @@ impl Side {
                 body: &body,
             })
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut answer = send();
-        while !is_reached(step, &answer) && begun.elapsed() < PATIENCE {
+        while !is_reached(step, &answer) && started.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
             answer = send();
         }
@@ -121,53 +125,53 @@ impl Side {
     }
 }
 
-impl Sides {
+impl ComparedServers {
     /// Starts a real kube-apiserver and Holon.
     #[track_caller]
-    pub(crate) fn start() -> Sides {
+    pub(crate) fn start() -> ComparedServers {
         let kubectl = testkit::peers::program("kubectl");
         let cluster = Cluster::start_bare(&[PLUG_INS_OFF]);
         let server = Server::start(HOLON);
-        Sides {
-            theirs: Side::new(&kubectl, &cluster.kubeconfig()),
-            ours: Side::new(&kubectl, &server.file("admin.kubeconfig")),
+        ComparedServers {
+            theirs: ComparedServer::new(&kubectl, &cluster.kubeconfig()),
+            ours: ComparedServer::new(&kubectl, &server.file("admin.kubeconfig")),
             namespace: String::new(),
-            _servers: Servers::WithHolon { _theirs: cluster, _ours: server },
+            _servers: ServerProcesses::WithHolon { _theirs: cluster, _ours: server },
         }
     }
 
     /// Starts two real kube-apiservers. If their responses differ, the test is wrong.
     #[track_caller]
-    pub(crate) fn start_alike() -> Sides {
+    pub(crate) fn start_alike() -> ComparedServers {
         let kubectl = testkit::peers::program("kubectl");
         let clusters = [Cluster::start_bare(&[PLUG_INS_OFF]), Cluster::start_bare(&[PLUG_INS_OFF])];
-        Sides {
-            theirs: Side::new(&kubectl, &clusters[0].kubeconfig()),
-            ours: Side::new(&kubectl, &clusters[1].kubeconfig()),
+        ComparedServers {
+            theirs: ComparedServer::new(&kubectl, &clusters[0].kubeconfig()),
+            ours: ComparedServer::new(&kubectl, &clusters[1].kubeconfig()),
             namespace: String::new(),
-            _servers: Servers::Alike { _theirs: clusters },
+            _servers: ServerProcesses::Alike { _theirs: clusters },
         }
     }
 
     /// Creates a namespace for a story.
-    pub(crate) fn enter(&mut self, story: &str) {
+    pub(crate) fn start_story(&mut self, story: &str) {
         self.namespace = format!("story-{story}");
         let body = json!({"metadata": {"name": self.namespace}}).to_string();
-        for made in self.both(&Request::json("POST", "/api/v1/namespaces", body.as_bytes())) {
-            assert_eq!(made.code, 201, "{}", made.text());
+        for created in self.both(&Request::json("POST", "/api/v1/namespaces", body.as_bytes())) {
+            assert_eq!(created.code, 201, "{}", created.text());
         }
     }
 
     /// Sends a request to both servers and returns the responses without comparing them.
     pub(crate) fn both(&self, request: &Request<'_>) -> [Answer; 2] {
-        [&self.theirs, &self.ours].map(|side| side.proxy.send(*request))
+        [&self.theirs, &self.ours].map(|server| server.proxy.send(*request))
     }
 
-    pub(crate) fn compare(&mut self, step: &Step) -> Vec<String> {
-        let Sides { theirs, ours, namespace, .. } = self;
+    pub(crate) fn compare(&mut self, step: &RequestStep) -> Vec<String> {
+        let ComparedServers { theirs, ours, namespace, .. } = self;
         let (theirs, ours) = std::thread::scope(|scope| {
-            let theirs = scope.spawn(|| theirs.ask(step, namespace));
-            let ours = ours.ask(step, namespace);
+            let theirs = scope.spawn(|| theirs.comparable_response(step, namespace));
+            let ours = ours.comparable_response(step, namespace);
             (theirs.join().expect("it answers"), ours)
         });
         let mut found = Vec::new();
@@ -177,30 +181,30 @@ impl Sides {
 }
 
 /// Returns whether a response has the value that the step waits for, if any.
-fn is_reached(step: &Step, answer: &Answer) -> bool {
-    let Some((place, wanted)) = &step.until else { return true };
+fn is_reached(step: &RequestStep, answer: &Answer) -> bool {
+    let Some((pointer, expected)) = &step.until else { return true };
     let body = answer.json();
-    let found = body.pointer(place).map(|found| found.as_str().map_or(found.to_string(), str::to_owned));
-    found.as_ref() == Some(wanted)
+    let found = body.pointer(pointer).map(|found| found.as_str().map_or(found.to_string(), str::to_owned));
+    found.as_ref() == Some(expected)
 }
 
 /// Collects the differences between two values.
-fn differ(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
+fn differ(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(left), Value::Object(right)) => {
             for (key, value) in left {
-                differ(&format!("{place}.{key}"), value, right.get(key).unwrap_or(&Value::Null), found);
+                differ(&format!("{path}.{key}"), value, right.get(key).unwrap_or(&Value::Null), found);
             }
             for (key, value) in right.iter().filter(|(key, _)| !left.contains_key(*key)) {
-                differ(&format!("{place}.{key}"), &Value::Null, value, found);
+                differ(&format!("{path}.{key}"), &Value::Null, value, found);
             }
         }
         (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
             for (index, (left, right)) in left.iter().zip(right).enumerate() {
-                differ(&format!("{place}[{index}]"), left, right, found);
+                differ(&format!("{path}[{index}]"), left, right, found);
             }
         }
         _ if theirs == ours => {}
-        _ => found.push(format!("{place}: theirs {theirs}; ours {ours}")),
+        _ => found.push(format!("{path}: theirs {theirs}; ours {ours}")),
     }
 }
