@@ -1,8 +1,9 @@
 //! How many pods of an app are ready on all physical clusters together, at every event of their own API servers.
 //!
-//! Two API servers have no common clock, and events of one may be delivered a little later than those of the other. Apps
-//! that are watched have `minReadySeconds`: a source that is left only for available pods is left that much later than
-//! their Ready events, less the second to which Kubernetes rounds. So an order that is wrong by less does not matter.
+//! Two API servers have no common clock, and events of one may be delivered a little later than those of the other.
+//! Apps that are watched have `minReadySeconds`: a source that is deleted only when the target's pods are available is
+//! deleted that much later than their Ready events, less the second to which Kubernetes rounds. A smaller error in the
+//! order does not matter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::Result;
+use api::meta::is_being_deleted;
 use controller::informer::{Key, News, Scope, View, follow};
 use controller::kind::Kind;
 use serde_json::Value;
@@ -18,16 +20,16 @@ use tokio::task::AbortHandle;
 use crate::client::until;
 use crate::fleet::Fleet;
 
-/// Counts until it is dropped.
+/// Counts ready pods until it is dropped.
 #[derive(Debug)]
 pub struct Availability {
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<ReadinessEvent>>>,
     watches: Vec<AbortHandle>,
 }
 
 /// How many pods of one cluster were ready from an instant on, and the pod whose event it was.
 #[derive(Clone, Debug)]
-struct Event {
+struct ReadinessEvent {
     at: Instant,
     cluster: usize,
     ready: usize,
@@ -41,33 +43,40 @@ impl Drop for Availability {
 }
 
 impl Availability {
-    /// Watches the pods labelled `app` in the copies of a user's namespace. Returns once all watches have begun.
+    /// Watches the pods labelled `app` in the downstream namespaces of a user's namespace. Returns once all watches
+    /// have begun.
     pub async fn watch(fleet: &Fleet, namespace: &str, app: &str) -> Result<Availability> {
-        let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let events: Arc<Mutex<Vec<ReadinessEvent>>> = Arc::default();
         let (mut watches, mut views) = (Vec::new(), Vec::new());
         for (cluster, (_, member)) in fleet.members().enumerate() {
             let view = Arc::new(View::new(Kind::new("", "v1", "pods", "Pod", true)));
-            let (client, seen, heard) = (member.below.0.clone(), view.clone(), events.clone());
-            let (there, app) = (Fleet::below(namespace), app.to_owned());
+            let (client, watched_view, recorded) =
+                (member.downstream.0.clone(), view.clone(), events.clone());
+            let (downstream_namespace, app) = (Fleet::downstream_namespace(namespace), app.to_owned());
             watches.push(
                 tokio::spawn(async move {
                     let mut ready: BTreeMap<Key, bool> = BTreeMap::new();
-                    let told = Mutex::new(move |view: &View, news: News<'_>| {
+                    let record_event = Mutex::new(move |view: &View, news: News<'_>| {
                         let (object, pod) = match news {
                             News::Put { now, .. } => (now, now.read(&view.kind)),
                             News::Gone { last, .. } => (last, Value::Null),
                             News::Synced | News::Lost => return,
                         };
-                        if object.key.namespace == there {
+                        if object.key.namespace == downstream_namespace {
                             let is_ready = is_ready(&pod, &app);
                             ready.insert(object.key.clone(), is_ready);
                             let ready = ready.values().filter(|ready| **ready).count();
                             let pod = describe(&object.key.name, &pod, is_ready);
-                            heard.lock().unwrap().push(Event { at: Instant::now(), cluster, ready, pod });
+                            recorded.lock().unwrap().push(ReadinessEvent {
+                                at: Instant::now(),
+                                cluster,
+                                ready,
+                                pod,
+                            });
                         }
                     });
-                    match follow(client, seen, Scope::default(), |view, news| {
-                        told.lock().unwrap()(view, news)
+                    match follow(client, watched_view, Scope::default(), |view, news| {
+                        record_event.lock().unwrap()(view, news)
                     })
                     .await {}
                 })
@@ -79,7 +88,7 @@ impl Availability {
         Ok(Availability { events, watches })
     }
 
-    /// The fewest ready pods there were at any event since `since`.
+    /// Returns the lowest number of ready pods at any event since `since`.
     pub fn lowest(&self, since: Instant) -> usize {
         let events = self.events.lock().unwrap().clone();
         let clusters = events.iter().map(|event| event.cluster + 1).max().unwrap_or(0);
@@ -87,18 +96,18 @@ impl Availability {
             let before = events.iter().rfind(|event| event.cluster == cluster && event.at <= at);
             before.map_or(0, |event| event.ready)
         };
-        let sum = |event: &Event| (0..clusters).map(|cluster| at(cluster, event.at)).sum();
+        let sum = |event: &ReadinessEvent| (0..clusters).map(|cluster| at(cluster, event.at)).sum();
         events.iter().filter(|event| event.at >= since).map(sum).min().unwrap_or(usize::MAX)
     }
 
-    /// Every event since `since`, a line each, for the message of a failed test.
+    /// Describes every event since `since`, one per line, for the message of a failed test.
     pub fn timeline(&self, since: Instant) -> String {
         let events = self.events.lock().unwrap();
         let later = events.iter().filter(|event| event.at >= since);
-        later.fold(String::new(), |mut text, Event { at, cluster, ready, pod }| {
+        later.fold(String::new(), |mut text, ReadinessEvent { at, cluster, ready, pod }| {
             let after_ms = at.duration_since(since).as_millis();
             writeln!(text, "{after_ms:>6} ms  cluster {cluster}: {ready} ready  {pod}")
-                .expect("a String takes text");
+                .expect("writing to a String does not fail");
             text
         })
     }
@@ -122,7 +131,7 @@ fn describe(name: &str, pod: &Value, is_ready: bool) -> String {
 fn is_ready(pod: &Value, app: &str) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     pod["metadata"]["labels"]["app"] == *app
-        && pod["metadata"]["deletionTimestamp"].is_null()
+        && !is_being_deleted(pod)
         && conditions
             .into_iter()
             .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")

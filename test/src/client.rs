@@ -1,4 +1,4 @@
-//! A test client: reads and writes one server by path, and waits until an object has a wanted state.
+//! A test client: reads and writes one server by path, and waits until an object reaches an expected state.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl TestClient {
     }
 
     /// Creates an object in a collection.
-    pub async fn make(&self, path: &str, object: Value) -> Result<Value> {
+    pub async fn create(&self, path: &str, object: Value) -> Result<Value> {
         self.send(Method::POST, path, "application/json", &object).await
     }
 
@@ -43,12 +43,12 @@ impl TestClient {
 
     /// Applies an object as kubectl does, whether or not it exists.
     pub async fn apply(&self, path: &str, object: Value) -> Result<Value> {
-        let path = format!("{path}?fieldManager=somebody&force=true");
+        let path = format!("{path}?fieldManager=user&force=true");
         self.send(Method::PATCH, &path, "application/apply-patch+yaml", &object).await
     }
 
-    async fn send(&self, method: Method, path: &str, form: &str, body: &Value) -> Result<Value> {
-        let text = self.0.text(method, path, form, body.to_string().into(), PATIENCE).await?;
+    async fn send(&self, method: Method, path: &str, media_type: &str, body: &Value) -> Result<Value> {
+        let text = self.0.text(method, path, media_type, body.to_string().into(), PATIENCE).await?;
         Ok(serde_json::from_str(&text)?)
     }
 
@@ -63,8 +63,8 @@ impl TestClient {
         self.merge(path, json!({ "metadata": { "annotations": { "holon.dev/placement": placement } } })).await
     }
 
-    /// Waits until an object has the wanted state, and returns it.
-    pub async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+    /// Waits until an object meets the predicate, and returns it. A missing object is `null`.
+    pub async fn until(&self, path: &str, predicate: impl Fn(&Value) -> bool) -> Result<Value> {
         let begun = Instant::now();
         loop {
             let found = match self.get(path).await {
@@ -74,28 +74,28 @@ impl TestClient {
                 }
                 found => found?.unwrap_or_default(),
             };
-            if is_so(&found) {
+            if predicate(&found) {
                 return Ok(found);
             }
             if begun.elapsed() > PATIENCE {
-                bail!("{path} never is as it should be: {found:#}");
+                bail!("{path} did not reach the expected state within {PATIENCE:?}: {found:#}");
             }
             sleep(POLL_EVERY).await;
         }
     }
 
-    pub async fn until_there(&self, path: &str) -> Result<Value> {
+    pub async fn until_exists(&self, path: &str) -> Result<Value> {
         self.until(path, |found| !found.is_null()).await
     }
 
-    pub async fn until_gone(&self, path: &str) -> Result<()> {
+    pub async fn until_deleted(&self, path: &str) -> Result<()> {
         self.until(path, Value::is_null).await.map(drop)
     }
 
     /// Waits until a Deployment has so many replicas, all updated and available, in the status of its current
     /// generation.
     pub async fn until_available(&self, path: &str, replicas: u64) -> Result<Value> {
-        let is_so = |found: &Value| {
+        let predicate = |found: &Value| {
             let status = &found["status"];
             let is = |field: &str| status[field].as_u64().unwrap_or_default() == replicas;
             !found.is_null()
@@ -103,16 +103,16 @@ impl TestClient {
                 && ["replicas", "updatedReplicas", "availableReplicas"].into_iter().all(is)
                 && status["observedGeneration"] == found["metadata"]["generation"]
         };
-        self.until(path, is_so).await
+        self.until(path, predicate).await
     }
 }
 
-/// Waits until any other condition holds.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+/// Waits until any other condition is true. The description completes "waiting until …".
+pub async fn until(description: &str, mut predicate: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
-    while !is_so().await? {
+    while !predicate().await? {
         if begun.elapsed() > PATIENCE {
-            bail!("never: {what}");
+            bail!("timed out after {PATIENCE:?} waiting until {description}");
         }
         sleep(POLL_EVERY).await;
     }

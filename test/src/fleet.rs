@@ -4,8 +4,8 @@
 //!   TestClient ─► API server ◄─ Splitter, Fleet        one Syncer each ─► stand-in, or a real server
 //! ```
 //!
-//! These are the parts that `holon start` puts together, without sockets and without a disk: a story that takes a
-//! person a minute with kubectl takes a test a second.
+//! These are the components that `holon start` runs, without sockets and without a disk: a scenario that takes a person
+//! a minute with kubectl takes a test a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,45 +48,47 @@ pub const PHYSICAL_CLUSTERS: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
 #[derive(Debug)]
 pub struct Fleet {
     stack: Arc<Stack>,
-    /// The client of the root logical cluster, in which users work unless a story says otherwise.
+    /// The client of the root logical cluster, in which users work unless a test uses another one.
     pub root: TestClient,
-    members: BTreeMap<String, Member>,
-    splitter: Option<Running>,
-    watching: Option<Running>,
+    members: BTreeMap<String, FleetMember>,
+    splitter: Option<AbortOnDrop>,
+    fleet_controller: Option<AbortOnDrop>,
     _tasks: Tasks,
 }
 
 /// A physical cluster.
 #[derive(Debug)]
-pub struct Member {
-    /// The client with which its syncer reaches it.
+pub struct FleetMember {
+    /// The client that its syncer uses downstream.
     client: Remote,
+    /// A client of its mailbox.
     pub mailbox: TestClient,
     pub mailbox_id: Id,
-    pub below: TestClient,
+    /// A client of the physical cluster itself.
+    pub downstream: TestClient,
     /// `None` for a real cluster.
     standin: Option<Standin>,
     syncer: Option<RunningSyncer>,
 }
 
-/// A syncer. It is aborted when this value is dropped, and stops in order when only `group` is dropped.
+/// A syncer. It is aborted when this value is dropped, and stops gracefully when only `group` is dropped.
 #[derive(Debug)]
 struct RunningSyncer {
-    task: Running,
+    task: AbortOnDrop,
     group: Tasks,
 }
 
 /// A task that is aborted, even in the middle of its work, when this value is dropped.
 #[derive(Debug)]
-struct Running(JoinHandle<()>);
+pub struct AbortOnDrop(JoinHandle<()>);
 
-impl Running {
-    fn start(task: impl Future<Output = ()> + Send + 'static) -> Running {
-        Running(tokio::spawn(task))
+impl AbortOnDrop {
+    pub fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
+        AbortOnDrop(tokio::spawn(task))
     }
 }
 
-impl Drop for Running {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -105,56 +107,56 @@ impl Fleet {
     /// Returns a fleet without any physical cluster.
     pub async fn alone() -> Result<Fleet> {
         // A failing test prints the warnings. Several tests of one process share the subscriber.
-        let complaints =
+        let subscriber =
             tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN);
-        let _ = complaints.with_test_writer().without_time().try_init();
+        let _ = subscriber.with_test_writer().without_time().try_init();
         let mut tasks = Tasks::new();
         let stack = stack(&mut tasks).await?;
-        let fleet = splitter::fleet::Fleet::new(ours(&stack, "fleet", &Cluster::Bare));
-        let all = ours(&stack, "fleet", &Cluster::All);
-        let running = Running::start(async move { match fleet.run(all, |_| {}).await {} });
-        let root = TestClient(ours(&stack, "user", &Cluster::Id(Id::ROOT)));
+        let fleet = splitter::fleet::Fleet::new(admin_client(&stack, "fleet", &Cluster::Bare));
+        let all = admin_client(&stack, "fleet", &Cluster::All);
+        let running = AbortOnDrop::spawn(async move { match fleet.run(all, |_| {}).await {} });
+        let root = TestClient(admin_client(&stack, "user", &Cluster::Id(Id::ROOT)));
         let mut fleet = Fleet {
             stack,
             root,
             members: BTreeMap::new(),
             splitter: None,
-            watching: Some(running),
+            fleet_controller: Some(running),
             _tasks: tasks,
         };
-        fleet.split();
+        fleet.start_splitter();
         Ok(fleet)
     }
 
     /// Starts the splitter. One that already runs is aborted first; the new one starts with empty caches.
-    pub fn split(&mut self) {
-        self.stop_splitting();
-        let splitter = Arc::new(Splitter::new(ours(&self.stack, "splitter", &Cluster::Bare)));
-        let all = ours(&self.stack, "splitter", &Cluster::All);
-        self.splitter = Some(Running::start(async move {
+    pub fn start_splitter(&mut self) {
+        self.stop_splitter();
+        let splitter = Arc::new(Splitter::new(admin_client(&self.stack, "splitter", &Cluster::Bare)));
+        let all = admin_client(&self.stack, "splitter", &Cluster::All);
+        self.splitter = Some(AbortOnDrop::spawn(async move {
             panic!("the splitter failed: {}", splitter.run(all).await);
         }));
     }
 
-    pub fn stop_splitting(&mut self) {
+    pub fn stop_splitter(&mut self) {
         self.splitter = None;
     }
 
-    /// Stops the controller that judges physical clusters by their heartbeats. A story that writes their conditions
-    /// itself then need not wait until a heartbeat is overdue.
-    pub fn stop_watching(&mut self) {
-        self.watching = None;
+    /// Stops the controller that sets the Ready condition of physical clusters from their heartbeats. A test that
+    /// writes these conditions itself then does not wait until a heartbeat is overdue.
+    pub fn stop_fleet_controller(&mut self) {
+        self.fleet_controller = None;
     }
 
     /// Returns a test client of a logical cluster.
     pub fn client(&self, path: &str) -> Result<TestClient> {
-        let path = path.parse().with_context(|| format!("{path} is no path"))?;
-        Ok(TestClient(ours(&self.stack, "user", &Cluster::Path(path))))
+        let path = path.parse().with_context(|| format!("invalid logical cluster path {path:?}"))?;
+        Ok(TestClient(admin_client(&self.stack, "user", &Cluster::Path(path))))
     }
 
     /// Returns a client that reads from all logical clusters at once.
     pub fn all(&self) -> Remote {
-        ours(&self.stack, "user", &Cluster::All)
+        admin_client(&self.stack, "user", &Cluster::All)
     }
 
     /// Starts a stand-in and joins it. Returns when it is reported ready.
@@ -196,7 +198,7 @@ impl Fleet {
     async fn join_in(
         &mut self,
         home: TestClient,
-        called: &str,
+        key: &str,
         name: &str,
         client: Client,
         labels: &[(&str, &str)],
@@ -207,16 +209,16 @@ impl Fleet {
             "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster",
             "metadata": { "name": name, "labels": labels }, "spec": { "connection": { "pull": {} } },
         });
-        home.make(PHYSICAL_CLUSTERS, object).await?;
+        home.create(PHYSICAL_CLUSTERS, object).await?;
         let path = format!("{PHYSICAL_CLUSTERS}/{name}");
-        let known = home.until(&path, |found| found["status"]["mailbox"].is_string()).await?;
-        let mailbox_id: Id = known["status"]["mailbox"].as_str().unwrap_or_default().parse()?;
-        let mailbox = TestClient(ours(&self.stack, "user", &Cluster::Id(mailbox_id)));
+        let registered = home.until(&path, |found| found["status"]["mailbox"].is_string()).await?;
+        let mailbox_id: Id = registered["status"]["mailbox"].as_str().unwrap_or_default().parse()?;
+        let mailbox = TestClient(admin_client(&self.stack, "user", &Cluster::Id(mailbox_id)));
         let client = Remote::new(client);
-        let below = TestClient(client.clone());
-        let member = Member { mailbox, mailbox_id, below, standin, syncer: None, client };
-        self.members.insert(called.to_owned(), member);
-        self.sync(called);
+        let downstream = TestClient(client.clone());
+        let member = FleetMember { mailbox, mailbox_id, downstream, standin, syncer: None, client };
+        self.members.insert(key.to_owned(), member);
+        self.start_syncer(key);
         home.until(&path, |found| condition(found, "Ready")["status"] != "Unknown").await?;
         Ok(())
     }
@@ -229,9 +231,9 @@ impl Fleet {
     }
 
     /// Starts the syncer of a physical cluster. One that already runs is aborted first.
-    pub fn sync(&mut self, name: &str) {
+    pub fn start_syncer(&mut self, name: &str) {
         let stack = self.stack.clone();
-        let member = self.members.get_mut(name).expect("it has joined");
+        let member = self.members.get_mut(name).expect("the physical cluster has joined");
         member.syncer = None;
         let settings = Settings {
             name: name.rsplit('/').next().unwrap_or(name).to_owned(),
@@ -240,32 +242,32 @@ impl Fleet {
             encryption_key: None,
         };
         let id = member.mailbox_id;
-        let above = local::client(stack, account(id), &Cluster::Id(id));
-        let syncer = Syncer::new(above, member.client.client().clone(), settings);
+        let mailbox = local::client(stack, account(id), &Cluster::Id(id));
+        let syncer = Syncer::new(mailbox, member.client.client().clone(), settings);
         let group = Tasks::new();
         let stop = group.stop();
-        let task = Running::start(async move {
+        let task = AbortOnDrop::spawn(async move {
             if let Err(error) = syncer.run(stop).await {
-                panic!("a syncer failed: {error}");
+                panic!("the syncer failed: {error}");
             }
         });
         member.syncer = Some(RunningSyncer { task, group });
     }
 
-    /// Stops the syncer of a physical cluster in order, as a server that shuts down does. Returns once it writes nothing
-    /// any more, so that its last status does not overwrite what a test writes next.
-    pub async fn stop_syncing(&mut self, name: &str) {
-        let syncer = self.members.get_mut(name).expect("it has joined").syncer.take();
+    /// Stops the syncer of a physical cluster gracefully, as a server that shuts down does. Returns after its last
+    /// write, so that its last status does not overwrite what a test writes next.
+    pub async fn stop_syncer(&mut self, name: &str) {
+        let syncer = self.members.get_mut(name).expect("the physical cluster has joined").syncer.take();
         let Some(RunningSyncer { mut task, group }) = syncer else { return };
         drop(group);
-        (&mut task.0).await.expect("a syncer stops in order");
+        (&mut task.0).await.expect("the syncer stops gracefully");
     }
 
-    pub fn member(&self, name: &str) -> &Member {
+    pub fn member(&self, name: &str) -> &FleetMember {
         self.members.get(name).unwrap_or_else(|| panic!("{name} has not joined"))
     }
 
-    pub fn members(&self) -> impl Iterator<Item = (&str, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (&str, &FleetMember)> {
         self.members.iter().map(|(name, member)| (name.as_str(), member))
     }
 
@@ -274,29 +276,29 @@ impl Fleet {
         self.root.merge(&format!("{PHYSICAL_CLUSTERS}/{name}"), change).await
     }
 
-    /// Creates a logical cluster below the root.
+    /// Creates a child of the root logical cluster.
     pub async fn logical(&self, name: &str) -> Result<TestClient> {
         let object = json!({
             "apiVersion": "holon.dev/v1alpha1", "kind": "LogicalCluster", "metadata": { "name": name },
         });
-        self.root.make("/apis/holon.dev/v1alpha1/logicalclusters", object).await?;
+        self.root.create("/apis/holon.dev/v1alpha1/logicalclusters", object).await?;
         self.client(&format!("root:{name}"))
     }
 
     /// Returns the name that a namespace of the root logical cluster has on shared physical clusters.
-    pub fn below(namespace: &str) -> String {
+    pub fn downstream_namespace(namespace: &str) -> String {
         splitter::transform::physical_namespace(&Id::ROOT.to_string(), namespace)
     }
 }
 
-impl Member {
+impl FleetMember {
     pub fn standin(&self) -> &Standin {
-        self.standin.as_ref().expect("it is a stand-in")
+        self.standin.as_ref().expect("the member is a stand-in")
     }
 }
 
 /// Grants every logical cluster the use of every physical cluster, as on a server that was just installed.
-fn granted() -> [BootstrapObject; 2] {
+fn default_grants() -> [BootstrapObject; 2] {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let object = |plural, value| BootstrapObject { collection: Collection { group: RBAC, plural }, value };
     let metadata = json!({ "name": "holon:use-physical-clusters" });
@@ -316,25 +318,25 @@ fn granted() -> [BootstrapObject; 2] {
 async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
     let (memory, address): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), ([127, 0, 0, 1], 6443).into());
     let mut objects = bootstrap::objects(&BootstrapOptions { authority: "an authority", address });
-    objects.extend(granted());
+    objects.extend(default_grants());
     let index = Index::new(memory.clone(), policy_index::shared(&objects));
-    let seen = BootstrapStore::open(memory.clone(), objects).await?;
-    let access = Arc::new(Access::new(seen.clone(), index, Arc::new(Quotas::new(memory.clone()))));
-    let accounts = Arc::new(Accounts::new(seen.clone(), format!("https://{address}")));
+    let bootstrap_store = BootstrapStore::open(memory.clone(), objects).await?;
+    let access = Arc::new(Access::new(bootstrap_store.clone(), index, Arc::new(Quotas::new(memory.clone()))));
+    let accounts = Arc::new(Accounts::new(bootstrap_store.clone(), format!("https://{address}")));
     let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(DEFINITIONS)?));
     kinds.load().await?;
     tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
-    let controllers = Controllers::new(seen.clone(), memory, String::new())
+    let controllers = Controllers::new(bootstrap_store.clone(), memory, String::new())
         .with_kinds(kinds.clone())
         .with_accounts(accounts.clone());
     tasks.spawn("controllers", controllers.run(tasks.stop()));
-    let following = access.clone();
+    let access_index = access.clone();
     tasks.spawn("roles and bindings", async move {
-        match following.follow().await {}
+        match access_index.follow().await {}
         #[allow(unreachable_code)]
         Ok::<_, std::convert::Infallible>(())
     });
-    let stack = Stack::new(seen, address.to_string(), tasks.stop())
+    let stack = Stack::new(bootstrap_store, address.to_string(), tasks.stop())
         .with_kinds(kinds)
         .with_access(access)
         .with_accounts(accounts);
@@ -342,10 +344,10 @@ async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
 }
 
 /// Returns a client with all rights, under a user name of its own.
-fn ours(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
+fn admin_client(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
     let groups = vec!["system:masters".to_owned()];
-    let who = User { name: format!("system:holon:{name}"), groups, ..User::default() };
-    Remote::new(local::client(stack.clone(), Identity::known(who), cluster))
+    let user = User { name: format!("system:holon:{name}"), groups, ..User::default() };
+    Remote::new(local::client(stack.clone(), Identity::known(user), cluster))
 }
 
 /// Returns the identity of a syncer: its service account in its mailbox.

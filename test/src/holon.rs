@@ -33,8 +33,9 @@ pub fn program() -> Result<PathBuf> {
     cargo.arg(profile.parent().context("profiles are in the target directory")?);
     cargo.args(profile.ends_with("release").then_some("--release"));
     // Build scripts would see these variables of this test's package as a change, and cargo would rebuild everything.
-    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+    let is_package_variable =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_package_variable)) {
         cargo.env_remove(name);
     }
     let built = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).output()?;

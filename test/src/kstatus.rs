@@ -4,12 +4,13 @@
 //! nothing else: no events, no pods, no second read. So a tool may have acted on the status of a user's object at any
 //! revision.
 
+use api::meta::is_being_deleted;
 use serde_json::Value;
 
 /// The state that a tool believes the object to be in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Not reconciled yet, with what is missing.
+    /// Not reconciled yet, with the reason.
     InProgress(&'static str),
     /// Failed; it needs a change by the user.
     Failed(&'static str),
@@ -23,19 +24,19 @@ use Verdict::{Current, Failed, InProgress, Terminating};
 
 /// Returns the verdict on an object from its metadata, spec and status.
 pub fn verdict(object: &Value) -> Verdict {
-    if !object["metadata"]["deletionTimestamp"].is_null() {
+    if is_being_deleted(object) {
         return Terminating;
     }
     let (generation, observed) =
         (object["metadata"]["generation"].as_i64(), object["status"]["observedGeneration"].as_i64());
     if observed.is_some() && observed != generation {
-        return InProgress("it has not been looked at since it was changed");
+        return InProgress("observedGeneration is older than metadata.generation");
     }
-    if is(object, "Reconciling", "True") {
-        return InProgress("it says that it is being worked on");
+    if has_status(object, "Reconciling", "True") {
+        return InProgress("the condition Reconciling is True");
     }
-    if is(object, "Stalled", "True") {
-        return Failed("it says that it is stuck");
+    if has_status(object, "Stalled", "True") {
+        return Failed("the condition Stalled is True");
     }
     let kind = |name: &str| object["kind"].as_str() == Some(name);
     match () {
@@ -52,7 +53,7 @@ pub fn verdict(object: &Value) -> Verdict {
 }
 
 /// Returns whether a condition has this status.
-fn is(object: &Value, condition: &str, status: &str) -> bool {
+fn has_status(object: &Value, condition: &str, status: &str) -> bool {
     crate::client::condition(object, condition)["status"] == status
 }
 
@@ -60,36 +61,36 @@ fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Returns the number of wanted replicas; the default is one.
-fn wanted(object: &Value) -> i64 {
+/// Returns the number of desired replicas; the default is one.
+fn desired(object: &Value) -> i64 {
     object["spec"]["replicas"].as_i64().unwrap_or(1)
 }
 
 /// Returns `InProgress` with the reason of the first row that holds, or `Current`.
-fn first(rows: &[(bool, &'static str)]) -> Verdict {
-    rows.iter().find(|(holds, _)| *holds).map_or(Current, |(_, missing)| InProgress(missing))
+fn first_missing(rows: &[(bool, &'static str)]) -> Verdict {
+    rows.iter().find(|(holds, _)| *holds).map_or(Current, |(_, reason)| InProgress(reason))
 }
 
 fn deployment(object: &Value) -> Verdict {
     let progress = crate::client::condition(object, "Progressing");
     if progress["reason"] == "ProgressDeadlineExceeded" {
-        return Failed("its deadline is over");
+        return Failed("the progress deadline is exceeded");
     }
-    // Without a deadline the condition says nothing about a rollout.
+    // Without a deadline the condition does not report the progress of a rollout.
     let has_deadline = !object["spec"]["progressDeadlineSeconds"].is_null();
-    let arrived = progress["status"] == "True" && progress["reason"] == "NewReplicaSetAvailable";
+    let has_new_replica_set = progress["status"] == "True" && progress["reason"] == "NewReplicaSetAvailable";
     let [all, updated, ready, available] =
         ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
             .map(|field| number(object, &format!("/status/{field}")));
-    let wanted = wanted(object);
-    first(&[
-        (all < wanted, "some are not there"),
-        (updated < wanted, "some are old"),
-        (all > wanted, "some have yet to go"),
-        (available < updated, "some are not available"),
-        (ready < wanted, "some are not ready"),
-        (has_deadline && !arrived, "its new ReplicaSet is not available"),
-        (!is(object, "Available", "True"), "it is not available"),
+    let desired = desired(object);
+    first_missing(&[
+        (all < desired, "replicas are missing"),
+        (updated < desired, "replicas are outdated"),
+        (all > desired, "surplus replicas exist"),
+        (available < updated, "replicas are not available"),
+        (ready < desired, "replicas are not ready"),
+        (has_deadline && !has_new_replica_set, "the new ReplicaSet is not available"),
+        (!has_status(object, "Available", "True"), "the condition Available is not True"),
     ])
 }
 
@@ -97,13 +98,13 @@ fn replica_set(object: &Value) -> Verdict {
     let [all, labelled, ready, available] =
         ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
             .map(|field| number(object, &format!("/status/{field}")));
-    let wanted = wanted(object);
-    first(&[
-        (is(object, "ReplicaFailure", "True"), "some cannot be made"),
-        (labelled < wanted, "some are not labelled"),
-        (available < wanted, "some are not available"),
-        (ready < wanted, "some are not ready"),
-        (all > wanted, "some have yet to go"),
+    let desired = desired(object);
+    first_missing(&[
+        (has_status(object, "ReplicaFailure", "True"), "replicas cannot be created"),
+        (labelled < desired, "replicas are not labelled"),
+        (available < desired, "replicas are not available"),
+        (ready < desired, "replicas are not ready"),
+        (all > desired, "surplus replicas exist"),
     ])
 }
 
@@ -114,29 +115,29 @@ fn stateful_set(object: &Value) -> Verdict {
     }
     let [all, ready, current, updated] = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas"]
         .map(|field| number(object, &format!("/status/{field}")));
-    let wanted = wanted(object);
-    let counts = first(&[
-        (all < wanted, "some are not there"),
-        (ready < wanted, "some are not ready"),
-        (all > wanted, "some have yet to go"),
+    let desired = desired(object);
+    let counts = first_missing(&[
+        (all < desired, "replicas are missing"),
+        (ready < desired, "replicas are not ready"),
+        (all > desired, "surplus replicas exist"),
     ]);
     if counts != Current {
         return counts;
     }
     let partition = number(strategy, "/rollingUpdate/partition");
     if partition > 0 {
-        return first(&[(updated < wanted - partition, "some of its partition are old")]);
+        return first_missing(&[(updated < desired - partition, "replicas of the partition are outdated")]);
     }
     let revision = |field: &str| object["status"][field].as_str();
-    first(&[
-        (current < wanted, "some are not of its revision"),
-        (revision("currentRevision") != revision("updateRevision"), "some are old"),
+    first_missing(&[
+        (current < desired, "replicas are not at the current revision"),
+        (revision("currentRevision") != revision("updateRevision"), "replicas are outdated"),
     ])
 }
 
 fn daemon_set(object: &Value) -> Verdict {
-    let is_said = |field: &str| !object["status"][field].is_null();
-    let [wanted, scheduled, updated, available, ready] = [
+    let is_set = |field: &str| !object["status"][field].is_null();
+    let [desired, scheduled, updated, available, ready] = [
         "desiredNumberScheduled",
         "currentNumberScheduled",
         "updatedNumberScheduled",
@@ -144,22 +145,22 @@ fn daemon_set(object: &Value) -> Verdict {
         "numberReady",
     ]
     .map(|field| number(object, &format!("/status/{field}")));
-    first(&[
-        (!is_said("observedGeneration"), "it has not been looked at"),
-        (!is_said("desiredNumberScheduled"), "nobody has counted"),
-        (scheduled < wanted, "some are not there"),
-        (updated < wanted, "some are old"),
-        (available < wanted, "some are not available"),
-        (ready < wanted, "some are not ready"),
+    first_missing(&[
+        (!is_set("observedGeneration"), "status.observedGeneration is not set"),
+        (!is_set("desiredNumberScheduled"), "status.desiredNumberScheduled is not set"),
+        (scheduled < desired, "replicas are missing"),
+        (updated < desired, "replicas are outdated"),
+        (available < desired, "replicas are not available"),
+        (ready < desired, "replicas are not ready"),
     ])
 }
 
 /// A Job that runs is current: it need not be finished.
 fn job(object: &Value) -> Verdict {
     match () {
-        () if is(object, "Failed", "True") => Failed("it failed"),
-        () if is(object, "Complete", "True") => Current,
-        () => first(&[(object["status"]["startTime"].is_null(), "it has not begun")]),
+        () if has_status(object, "Failed", "True") => Failed("the object has failed"),
+        () if has_status(object, "Complete", "True") => Current,
+        () => first_missing(&[(object["status"]["startTime"].is_null(), "status.startTime is not set")]),
     }
 }
 
@@ -168,28 +169,28 @@ fn pod(object: &Value) -> Verdict {
     let crashes = |status: &Value| status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
     match object["status"]["phase"].as_str() {
         Some("Succeeded") => Current,
-        Some("Failed") => Failed("it failed"),
-        Some("Running") if is(object, "Ready", "True") => Current,
-        Some("Running") if statuses.into_iter().any(crashes) => Failed("it crashes"),
-        Some("Running") => InProgress("it is not ready"),
-        _ => InProgress("it does not run"),
+        Some("Failed") => Failed("the object has failed"),
+        Some("Running") if has_status(object, "Ready", "True") => Current,
+        Some("Running") if statuses.into_iter().any(crashes) => Failed("a container is in CrashLoopBackOff"),
+        Some("Running") => InProgress("the pod is not ready"),
+        _ => InProgress("the pod does not run"),
     }
 }
 
 fn claim(object: &Value) -> Verdict {
-    first(&[(object["status"]["phase"] != "Bound", "it is not bound")])
+    first_missing(&[(object["status"]["phase"] != "Bound", "the claim is not bound")])
 }
 
 fn service(object: &Value) -> Verdict {
     let is_balanced = object["spec"]["type"] == "LoadBalancer";
     let addresses = object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
-    first(&[(is_balanced && addresses.is_none_or(Vec::is_empty), "it has no address")])
+    first_missing(&[(is_balanced && addresses.is_none_or(Vec::is_empty), "the load balancer has no address")])
 }
 
 /// Any other kind: an object without a `Ready` condition is current.
 fn generic(object: &Value) -> Verdict {
     let ready = &crate::client::condition(object, "Ready")["status"];
-    first(&[(!ready.is_null() && ready != "True", "it says that it is not ready")])
+    first_missing(&[(!ready.is_null() && ready != "True", "the condition Ready is not True")])
 }
 
 #[cfg(test)]
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_done_when_nothing_is_missing_old_or_left() {
+    fn a_deployment_is_current_when_all_replicas_are_updated_and_available() {
         let check = |change: Value, expected: Verdict| {
             let object = deployment(change);
             assert_eq!(verdict(&object), expected, "{object:#}");
@@ -234,32 +235,41 @@ mod tests {
         check(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), Terminating);
         check(
             json!({ "metadata": { "generation": 3 } }),
-            InProgress("it has not been looked at since it was changed"),
+            InProgress("observedGeneration is older than metadata.generation"),
         );
-        let of = |field: &str, number: i64| json!({ "status": { field: number } });
-        check(of("replicas", 2), InProgress("some are not there"));
-        check(of("updatedReplicas", 2), InProgress("some are old"));
-        check(of("replicas", 4), InProgress("some have yet to go"));
-        check(of("availableReplicas", 2), InProgress("some are not available"));
-        check(of("readyReplicas", 2), InProgress("some are not ready"));
-        let says = |list: Value| json!({ "status": { "conditions": list } });
+        let with_count = |field: &str, number: i64| json!({ "status": { field: number } });
+        check(with_count("replicas", 2), InProgress("replicas are missing"));
+        check(with_count("updatedReplicas", 2), InProgress("replicas are outdated"));
+        check(with_count("replicas", 4), InProgress("surplus replicas exist"));
+        check(with_count("availableReplicas", 2), InProgress("replicas are not available"));
+        check(with_count("readyReplicas", 2), InProgress("replicas are not ready"));
+        let with_conditions = |list: Value| json!({ "status": { "conditions": list } });
         let available = json!({ "type": "Available", "status": "True" });
         let progress = |reason: &str| json!({ "type": "Progressing", "status": "True", "reason": reason });
         check(
-            says(json!([available, progress("ReplicaSetUpdated")])),
-            InProgress("its new ReplicaSet is not available"),
+            with_conditions(json!([available, progress("ReplicaSetUpdated")])),
+            InProgress("the new ReplicaSet is not available"),
         );
-        check(says(json!([progress("NewReplicaSetAvailable")])), InProgress("it is not available"));
-        check(says(json!([progress("ProgressDeadlineExceeded")])), Failed("its deadline is over"));
         check(
-            says(json!([{ "type": "Reconciling", "status": "True" }])),
-            InProgress("it says that it is being worked on"),
+            with_conditions(json!([progress("NewReplicaSetAvailable")])),
+            InProgress("the condition Available is not True"),
         );
-        check(says(json!([{ "type": "Stalled", "status": "True" }])), Failed("it says that it is stuck"));
+        check(
+            with_conditions(json!([progress("ProgressDeadlineExceeded")])),
+            Failed("the progress deadline is exceeded"),
+        );
+        check(
+            with_conditions(json!([{ "type": "Reconciling", "status": "True" }])),
+            InProgress("the condition Reconciling is True"),
+        );
+        check(
+            with_conditions(json!([{ "type": "Stalled", "status": "True" }])),
+            Failed("the condition Stalled is True"),
+        );
     }
 
     #[test]
-    fn other_kinds_have_rules_of_their_own() {
+    fn each_kind_has_its_own_rules() {
         let check = |kind: &str, rest: Value, expected: Verdict| {
             let mut object = json!({ "kind": kind });
             merge(&mut object, rest);
@@ -271,29 +281,33 @@ mod tests {
             } })
         };
         check("StatefulSet", set("a"), Current);
-        check("StatefulSet", set("b"), InProgress("some are old"));
-        check("StatefulSet", json!({ "status": { "replicas": 1 } }), InProgress("some are not ready"));
-        check("DaemonSet", json!({}), InProgress("it has not been looked at"));
-        let told = |name: &str| json!({ "status": { "startTime": "t", "conditions": [{ "type": name, "status": "True" }] } });
-        check("Job", json!({}), InProgress("it has not begun"));
-        check("Job", told("Suspended"), Current);
-        check("Job", told("Complete"), Current);
-        check("Job", told("Failed"), Failed("it failed"));
-        check("Pod", json!({ "status": { "phase": "Pending" } }), InProgress("it does not run"));
-        check("Pod", json!({ "status": { "phase": "Running" } }), InProgress("it is not ready"));
+        check("StatefulSet", set("b"), InProgress("replicas are outdated"));
+        check("StatefulSet", json!({ "status": { "replicas": 1 } }), InProgress("replicas are not ready"));
+        check("DaemonSet", json!({}), InProgress("status.observedGeneration is not set"));
+        let with_condition = |name: &str| json!({ "status": { "startTime": "t", "conditions": [{ "type": name, "status": "True" }] } });
+        check("Job", json!({}), InProgress("status.startTime is not set"));
+        check("Job", with_condition("Suspended"), Current);
+        check("Job", with_condition("Complete"), Current);
+        check("Job", with_condition("Failed"), Failed("the object has failed"));
+        check("Pod", json!({ "status": { "phase": "Pending" } }), InProgress("the pod does not run"));
+        check("Pod", json!({ "status": { "phase": "Running" } }), InProgress("the pod is not ready"));
         check(
             "PersistentVolumeClaim",
             json!({ "status": { "phase": "Pending" } }),
-            InProgress("it is not bound"),
+            InProgress("the claim is not bound"),
         );
         check("PersistentVolumeClaim", json!({ "status": { "phase": "Bound" } }), Current);
-        check("Service", json!({ "spec": { "type": "LoadBalancer" } }), InProgress("it has no address"));
+        check(
+            "Service",
+            json!({ "spec": { "type": "LoadBalancer" } }),
+            InProgress("the load balancer has no address"),
+        );
         check("Service", json!({ "spec": { "type": "ClusterIP" } }), Current);
         check("ConfigMap", json!({}), Current);
         check(
             "Shop",
             json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
-            InProgress("it says that it is not ready"),
+            InProgress("the condition Ready is not True"),
         );
     }
 }

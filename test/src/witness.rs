@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use api::meta::is_being_deleted;
 use apiserver::keys::ObjectKey;
 use apiserver::objects::stored;
 use serde_json::Value;
@@ -22,95 +23,94 @@ use crate::client::condition;
 
 /// Records every commit to the stores that it hands out.
 #[derive(Clone, Debug, Default)]
-pub struct Witness(Arc<Seen>);
+pub struct Witness(Arc<WitnessLog>);
 
 #[derive(Debug, Default)]
-struct Seen {
-    turn: tokio::sync::Mutex<()>,
-    sights: Mutex<Vec<Sight>>,
+struct WitnessLog {
+    commit_turn: tokio::sync::Mutex<()>,
+    pod_states: Mutex<Vec<PodState>>,
 }
 
 /// The state of a pod after a commit; without `pod` it was deleted.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub struct PodState {
     pub cluster: String,
     pub name: String,
     pub pod: Option<Value>,
 }
 
-impl Sight {
-    /// Returns whether the pod serves: it is ready and not being deleted.
+impl PodState {
+    /// Returns whether the pod is ready and not being deleted.
     pub fn is_ready(&self) -> bool {
-        let serves = |pod: &Value| {
-            condition(pod, "Ready")["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
-        };
-        self.pod.as_ref().is_some_and(serves)
+        let is_serving = |pod: &Value| condition(pod, "Ready")["status"] == "True" && !is_being_deleted(pod);
+        self.pod.as_ref().is_some_and(is_serving)
     }
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for PodState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is = match (&self.pod, self.is_ready()) {
-            (None, _) => "gone",
+        let readiness = match (&self.pod, self.is_ready()) {
+            (None, _) => "deleted",
             (Some(_), true) => "ready",
             (Some(_), false) => "not ready",
         };
-        write!(f, "{} of {} is {is}", self.name, self.cluster)
+        write!(f, "{} of {} is {readiness}", self.name, self.cluster)
     }
 }
 
 impl Witness {
     /// Returns a store for the stand-in of this name.
     pub fn store(&self, cluster: &str) -> Arc<dyn Store> {
-        Arc::new(Watched { cluster: cluster.to_owned(), inner: Memory::new(), seen: self.0.clone() })
+        Arc::new(RecordingStore { cluster: cluster.to_owned(), inner: Memory::new(), log: self.0.clone() })
     }
 
     /// Returns the recorded states in the order of their commits.
-    pub fn sights(&self) -> Vec<Sight> {
-        self.0.sights.lock().unwrap().clone()
+    pub fn pod_states(&self) -> Vec<PodState> {
+        self.0.pod_states.lock().unwrap().clone()
     }
 
     /// Returns how many pods existed after each commit, whatever their state.
-    pub fn there(&self) -> Vec<(Sight, usize)> {
-        self.counted(|sight| sight.pod.is_some())
+    pub fn existing(&self) -> Vec<(PodState, usize)> {
+        self.counts_after_commits(|state| state.pod.is_some())
     }
 
     /// Returns how many pods were ready after each commit.
-    pub fn ready(&self) -> Vec<(Sight, usize)> {
-        self.counted(Sight::is_ready)
+    pub fn ready(&self) -> Vec<(PodState, usize)> {
+        self.counts_after_commits(PodState::is_ready)
     }
 
-    fn counted(&self, counts: fn(&Sight) -> bool) -> Vec<(Sight, usize)> {
-        let mut counted: BTreeMap<(String, String), bool> = BTreeMap::new();
-        let count = |sight: Sight| {
-            counted.insert((sight.cluster.clone(), sight.name.clone()), counts(&sight));
-            let all = counted.values().filter(|counts| **counts).count();
-            (sight, all)
+    fn counts_after_commits(&self, is_counted: fn(&PodState) -> bool) -> Vec<(PodState, usize)> {
+        let mut by_pod: BTreeMap<(String, String), bool> = BTreeMap::new();
+        let count = |state: PodState| {
+            by_pod.insert((state.cluster.clone(), state.name.clone()), is_counted(&state));
+            let all = by_pod.values().filter(|is_counted| **is_counted).count();
+            (state, all)
         };
-        self.sights().into_iter().map(count).collect()
+        self.pod_states().into_iter().map(count).collect()
     }
 }
 
 #[derive(Debug)]
-struct Watched {
+struct RecordingStore {
     cluster: String,
     inner: Memory,
-    seen: Arc<Seen>,
+    log: Arc<WitnessLog>,
 }
 
-impl Watched {
-    fn note(&self, event: &Event) {
-        let Some(place) = ObjectKey::of(&event.key) else { return };
-        if !place.collection.group.is_empty() || place.collection.plural != "pods" {
+impl RecordingStore {
+    fn record(&self, event: &Event) {
+        let Some(object_key) = ObjectKey::of(&event.key) else { return };
+        if !object_key.collection.group.is_empty() || object_key.collection.plural != "pods" {
             return;
         }
-        let pod = event.current.as_ref().map(|entry| stored::tree(entry).expect("the server wrote it"));
-        let sight = Sight { cluster: self.cluster.clone(), name: place.name.to_owned(), pod };
-        self.seen.sights.lock().unwrap().push(sight);
+        let pod =
+            event.current.as_ref().map(|entry| stored::tree(entry).expect("the server wrote a valid entry"));
+        let state = PodState { cluster: self.cluster.clone(), name: object_key.name.to_owned(), pod };
+        self.log.pod_states.lock().unwrap().push(state);
     }
 }
 
-impl Store for Watched {
+impl Store for RecordingStore {
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<At<Option<Entry>>, ReadError>> {
         self.inner.get(key)
     }
@@ -121,11 +121,11 @@ impl Store for Watched {
 
     fn commit(&self, key: Key, expect: Expect, change: Change) -> Boxed<'_, Result<Event, CommitError>> {
         Box::pin(async move {
-            let _turn = self.seen.turn.lock().await;
+            let _commit_turn = self.log.commit_turn.lock().await;
             // Memory commits without waiting, so a caller that gives up does so either before this line or after it.
-            let done = self.inner.commit(key, expect, change).await;
-            done.iter().for_each(|event| self.note(event));
-            done
+            let result = self.inner.commit(key, expect, change).await;
+            result.iter().for_each(|event| self.record(event));
+            result
         })
     }
 

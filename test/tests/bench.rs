@@ -1,4 +1,4 @@
-//! The benchmark of the API still runs: every workload, with sizes too small for meaningful figures.
+//! The benchmark of the API runs every workload, here with sizes too small for meaningful figures.
 
 use std::process::Command;
 

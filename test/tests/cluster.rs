@@ -10,5 +10,5 @@ fn a_deployment_on_a_real_cluster_becomes_ready() {
     cluster.run(&["rollout", "status", "deployment/web", "--timeout=60s"], "");
     let ready = cluster.run(&["get", "deployment", "web", "-o", "jsonpath={.status.readyReplicas}"], "");
     assert_eq!(ready, "3");
-    assert!(cluster.down(), "nothing is left behind");
+    assert!(cluster.down(), "the cluster could not be removed completely");
 }

@@ -23,35 +23,41 @@ use testkit::Server;
 /// With its metadata, each takes about 3 KB: together several times the memory of an idle server.
 const OBJECTS: usize = 20_000;
 const VALUE_BYTES: usize = 2_000;
-/// Creates in flight at once.
-const TOGETHER: usize = 64;
+/// Create requests in flight at once.
+const IN_FLIGHT: usize = 64;
 /// At most this fraction of the objects' memory may stay: partly used pages, tables of the allocator, buffers of the
 /// clients' connections.
-const STAYS: u64 = 3;
+const REMAINING_FRACTION: u64 = 3;
 /// How long a wait may take. A watch also ends by itself after some minutes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_logical_cluster_leaves_step_by_step_and_gives_its_memory_back() -> Result<()> {
+async fn deleting_a_large_logical_cluster_reports_progress_and_frees_its_memory() -> Result<()> {
     // The history keeps deleted objects in memory, so it is short here.
     let server = scenarios::holon::start(&["--history-seconds=1"])?;
     let root = client(&server, "root").await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("holon.dev", "v1alpha1", "LogicalCluster"));
     let clusters: Api<DynamicObject> = Api::all_with(root, &resource);
-    let before = resident_kb(&server)?;
+    let before_kb = resident_kb(&server)?;
     for name in ["first", "second"] {
         clusters.create(&PostParams::default(), &DynamicObject::new(name, &resource)).await?;
-        fill(client(&server, &format!("root:{name}")).await?).await?;
-        let full = resident_kb(&server)?;
-        ensure!(full > 2 * before, "{name} takes too little to tell: {before} kB, and {full} kB when full");
-        let steps = delete(&clusters, name).await?;
-        println!("{name}: {steps:?}");
-        ensure!(steps.len() > 1, "{name} went all at once: {steps:?}");
+        create_objects(client(&server, &format!("root:{name}")).await?).await?;
+        let full_kb = resident_kb(&server)?;
         ensure!(
-            steps.is_sorted_by(|earlier, later| earlier > later),
-            "{name} did not go steadily: {steps:?}"
+            full_kb > 2 * before_kb,
+            "the objects of {name} take too little memory for the test: {before_kb} kB before, {full_kb} kB after"
         );
-        until_small(&server, name, before, full).await?;
+        let remaining_counts = delete(&clusters, name).await?;
+        println!("{name}: {remaining_counts:?}");
+        ensure!(
+            remaining_counts.len() > 1,
+            "the status of {name} reported no intermediate counts: {remaining_counts:?}"
+        );
+        ensure!(
+            remaining_counts.is_sorted_by(|earlier, later| earlier > later),
+            "the counts of {name} do not decrease: {remaining_counts:?}"
+        );
+        until_memory_is_freed(&server, name, before_kb, full_kb).await?;
     }
     Ok(())
 }
@@ -63,7 +69,7 @@ fn a_server_has_no_huge_pages() -> Result<()> {
     let server = scenarios::holon::start(&[])?;
     match status(&server, "THP_enabled:") {
         Ok(enabled) => ensure!(enabled == "0", "THP_enabled is {enabled}"),
-        Err(unknown) => println!("this kernel does not say: {unknown:#}"),
+        Err(unknown) => println!("this kernel does not report THP_enabled: {unknown:#}"),
     }
     Ok(())
 }
@@ -74,7 +80,7 @@ async fn client(server: &Server, cluster: &str) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-async fn fill(client: Client) -> Result<()> {
+async fn create_objects(client: Client) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     let map = |nth: usize| -> Result<ConfigMap> {
         let (name, value) = (format!("map-{nth}"), "x".repeat(VALUE_BYTES));
@@ -85,7 +91,7 @@ async fn fill(client: Client) -> Result<()> {
             let maps = &maps;
             async move { anyhow::Ok(maps.create(&PostParams::default(), &map(nth)?).await.map(drop)?) }
         })
-        .buffer_unordered(TOGETHER)
+        .buffer_unordered(IN_FLIGHT)
         .try_collect()
         .await
 }
@@ -94,37 +100,40 @@ async fn fill(client: Client) -> Result<()> {
 /// deleted.
 async fn delete(clusters: &Api<DynamicObject>, name: &str) -> Result<Vec<usize>> {
     let now = clusters.list_metadata(&ListParams::default().limit(1)).await?;
-    let version = now.metadata.resource_version.context("a list has a version")?;
-    let of_it = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let version = now.metadata.resource_version.context("the list has no version")?;
+    let watch_params = WatchParams::default().fields(&format!("metadata.name={name}"));
     // A watch, because polling would miss some of the reported numbers.
-    let mut events = pin!(clusters.watch(&of_it, &version).await?);
+    let mut events = pin!(clusters.watch(&watch_params, &version).await?);
     clusters.delete(name, &DeleteParams::default()).await?;
-    let mut steps = Vec::new();
+    let mut remaining_counts = Vec::new();
     while let Some(event) = events.try_next().await? {
         match event {
             WatchEvent::Modified(found) => {
                 let message = found.data.pointer("/status/conditions/0/message").and_then(Value::as_str);
-                let left = message.and_then(|message| message.strip_suffix(" objects remain")?.parse().ok());
-                steps.extend(left.filter(|left| steps.last() != Some(left)));
+                let remaining =
+                    message.and_then(|message| message.strip_suffix(" objects remain")?.parse().ok());
+                remaining_counts
+                    .extend(remaining.filter(|remaining| remaining_counts.last() != Some(remaining)));
             }
-            WatchEvent::Deleted(_) => return Ok(steps),
-            other => bail!("after {steps:?}: {other:?}"),
+            WatchEvent::Deleted(_) => return Ok(remaining_counts),
+            other => bail!("after {remaining_counts:?}: {other:?}"),
         }
     }
-    bail!("the watch ended before {name} was gone; it said {steps:?} were left")
+    bail!("the watch ended before {name} was deleted; remaining objects: {remaining_counts:?}")
 }
 
-async fn until_small(server: &Server, name: &str, before: u64, full: u64) -> Result<()> {
-    let (since, most, mut seen) = (Instant::now(), before + (full - before) / STAYS, Vec::new());
+async fn until_memory_is_freed(server: &Server, name: &str, before_kb: u64, full_kb: u64) -> Result<()> {
+    let (begun, max_kb, mut samples_kb) =
+        (Instant::now(), before_kb + (full_kb - before_kb) / REMAINING_FRACTION, Vec::new());
     loop {
-        seen.push(resident_kb(server)?);
-        if seen.last().is_some_and(|now| *now <= most) {
-            println!("{name}: {before} kB before, {full} kB full, then {seen:?}");
+        samples_kb.push(resident_kb(server)?);
+        if samples_kb.last().is_some_and(|now| *now <= max_kb) {
+            println!("{name}: {before_kb} kB before, {full_kb} kB full, then {samples_kb:?}");
             return Ok(());
         }
         ensure!(
-            since.elapsed() < PATIENCE,
-            "{name} left memory behind: {before} kB before, {full} kB full, to be {most} kB; once a second: {seen:?}"
+            begun.elapsed() < PATIENCE,
+            "the memory of {name} was not freed: {before_kb} kB before, {full_kb} kB full, at most {max_kb} kB expected; once a second: {samples_kb:?}"
         );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -7,8 +7,8 @@
 //!                 └── event of a change ◄┘
 //! ```
 //!
-//! It converges, it repairs changes of others, and then it reconciles without a single write. A server that stored
-//! unchanged objects would wake it with its own writes, forever.
+//! The controller converges, it reverts changes of others, and then it reconciles without a single write. With a server
+//! that stored unchanged objects, its own writes would trigger it forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,14 +26,14 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 /// How many reconciles must happen without a write.
-const TURNS: usize = 40;
+const RECONCILES: usize = 40;
 /// How long a wait may take before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Gardener {
     client: Client,
     gardens: ApiResource,
-    turns: AtomicUsize,
+    reconciles: AtomicUsize,
 }
 
 fn definition() -> Value {
@@ -75,7 +75,7 @@ fn definition() -> Value {
 /// Applies the complete desired child and status, every time.
 async fn reconcile(garden: Arc<DynamicObject>, context: Arc<Gardener>) -> Result<Action, kube::Error> {
     let (name, plant) = (garden.name_any(), garden.data["spec"]["plant"].clone());
-    let by = PatchParams::apply("gardener").force();
+    let params = PatchParams::apply("gardener").force();
     let child = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -83,26 +83,26 @@ async fn reconcile(garden: Arc<DynamicObject>, context: Arc<Gardener>) -> Result
         "data": { "plant": plant },
     });
     let children: Api<ConfigMap> = Api::default_namespaced(context.client.clone());
-    children.patch(&name, &by, &Patch::Apply(&child)).await?;
+    children.patch(&name, &params, &Patch::Apply(&child)).await?;
     let status = json!({
         "apiVersion": "example.com/v1",
         "kind": "Garden",
         "status": { "plant": plant, "conditions": [{ "type": "Planted", "status": "True" }] },
     });
     let gardens: Api<DynamicObject> = Api::default_namespaced_with(context.client.clone(), &context.gardens);
-    gardens.patch_status(&name, &by, &Patch::Apply(&status)).await?;
-    context.turns.fetch_add(1, Ordering::Relaxed);
+    gardens.patch_status(&name, &params, &Patch::Apply(&status)).await?;
+    context.reconciles.fetch_add(1, Ordering::Relaxed);
     Ok(Action::requeue(Duration::from_millis(20)))
 }
 
 /// Prints the error, in case the test fails, and retries.
-fn again(_: Arc<DynamicObject>, error: &kube::Error, _: Arc<Gardener>) -> Action {
+fn error_policy(_: Arc<DynamicObject>, error: &kube::Error, _: Arc<Gardener>) -> Action {
     println!("{error}");
     Action::requeue(Duration::from_millis(100))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
+async fn a_controller_that_applies_unchanged_objects_writes_nothing() -> Result<()> {
     let server = scenarios::holon::start(&[])?;
     let config = Kubeconfig::read_from(server.kubeconfig_file("root"))?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -111,12 +111,13 @@ async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
     let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &gardens);
     define(&client, &api).await?;
 
-    let context = Gardener { client: client.clone(), gardens: gardens.clone(), turns: AtomicUsize::new(0) };
+    let context =
+        Gardener { client: client.clone(), gardens: gardens.clone(), reconciles: AtomicUsize::new(0) };
     let context = Arc::new(context);
     let children: Api<ConfigMap> = Api::default_namespaced(client);
     let running = Controller::new_with(api.clone(), watcher::Config::default(), gardens.clone())
         .owns(children.clone(), watcher::Config::default())
-        .run(reconcile, again, context.clone())
+        .run(reconcile, error_policy, context.clone())
         .for_each(|_| std::future::ready(()));
     let running = tokio::spawn(running);
 
@@ -124,7 +125,7 @@ async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
     garden.data = json!({ "spec": { "plant": "rose" } });
     api.create(&PostParams::default(), &garden).await?;
     until("the rose is planted", async || is_planted(&api, &children, "rose").await).await?;
-    rests(&api, &children, &context).await?;
+    check_no_writes(&api, &children, &context).await?;
 
     let change = json!({ "spec": { "plant": "tulip" } });
     api.patch("front", &PatchParams::default(), &Patch::Merge(&change)).await?;
@@ -132,10 +133,10 @@ async fn a_controller_that_applies_comes_to_rest() -> Result<()> {
     // Changes of others to applied fields are undone; fields of others stay.
     let weeds = json!({ "data": { "plant": "weed", "gnome": "yes" } });
     children.patch("front", &PatchParams::default(), &Patch::Merge(&weeds)).await?;
-    until("the weeds are gone", async || is_planted(&api, &children, "tulip").await).await?;
+    until("the weeds are removed", async || is_planted(&api, &children, "tulip").await).await?;
     let data = children.get("front").await?.data.context("data")?;
     assert_eq!(data.get("gnome").map(String::as_str), Some("yes"), "{data:?}");
-    rests(&api, &children, &context).await?;
+    check_no_writes(&api, &children, &context).await?;
     running.abort();
     Ok(())
 }
@@ -159,26 +160,30 @@ async fn is_planted(api: &Api<DynamicObject>, children: &Api<ConfigMap>, plant: 
 }
 
 /// Checks that many reconciles cause no write.
-async fn rests(api: &Api<DynamicObject>, children: &Api<ConfigMap>, context: &Gardener) -> Result<()> {
+async fn check_no_writes(
+    api: &Api<DynamicObject>,
+    children: &Api<ConfigMap>,
+    context: &Gardener,
+) -> Result<()> {
     // A reconcile in progress may have begun before the last change.
-    let turns = || context.turns.load(Ordering::Relaxed);
-    let settled = turns() + 2;
-    until("a turn is over", async || Ok(turns() >= settled)).await?;
+    let reconciles = || context.reconciles.load(Ordering::Relaxed);
+    let settled = reconciles() + 2;
+    until("a reconcile has finished", async || Ok(reconciles() >= settled)).await?;
     let versions = async || -> Result<_> {
         let (garden, child) = (api.get("front").await?, children.get("front").await?);
         Ok((garden.meta().resource_version.clone(), child.meta().resource_version.clone()))
     };
-    let (before, until_turn) = (versions().await?, turns() + TURNS);
-    until("it has gone round", async || Ok(turns() >= until_turn)).await?;
-    assert_eq!(versions().await?, before, "something was written in {TURNS} turns that change nothing");
+    let (before, until_reconcile) = (versions().await?, reconciles() + RECONCILES);
+    until("the controller has reconciled often enough", async || Ok(reconciles() >= until_reconcile)).await?;
+    assert_eq!(versions().await?, before, "{RECONCILES} reconciles without a change wrote an object");
     Ok(())
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let since = tokio::time::Instant::now();
-    while !is_so().await? {
-        if since.elapsed() > PATIENCE {
-            bail!("it never happens that {what}");
+async fn until(description: &str, predicate: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let begun = tokio::time::Instant::now();
+    while !predicate().await? {
+        if begun.elapsed() > PATIENCE {
+            bail!("timed out after {PATIENCE:?} waiting until {description}");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

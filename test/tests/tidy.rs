@@ -85,40 +85,44 @@ fn crates_depend_only_on_those_the_design_allows() {
     let allowed: BTreeMap<_, _> = ARROWS.iter().copied().collect();
     let packages = packages();
     let names: BTreeSet<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
-    assert_eq!(names, allowed.keys().copied().collect(), "the table above names every crate");
-    let mut wrong = Vec::new();
+    assert_eq!(
+        names,
+        allowed.keys().copied().collect(),
+        "ARROWS does not list exactly the crates of the workspace"
+    );
+    let mut violations = Vec::new();
     for package in &packages {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
-            let on = dependency["name"].as_str().unwrap();
+            let dependency_name = dependency["name"].as_str().unwrap();
             // A crate may depend on itself in tests, to enable a feature.
-            let ours = names.contains(on) && on != name;
-            if ours && !allowed[name].contains(&on) {
-                wrong.push(format!("{name} -> {on}"));
+            let is_ours = names.contains(dependency_name) && dependency_name != name;
+            if is_ours && !allowed[name].contains(&dependency_name) {
+                violations.push(format!("{name} -> {dependency_name}"));
             }
             let in_tests = dependency["kind"] == "dev" || name == "scenarios";
-            if on == "testkit" && !in_tests {
-                wrong.push(format!("{name} -> {on} outside its tests"));
+            if dependency_name == "testkit" && !in_tests {
+                violations.push(format!("{name} -> {dependency_name} outside its tests"));
             }
         }
     }
-    assert!(wrong.is_empty(), "edges outside the design: {wrong:?}");
+    assert!(violations.is_empty(), "dependencies that the design does not allow: {violations:?}");
 }
 
 #[test]
-fn pure_crates_do_without_the_heavy_ones() {
+fn pure_crates_do_not_depend_on_heavy_ones() {
     for name in PURE {
         let tree = cargo(&["tree", "--offline", "-p", name, "-e", "normal,build,dev", "--prefix", "none"]);
         let used: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
         let heavy: Vec<_> = HEAVY.iter().filter(|heavy| used.contains(**heavy)).collect();
-        assert!(heavy.is_empty(), "{name} pulls in {heavy:?}");
+        assert!(heavy.is_empty(), "{name} depends on {heavy:?}");
     }
 }
 
 /// Two versions of one dependency in the workspace would have incompatible types.
 #[test]
 fn only_the_workspace_names_versions() {
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for package in packages() {
         let manifest = Path::new(package["manifest_path"].as_str().unwrap()).to_owned();
         let mut lists_dependencies = false;
@@ -130,11 +134,15 @@ fn only_the_workspace_names_versions() {
             let is_entry = line.contains('=') && line.starts_with(|first: char| first.is_alphanumeric());
             let is_inherited = line.contains(".workspace = true") || line.contains("{ workspace = true");
             if lists_dependencies && is_entry && !is_inherited {
-                wrong.push(format!("{}:{}: {line}", manifest.display(), number + 1));
+                violations.push(format!("{}:{}: {line}", manifest.display(), number + 1));
             }
         }
     }
-    assert!(wrong.is_empty(), "put the version into [workspace.dependencies]:\n{}", wrong.join("\n"));
+    assert!(
+        violations.is_empty(),
+        "put the version into [workspace.dependencies]:\n{}",
+        violations.join("\n")
+    );
 }
 
 #[test]
@@ -142,34 +150,37 @@ fn tasks_are_spawned_only_in_the_supervised_group() {
     // Concatenated, so that this file does not match itself.
     let forbidden =
         [["tokio::", "spawn("].concat(), ["task::", "spawn("].concat(), ["task::", "spawn_local("].concat()];
-    let mut loose = Vec::new();
+    let mut violations = Vec::new();
     for path in sources(&root()) {
-        let place = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        if place.starts_with(SPAWNER) || TESTS.iter().any(|tests| place.contains(tests)) {
+        let path_in_root = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        if path_in_root.starts_with(SPAWNER) || TESTS.iter().any(|tests| path_in_root.contains(tests)) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            if forbidden.iter().any(|word| code.contains(word)) {
-                loose.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            if forbidden.iter().any(|call| code.contains(call)) {
+                violations.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
             }
         }
     }
-    assert!(loose.is_empty(), "spawn in a group of {SPAWNER} instead:\n{}", loose.join("\n"));
+    assert!(violations.is_empty(), "spawn in a group of {SPAWNER} instead:\n{}", violations.join("\n"));
 }
 
 /// A JoinSet is a group of tasks without names: a task that ends unexpectedly goes unnoticed unless its owner checks.
 #[test]
 fn join_sets_are_only_in_the_supervised_groups() {
-    let word = ["Join", "Set"].concat();
+    let forbidden_type = ["Join", "Set"].concat();
     let is_outside = |path: &PathBuf| {
-        let place = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        !place.starts_with(SPAWNER) && !TESTS.iter().any(|tests| place.contains(tests))
+        let path_in_root = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        !path_in_root.starts_with(SPAWNER) && !TESTS.iter().any(|tests| path_in_root.contains(tests))
     };
-    let has_one = |path: &PathBuf| code(&std::fs::read_to_string(path).unwrap()).contains(&word);
+    let has_one = |path: &PathBuf| code(&std::fs::read_to_string(path).unwrap()).contains(&forbidden_type);
     let found: Vec<_> = sources(&root()).into_iter().filter(is_outside).filter(has_one).collect();
-    assert!(found.is_empty(), "use KeyedTasks or StreamTasks of {SPAWNER} instead of a {word}: {found:#?}");
+    assert!(
+        found.is_empty(),
+        "use KeyedTasks or StreamTasks of {SPAWNER} instead of a {forbidden_type}: {found:#?}"
+    );
 }
 
 /// Returns the code of a file without comments, and without the tests at its end.
@@ -204,7 +215,7 @@ fn folders_of_a_crate_import_each_other_in_one_direction() {
         let folder = root().join(if *name == "scenarios" { "test" } else { name }).join("src");
         cycles.extend(cycle(&imports(&folder)).map(|cycle| format!("{name}: {}", cycle.join(" -> "))));
     }
-    assert!(cycles.is_empty(), "folders import each other in a circle:\n{}", cycles.join("\n"));
+    assert!(cycles.is_empty(), "folders import each other in a cycle:\n{}", cycles.join("\n"));
 }
 
 #[test]
@@ -327,30 +338,30 @@ fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
         return;
     }
     let folder = path.parent().unwrap();
-    let beside = match is_root || path.file_name().is_some_and(|name| name == "mod.rs") {
+    let children_folder = match is_root || path.file_name().is_some_and(|name| name == "mod.rs") {
         true => folder.to_owned(),
         false => folder.join(path.file_stem().unwrap()),
     };
-    let mut elsewhere = None;
+    let mut explicit_path = None;
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let line = line.trim();
-        if let Some(place) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
-            elsewhere = folder.join(place).canonicalize().ok();
+        if let Some(relative) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+            explicit_path = folder.join(relative).canonicalize().ok();
         }
         let declaration = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
         if let Some((visibility, name)) = declaration
             && (visibility.is_empty() || visibility.starts_with("pub"))
         {
-            if let Some(place) = elsewhere.take() {
-                reach(&place, false, reached);
+            if let Some(relative) = explicit_path.take() {
+                reach(&relative, false, reached);
             }
-            reach(&beside.join(format!("{name}.rs")), false, reached);
-            reach(&beside.join(name).join("mod.rs"), false, reached);
+            reach(&children_folder.join(format!("{name}.rs")), false, reached);
+            reach(&children_folder.join(name).join("mod.rs"), false, reached);
         }
     }
 }
 
-/// Returns every Rust file below a folder, except cargo's output.
+/// Returns every Rust file in a folder and its subfolders, except cargo's output.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -386,9 +397,9 @@ fn an_ignored_test_names_its_requirements() {
         for path in sources(&folder) {
             let text = std::fs::read_to_string(&path).unwrap();
             let ignored = text.lines().map(str::trim).filter(|line| line.starts_with("#[ignore"));
-            let wrong = ignored.filter(|line| !line.starts_with("#[ignore = \"needs "));
-            unnamed.extend(wrong.map(|line| format!("{}: {line}", path.display())));
+            let invalid = ignored.filter(|line| !line.starts_with("#[ignore = \"needs "));
+            unnamed.extend(invalid.map(|line| format!("{}: {line}", path.display())));
         }
     }
-    assert!(unnamed.is_empty(), "ignored for another reason than a missing program: {unnamed:#?}");
+    assert!(unnamed.is_empty(), "an ignored test must name the missing program as its reason: {unnamed:#?}");
 }

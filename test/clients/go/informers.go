@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// One object as the test compares it.
-type shown struct {
+// The fields of an object that the test compares.
+type objectLine struct {
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"resourceVersion"`
@@ -23,21 +23,21 @@ type shown struct {
 }
 
 type summary struct {
-	// Objects that were shown older than they had been shown before.
+	// Events with an older version of an object than a previous event.
 	Back    int      `json:"back"`
 	Events  int      `json:"events"`
 	Traffic *traffic `json:"traffic"`
 }
 
-func followAll(clients kubernetes.Interface, namespace string, traffic *traffic) error {
+func runInformers(clients kubernetes.Interface, namespace string, traffic *traffic) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(namespace))
 	order := &order{newest: map[string]uint64{}}
-	followed := map[string]cache.SharedIndexInformer{
+	informersByKind := map[string]cache.SharedIndexInformer{
 		"ConfigMap": factory.Core().V1().ConfigMaps().Informer(),
 		"Secret":    factory.Core().V1().Secrets().Informer(),
 		"Pod":       factory.Core().V1().Pods().Informer(),
 	}
-	for kind, informer := range followed {
+	for kind, informer := range informersByKind {
 		if _, err := informer.AddEventHandler(order.handler(kind)); err != nil {
 			return err
 		}
@@ -45,15 +45,15 @@ func followAll(clients kubernetes.Interface, namespace string, traffic *traffic)
 	factory.Start(context.Background().Done())
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() {
-		for kind, informer := range followed {
+		for kind, informer := range informersByKind {
 			for _, object := range informer.GetStore().List() {
 				meta := object.(metav1.Object)
-				say(shown{Kind: kind, Name: meta.GetName(), Version: meta.GetResourceVersion(), Value: value(object)})
+				printLine(objectLine{Kind: kind, Name: meta.GetName(), Version: meta.GetResourceVersion(), Value: value(object)})
 			}
 		}
-		wire := traffic.shown()
+		wire := traffic.snapshot()
 		back, events := order.counts()
-		say(map[string]summary{"summary": {Back: back, Events: events, Traffic: &wire}})
+		printLine(map[string]summary{"summary": {Back: back, Events: events, Traffic: &wire}})
 	}
 	return commands.Err()
 }
@@ -71,7 +71,7 @@ func value(object any) string {
 	return ""
 }
 
-// Notices when an object goes back in time.
+// Counts events with an older version of an object than a previous event.
 type order struct {
 	mutex  sync.Mutex
 	newest map[string]uint64
@@ -81,7 +81,7 @@ type order struct {
 
 func (o *order) handler(kind string) cache.ResourceEventHandler {
 	seen := func(object any) {
-		// An object whose deletion was missed comes as it was last seen, which is no news.
+		// After a missed deletion the handler gets a tombstone with the last known object, which is not a new version.
 		if meta, ok := object.(metav1.Object); ok {
 			o.seen(kind+"/"+meta.GetName(), meta.GetResourceVersion())
 		}

@@ -1,8 +1,8 @@
-// client-go as operators use it, told what to do by test/tests/clients and answering in lines of JSON.
+// client-go as operators use it, controlled by test/tests/clients; it prints lines of JSON.
 //
-//	client-go informers KUBECONFIG NAMESPACE   follow, and show everything at each "dump" on stdin
-//	client-go typed KUBECONFIG NAMESPACE       hold a lease for a while, and handle a Deployment
-//	client-go --version                        which client-go this is
+//	client-go informers KUBECONFIG NAMESPACE   run informers, and print all objects for each "dump" on stdin
+//	client-go typed KUBECONFIG NAMESPACE       elect a leader, and handle a Deployment
+//	client-go --version                        print the version of client-go
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	// The server decides how fast it answers, not a limit in the client.
+	// No rate limit in the client.
 	config.QPS = -1
 	traffic := newTraffic()
 	config.Wrap(traffic.wrap)
@@ -44,11 +44,11 @@ func run(arguments []string) error {
 	}
 	switch arguments[0] {
 	case "informers":
-		return followAll(clients, arguments[2], traffic)
+		return runInformers(clients, arguments[2], traffic)
 	case "typed":
 		return handleTyped(clients, arguments[2], traffic)
 	}
-	return fmt.Errorf("there is no %q", arguments[0])
+	return fmt.Errorf("unknown command %q", arguments[0])
 }
 
 func version() string {
@@ -59,10 +59,10 @@ func version() string {
 			return "client-go " + module.Version[1:]
 		}
 	}
-	return "client-go of no version"
+	return "client-go of unknown version"
 }
 
-func say(line any) {
+func printLine(line any) {
 	text, err := json.Marshal(line)
 	if err != nil {
 		panic(err)

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// What went over the wire. Informers do not say by themselves when they list again; their requests do.
+// The requests of the clients. Informers do not report when they list again, so their requests are counted.
 type traffic struct {
 	mutex sync.Mutex
-	// By resource: first pages of lists, and watches that begin with everything there is.
+	// By resource: first pages of lists, and watches that begin with all existing objects.
 	Lists map[string]int `json:"lists"`
-	// By resource: watches that go on from where the last one ended.
+	// By resource: watches that resume at the last version.
 	Resumed map[string]int `json:"resumed"`
 	// By media type.
 	Sent     map[string]int `json:"sent"`
@@ -32,7 +32,7 @@ func (call transport) RoundTrip(request *http.Request) (*http.Response, error) {
 func (t *traffic) wrap(inner http.RoundTripper) http.RoundTripper {
 	return transport(func(request *http.Request) (*http.Response, error) {
 		response, err := inner.RoundTrip(request)
-		// What never reached a server is no work for it.
+		// A request that did not reach the server is not counted.
 		if err == nil {
 			t.count(request, response)
 		}
@@ -60,7 +60,7 @@ func media(header http.Header) string {
 	return essence
 }
 
-func (t *traffic) shown() traffic {
+func (t *traffic) snapshot() traffic {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	copied := func(from map[string]int) map[string]int {

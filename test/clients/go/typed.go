@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// How often a leader says that it still leads, before it steps down.
+// The number of renewals before the leader releases the lease.
 const renewals = 5
 
 func handleTyped(clients kubernetes.Interface, namespace string, traffic *traffic) error {
@@ -26,12 +26,12 @@ func handleTyped(clients kubernetes.Interface, namespace string, traffic *traffi
 	if err := deploy(clients, namespace); err != nil {
 		return fmt.Errorf("deploying: %w", err)
 	}
-	wire := traffic.shown()
-	say(map[string]summary{"summary": {Traffic: &wire}})
+	wire := traffic.snapshot()
+	printLine(map[string]summary{"summary": {Traffic: &wire}})
 	return nil
 }
 
-// Becomes the leader, stays it for some renewals, and lets go.
+// Becomes the leader, renews the lease a few times, and releases it.
 func lead(clients kubernetes.Interface, namespace string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -42,7 +42,7 @@ func lead(clients kubernetes.Interface, namespace string) error {
 			LeaseMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Client: clients.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: "me"},
 		},
-		// Far more than a slow machine needs to renew in time; what is waited for are the renewals.
+		// Far more than a slow machine needs to renew in time; the test waits for the renewals.
 		LeaseDuration: 60 * time.Second, RenewDeadline: 30 * time.Second, RetryPeriod: 100 * time.Millisecond,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -74,11 +74,11 @@ func lead(clients kubernetes.Interface, namespace string) error {
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
 		return fmt.Errorf("the lease is still held by %q", holder)
 	}
-	say(map[string]any{"lease": map[string]any{"renewals": renewals, "version": lease.ResourceVersion}})
+	printLine(map[string]any{"lease": map[string]any{"renewals": renewals, "version": lease.ResourceVersion}})
 	return nil
 }
 
-// Waits until the time of the last renewal has risen a few times, and never fallen.
+// Waits until the time of the last renewal has increased a few times; it must never decrease.
 func renewed(ctx context.Context, last func() (*metav1.MicroTime, error)) error {
 	newest, err := last()
 	if err != nil {
@@ -99,7 +99,7 @@ func renewed(ctx context.Context, last func() (*metav1.MicroTime, error)) error 
 	return ctx.Err()
 }
 
-// The life of a Deployment, the way a controller with a typed client handles one.
+// The lifecycle of a Deployment, as a controller with a typed client handles it.
 func deploy(clients kubernetes.Interface, namespace string) error {
 	ctx, deployments := context.Background(), clients.AppsV1().Deployments(namespace)
 	made, err := deployments.Create(ctx, deployment(), metav1.CreateOptions{FieldManager: "typed"})
@@ -166,7 +166,7 @@ func undeploy(ctx context.Context, clients kubernetes.Interface, held *appsv1.De
 	if _, err := deployments.Get(ctx, held.Name, metav1.GetOptions{}); !errors.IsNotFound(err) {
 		return fmt.Errorf("a get of what is deleted: %v", err)
 	}
-	say(map[string]any{"deployment": map[string]any{"uid": held.UID, "version": held.ResourceVersion}})
+	printLine(map[string]any{"deployment": map[string]any{"uid": held.UID, "version": held.ResourceVersion}})
 	return nil
 }
 

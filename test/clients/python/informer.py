@@ -1,8 +1,8 @@
-"""The Python client's informer, told what to do by test/tests/clients and answering in lines of JSON.
+"""The Python client's informer, controlled by test/tests/clients through stdin; it prints lines of JSON.
 
 usage: informer.py KUBECONFIG NAMESPACE
 
-It follows the ConfigMaps of a namespace, and shows everything at each line ("dump") on stdin.
+It watches the ConfigMaps of a namespace, and prints all of them for each line ("dump") on stdin.
 """
 
 import functools
@@ -13,12 +13,12 @@ import sys
 from kubernetes import client, config
 from kubernetes.informer import ADDED, MODIFIED, SharedInformer
 
-# While a server is being restarted the informer logs every attempt to reach it.
+# While the server restarts, the informer logs every failed request.
 logging.disable(logging.CRITICAL)
 
 
 class Order:
-    """Notices when an object goes back in time."""
+    """Counts events with an older version of an object than a previous event."""
 
     def __init__(self):
         self.newest = {}
@@ -35,28 +35,28 @@ class Order:
 
 
 def counting(function, traffic):
-    """The function an informer lists and watches with, counting both."""
+    """Returns the list function of an informer with counters for lists and watches."""
 
-    # The watch looks at the signature to find out what comes back.
+    # The watch derives the type of its objects from the signature.
     @functools.wraps(function)
     def counted(*args, **kwargs):
-        answer = function(*args, **kwargs)
-        # What never reached a server is no work for it, and is not counted.
+        response = function(*args, **kwargs)
+        # A request that did not reach the server is not counted.
         traffic["resumed" if kwargs.get("watch") else "lists"]["configmaps"] += 1
-        return answer
+        return response
 
     return counted
 
 
 def dump(informer, order, traffic):
     for found in informer.cache.list():
-        said = {
+        line = {
             "kind": "ConfigMap",
             "name": found.metadata.name,
             "resourceVersion": found.metadata.resource_version,
             "value": (found.data or {}).get("value", ""),
         }
-        print(json.dumps(said))
+        print(json.dumps(line))
     summary = {"back": order.back, "events": order.events, "traffic": traffic}
     print(json.dumps({"summary": summary}), flush=True)
 
@@ -64,9 +64,9 @@ def dump(informer, order, traffic):
 def main(kubeconfig, namespace):
     config.load_kube_config(kubeconfig)
     order, traffic = Order(), {"lists": {"configmaps": 0}, "resumed": {"configmaps": 0}}
-    follow = counting(client.CoreV1Api().list_namespaced_config_map, traffic)
-    informer = SharedInformer(follow, namespace)
-    # What a relist no longer holds is shown as it was last seen, so deletions say nothing about order.
+    list_function = counting(client.CoreV1Api().list_namespaced_config_map, traffic)
+    informer = SharedInformer(list_function, namespace)
+    # An object that a relist no longer contains is deleted in its last known version, so deletions have no order.
     for kind in (ADDED, MODIFIED):
         informer.add_event_handler(kind, order.seen)
     informer.start()

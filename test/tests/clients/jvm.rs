@@ -16,7 +16,7 @@ use crate::{PATIENCE, connect, objects, program};
 const NAMESPACE: &str = "default";
 const PEERS: [&str; 2] = ["java-fabric8", "java-kubernetes"];
 
-/// A running `holon dev`. Killed when dropped.
+/// A running `holon dev`. It is killed when dropped.
 struct Dev {
     child: Child,
     kubeconfig: String,
@@ -27,9 +27,9 @@ impl Dev {
     fn start() -> Result<Dev> {
         let mut command = Command::new(holon::program()?);
         let mut child = command.args(["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn()?;
-        let said = BufReader::new(child.stdout.as_mut().context("its stdout is a pipe")?);
+        let stdout = BufReader::new(child.stdout.as_mut().context("stdout is not a pipe")?);
         let mut kubeconfig = String::new();
-        for line in said.lines().map_while(Result::ok) {
+        for line in stdout.lines().map_while(Result::ok) {
             if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
                 path.clone_into(&mut kubeconfig);
             }
@@ -38,7 +38,7 @@ impl Dev {
                 break;
             }
         }
-        ensure!(!kubeconfig.is_empty(), "holon dev names no kubeconfig");
+        ensure!(!kubeconfig.is_empty(), "holon dev printed no kubeconfig");
         Ok(Dev { child, kubeconfig })
     }
 }
@@ -66,13 +66,13 @@ async fn running_pod(client: &kube::Client) -> Result<String> {
         },
     });
     let deployments = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
-    objects::ask(client, "POST", &deployments, Some(&deployment)).await?;
+    objects::request(client, "POST", &deployments, Some(&deployment)).await?;
     let begun = Instant::now();
     loop {
-        let listed = objects::ask(client, "GET", &pods, None).await?;
-        let items = listed["items"].as_array().context("a list")?;
+        let listed = objects::request(client, "GET", &pods, None).await?;
+        let items = listed["items"].as_array().context("not a list")?;
         if let Some(pod) = items.iter().find(|pod| pod["status"]["phase"] == "Running") {
-            return Ok(pod["metadata"]["name"].as_str().context("a name")?.to_owned());
+            return Ok(pod["metadata"]["name"].as_str().context("the pod has no name")?.to_owned());
         }
         ensure!(begun.elapsed() < PATIENCE, "no pod runs: {items:?}");
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -98,12 +98,12 @@ async fn jvm_clients_write_watch_and_run_commands() -> Result<()> {
     let pod = running_pod(&client).await?;
     for peer in PEERS {
         let (begun, before) = (Instant::now(), watches(&client, 101).await?);
-        let said = tokio::task::block_in_place(|| program::run(peer, &[&dev.kubeconfig, NAMESPACE, &pod]))?;
+        let output = tokio::task::block_in_place(|| program::run(peer, &[&dev.kubeconfig, NAMESPACE, &pod]))?;
         let over_websocket = watches(&client, 101).await? - before;
-        println!("{peer}: {said:?}, {over_websocket} watches over WebSocket, {:?}", begun.elapsed());
+        println!("{peer}: {output:?}, {over_websocket} watches over WebSocket, {:?}", begun.elapsed());
         let expected: [Value; 2] =
             [json!({ "followed": 4, "left": 0 }), json!({ "command": "hello", "code": 0 })];
-        ensure!(said == expected, "{peer} said {said:?}");
+        ensure!(output == expected, "{peer} printed {output:?}");
         ensure!((over_websocket > 0) == (peer == "java-fabric8"), "{peer}: {over_websocket} over WebSocket");
     }
     Ok(())

@@ -7,25 +7,25 @@ use anyhow::{Context, Result};
 use scenarios::holon::signal;
 use serde_json::Value;
 
-use crate::Account;
-use crate::objects::{Kind, State};
+use crate::InformerReport;
+use crate::objects::{InformerState, ObjectKind};
 
-/// A running program. Killed when dropped.
-pub(crate) struct Program {
+/// A running program. It is killed when dropped.
+pub(crate) struct ClientProgram {
     child: Child,
     commands: ChildStdin,
-    said: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
-impl Program {
-    pub(crate) fn start(peer: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Program> {
+impl ClientProgram {
+    pub(crate) fn start(peer: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<ClientProgram> {
         let mut command = Command::new(testkit::peers::program(peer));
         command.args(arguments).envs(variables.iter().copied());
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = spawned.with_context(|| format!("starting {peer}"))?;
-        let commands = child.stdin.take().context("its stdin is a pipe")?;
-        let said = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Program { child, commands, said })
+        let commands = child.stdin.take().context("stdin is not a pipe")?;
+        let stdout = BufReader::new(child.stdout.take().context("stdout is not a pipe")?);
+        Ok(ClientProgram { child, commands, stdout })
     }
 
     /// Suspends the process, like a closed laptop.
@@ -37,24 +37,26 @@ impl Program {
         signal("CONT", self.child.id())
     }
 
-    pub(crate) fn account(&mut self) -> Result<Account> {
+    pub(crate) fn report(&mut self) -> Result<InformerReport> {
         self.commands.write_all(b"dump\n")?;
-        let mut state = State::new();
+        let mut state = InformerState::new();
         loop {
             let mut line = String::new();
-            self.said.read_line(&mut line)?;
-            let said: Value = serde_json::from_str(&line).with_context(|| format!("it said {line:?}"))?;
-            if let Some(summary) = said.get("summary") {
-                return Ok(Account {
+            self.stdout.read_line(&mut line)?;
+            let report: Value = serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}"))?;
+            if let Some(summary) = report.get("summary") {
+                return Ok(InformerReport {
                     state,
-                    back: summary["back"].as_u64().context("how often it was back in time")?,
+                    back: summary["back"].as_u64().context("the summary has no counter `back`")?,
                     lists: most(&summary["traffic"]["lists"]),
-                    told: summary.to_string(),
+                    counters: summary.to_string(),
                 });
             }
-            let text = |field: &str| said[field].as_str().unwrap_or_default().to_owned();
-            let kind = Kind::parse(&text("kind")).with_context(|| format!("a kind in {line:?}"))?;
-            let found = text("resourceVersion").parse().with_context(|| format!("a version in {line:?}"))?;
+            let text = |field: &str| report[field].as_str().unwrap_or_default().to_owned();
+            let kind =
+                ObjectKind::parse(&text("kind")).with_context(|| format!("unknown kind in {line:?}"))?;
+            let found =
+                text("resourceVersion").parse().with_context(|| format!("invalid version in {line:?}"))?;
             state.insert((kind, text("name")), (found, text("value")));
         }
     }
@@ -66,7 +68,7 @@ fn most(counts: &Value) -> u64 {
     counts.filter_map(Value::as_u64).max().unwrap_or_default()
 }
 
-impl Drop for Program {
+impl Drop for ClientProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -76,7 +78,10 @@ impl Drop for Program {
 /// Runs a program to its end and returns the JSON lines of its output.
 pub(crate) fn run(peer: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let output = Command::new(testkit::peers::program(peer)).args(arguments).stdin(Stdio::null()).output()?;
-    let (said, complained) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
-    anyhow::ensure!(output.status.success(), "{peer} {arguments:?} failed: {said}{complained}");
-    said.lines().map(|line| serde_json::from_str(line).with_context(|| format!("it said {line:?}"))).collect()
+    let (stdout, stderr) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
+    anyhow::ensure!(output.status.success(), "{peer} {arguments:?} failed: {stdout}{stderr}");
+    stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}")))
+        .collect()
 }

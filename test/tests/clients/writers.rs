@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::objects::{Kind, ask, version};
+use crate::objects::{ObjectKind, request, version};
 use crate::{CONFIG_MAPS, OTHERS};
 
 /// Requests in flight at once.
@@ -44,16 +44,16 @@ impl Writers {
     }
 
     /// Creates all objects.
-    pub(crate) async fn fill(&self) {
-        let named = |kind: Kind, count: usize| (0..count).map(move |number| (kind, number));
-        let all: Vec<_> = Kind::ALL.into_iter().flat_map(|kind| named(kind, count(kind))).collect();
+    pub(crate) async fn create_all(&self) {
+        let named = |kind: ObjectKind, count: usize| (0..count).map(move |number| (kind, number));
+        let all: Vec<_> = ObjectKind::ALL.into_iter().flat_map(|kind| named(kind, count(kind))).collect();
         let mut tasks = JoinSet::new();
-        for part in all.chunks(all.len().div_ceil(TOGETHER)) {
-            let (writers, part) = (self.clone(), part.to_vec());
+        for chunk in all.chunks(all.len().div_ceil(TOGETHER)) {
+            let (writers, chunk) = (self.clone(), chunk.to_vec());
             tasks.spawn(async move {
-                for (kind, number) in part {
-                    let made = writers.create(kind, number, "first").await;
-                    made.unwrap_or_else(|error| panic!("creating {kind:?} {number}: {error:#}"));
+                for (kind, number) in chunk {
+                    let created = writers.create(kind, number, "first").await;
+                    created.unwrap_or_else(|error| panic!("creating {kind:?} {number}: {error:#}"));
                 }
             });
         }
@@ -69,25 +69,26 @@ impl Writers {
                 (self.clone(), StdRng::seed_from_u64(self.seed + (until + writer) as u64));
             tasks.spawn(async move {
                 while writers.done() < until {
-                    writers.one(&mut random).await;
+                    writers.write_one(&mut random).await;
                 }
             });
         }
         tasks.join_all().await;
     }
 
-    async fn one(&self, random: &mut StdRng) {
-        let kind = [Kind::ConfigMap, Kind::ConfigMap, Kind::Secret, Kind::Pod][random.random_range(0..4)];
+    async fn write_one(&self, random: &mut StdRng) {
+        let kind = [ObjectKind::ConfigMap, ObjectKind::ConfigMap, ObjectKind::Secret, ObjectKind::Pod]
+            [random.random_range(0..4)];
         // A few more names than objects, so that some writes create.
         let number = random.random_range(0..count(kind) + count(kind) / 20);
         let value = format!("v{}", random.random::<u32>());
         let path = format!("{}/{}", kind.path(), name(number));
         let written = match random.random_range(0..10) {
-            0..6 => ask(&self.client, "PATCH", &path, Some(&kind.with(&value))).await.map(|made| {
-                self.acknowledged(kind, version(&made));
+            0..6 => request(&self.client, "PATCH", &path, Some(&kind.with(&value))).await.map(|created| {
+                self.acknowledged(kind, version(&created));
             }),
             6..8 => self.create(kind, number, &value).await,
-            _ => ask(&self.client, "DELETE", &path, None).await.map(|_| ()),
+            _ => request(&self.client, "DELETE", &path, None).await.map(|_| ()),
         };
         match written {
             Ok(()) => drop(self.done.fetch_add(1, Ordering::Relaxed)),
@@ -98,16 +99,16 @@ impl Writers {
         }
     }
 
-    async fn create(&self, kind: Kind, number: usize, value: &str) -> anyhow::Result<()> {
+    async fn create(&self, kind: ObjectKind, number: usize, value: &str) -> anyhow::Result<()> {
         let mut object = kind.with(value);
         object["metadata"] = json!({ "name": name(number) });
-        let made = ask(&self.client, "POST", &kind.path(), Some(&object)).await?;
-        self.acknowledged(kind, version(&made));
+        let created = request(&self.client, "POST", &kind.path(), Some(&object)).await?;
+        self.acknowledged(kind, version(&created));
         Ok(())
     }
 
-    fn acknowledged(&self, kind: Kind, version: Option<u64>) {
-        if kind == Kind::ConfigMap {
+    fn acknowledged(&self, kind: ObjectKind, version: Option<u64>) {
+        if kind == ObjectKind::ConfigMap {
             self.versions.lock().unwrap().extend(version);
         }
     }
@@ -117,8 +118,8 @@ fn is_answer(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(_))
 }
 
-fn count(kind: Kind) -> usize {
-    if kind == Kind::ConfigMap { CONFIG_MAPS } else { OTHERS }
+fn count(kind: ObjectKind) -> usize {
+    if kind == ObjectKind::ConfigMap { CONFIG_MAPS } else { OTHERS }
 }
 
 fn name(number: usize) -> String {

@@ -1,7 +1,7 @@
 //! Malformed and unusual requests to the server in this process, without a socket.
 //!
 //! ```text
-//!   kept requests (test/fuzz/corpus) ─► mutate: path, query, headers, trees, bytes ─► Stack on memory ─► check
+//!   requests of the corpus (test/fuzz/corpus) ─► mutate: path, query, headers, trees, bytes ─► Stack on memory ─► check
 //! ```
 //!
 //! Whatever the request, the server must not panic, hang, grow or answer with an internal error, and its response must
@@ -13,9 +13,9 @@
 //!
 //! A request that breaks a rule is printed and written to a file. In the corpus it is tried in every run.
 
-mod answer;
 mod mutate;
 mod request;
+mod response;
 mod server;
 mod trees;
 mod watchdog;
@@ -29,7 +29,7 @@ use mutate::mutated;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use request::Request;
-use server::Server;
+use server::FuzzServer;
 use watchdog::Watchdog;
 
 /// About half a minute in a debug build.
@@ -45,32 +45,33 @@ fn corpus_dir() -> PathBuf {
 }
 
 fn number(variable: &str, otherwise: impl FnOnce() -> u64) -> u64 {
-    let set = std::env::var(variable).ok();
-    set.map_or_else(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+    let value = std::env::var(variable).ok();
+    value
+        .map_or_else(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
 }
 
 /// Tries one request. If it breaks a rule, writes it to a file.
-async fn check(server: &Server, watchdog: &Watchdog, request: &Request) -> Result<u16> {
+async fn check(server: &FuzzServer, watchdog: &Watchdog, request: &Request) -> Result<u16> {
     watchdog.begin(request);
-    let checked = server.try_out(request).await;
+    let checked = server.send_checked(request).await;
     watchdog.end();
     checked.with_context(|| {
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("finding.http");
-        let _ = std::fs::write(&kept, request.written());
-        format!("keep {} in test/fuzz/corpus; the request was\n{request:?}", kept.display())
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("finding.http");
+        let _ = std::fs::write(&file, request.serialized());
+        format!("add {} to test/fuzz/corpus; the request was\n{request:?}", file.display())
     })
 }
 
-fn run(story: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(story())
+fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(test())
 }
 
 #[test]
-fn kept_requests_keep_the_rules() -> Result<()> {
+fn requests_of_the_corpus_keep_the_rules() -> Result<()> {
     let watchdog = Watchdog::start();
     run(async || {
         for (name, request) in request::read_all(&corpus_dir())? {
-            let server = Server::start().await?;
+            let server = FuzzServer::start().await?;
             check(&server, &watchdog, &request).await.with_context(|| name)?;
             server.still_works().await?;
         }
@@ -86,18 +87,20 @@ fn mutated_requests_keep_the_rules() -> Result<()> {
     let watchdog = Watchdog::start();
     run(async || {
         let corpus: Vec<Request> =
-            request::read_all(&corpus_dir())?.into_iter().map(|(_, kept)| kept).collect();
+            request::read_all(&corpus_dir())?.into_iter().map(|(_, request)| request).collect();
         let mut random = StdRng::seed_from_u64(seed);
         let mut codes: BTreeMap<u16, u64> = BTreeMap::new();
         let (mut tried, mut base) = (0, None);
         while tried < iterations {
-            let server = Server::start().await?;
+            let server = FuzzServer::start().await?;
             let until = iterations.min(tried + REQUESTS_PER_SERVER);
             while tried < until {
-                let kept = &corpus[random.random_range(0..corpus.len())];
-                let request = mutated(kept, &corpus, &mut random);
-                let told = || format!("request {tried} of HOLON_FUZZ_SEED={seed}");
-                *codes.entry(check(&server, &watchdog, &request).await.with_context(told)?).or_default() += 1;
+                let corpus_request = &corpus[random.random_range(0..corpus.len())];
+                let request = mutated(corpus_request, &corpus, &mut random);
+                let position = || format!("request {tried} of HOLON_FUZZ_SEED={seed}");
+                *codes
+                    .entry(check(&server, &watchdog, &request).await.with_context(position)?)
+                    .or_default() += 1;
                 tried += 1;
             }
             server
@@ -106,22 +109,25 @@ fn mutated_requests_keep_the_rules() -> Result<()> {
                 .with_context(|| format!("after request {tried} of HOLON_FUZZ_SEED={seed}"))?;
             base.get_or_insert(server::resident()?.now);
         }
-        println!("answers by code: {codes:?}");
+        println!("responses by code: {codes:?}");
         let memory = server::resident()?;
         let base = base.unwrap_or_default();
         println!("memory: {} MiB after the first server, {memory:?} at the end", base >> 20);
         ensure!(memory.most < base + GROWTH_BYTES_MAX, "memory grew from {base} to {memory:?}");
-        ensure!(codes.keys().filter(|code| **code < 300).count() > 1, "requests that work are among them");
+        ensure!(
+            codes.keys().filter(|code| **code < 300).count() > 1,
+            "no two status codes of success: the corpus is wrong"
+        );
         Ok(())
     })
 }
 
 /// Requests at the limits, which mutations reach only by chance.
 #[test]
-fn limits_are_told_as_limits() -> Result<()> {
+fn requests_beyond_a_limit_get_the_expected_code() -> Result<()> {
     let watchdog = Watchdog::start();
     run(async || {
-        let server = Server::start().await?;
+        let server = FuzzServer::start().await?;
         for (name, request, code) in request::at_the_limits() {
             let found = check(&server, &watchdog, &request).await.with_context(|| name)?;
             ensure!(found == code, "{name}: {found} instead of {code}");

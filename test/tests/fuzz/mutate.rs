@@ -19,8 +19,8 @@ const VARINTS: &[&[u8]] = &[
 /// The limit for a mutated body. Large bodies are tried at the limits instead.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-pub(crate) fn mutated(kept: &Request, corpus: &[Request], random: &mut StdRng) -> Request {
-    let mut request = kept.clone();
+pub(crate) fn mutated(corpus_request: &Request, corpus: &[Request], random: &mut StdRng) -> Request {
+    let mut request = corpus_request.clone();
     // Mostly one change, because two often hide each other.
     let changes = 1 + (0..3).take_while(|_| random.random_bool(0.4)).count();
     for _ in 0..changes {
@@ -66,12 +66,12 @@ fn path(request: &mut Request, random: &mut StdRng) {
 /// Returns the text with one of its characters percent-encoded.
 fn encoded(text: &str, random: &mut StdRng) -> String {
     let at = random.random_range(0..text.chars().count().max(1));
-    let written =
+    let serialized =
         text.chars().enumerate().map(|(index, character)| match index == at && character.is_ascii() {
             true => format!("%{:02x}", character as u32),
             false => character.to_string(),
         });
-    written.collect()
+    serialized.collect()
 }
 
 fn query(request: &mut Request, random: &mut StdRng) {
@@ -125,8 +125,8 @@ fn in_protobuf(request: &mut Request) {
 
 fn yaml(request: &mut Request, random: &mut StdRng) {
     let at = random.random_range(0..=request.body.len());
-    let piece = pick(words::YAML, random).repeat(if random.random_bool(0.1) { 500 } else { 1 });
-    request.body.splice(at..at, piece.into_bytes());
+    let snippet = pick(words::YAML, random).repeat(if random.random_bool(0.1) { 500 } else { 1 });
+    request.body.splice(at..at, snippet.into_bytes());
     request.set_header("content-type", "application/yaml");
 }
 

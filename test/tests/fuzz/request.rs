@@ -39,12 +39,16 @@ impl Request {
     }
 
     fn parse(bytes: &[u8]) -> Result<Request> {
-        let split =
-            bytes.windows(2).position(|pair| pair == b"\n\n").context("an empty line ends the head")?;
+        let split = bytes
+            .windows(2)
+            .position(|pair| pair == b"\n\n")
+            .context("the head must end with an empty line")?;
         let head = str::from_utf8(&bytes[..split])?;
         let mut lines = head.lines();
-        let (method, target) =
-            lines.next().and_then(|line| line.split_once(' ')).context("a method and a path")?;
+        let (method, target) = lines
+            .next()
+            .and_then(|line| line.split_once(' '))
+            .context("the first line must be a method and a path")?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let headers = lines.filter_map(|line| line.split_once(": "));
@@ -57,7 +61,7 @@ impl Request {
         })
     }
 
-    pub(crate) fn written(&self) -> Vec<u8> {
+    pub(crate) fn serialized(&self) -> Vec<u8> {
         let mut out = format!("{} {}\n", self.method, self.target()).into_bytes();
         for (name, value) in &self.headers {
             out.extend([name.as_bytes(), b": ", value, b"\n"].concat());
@@ -93,11 +97,11 @@ impl Request {
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written = self.written();
-        let shown = &written[..written.len().min(4096)];
-        write!(f, "{}", shown.escape_ascii().to_string().replace("\\n", "\n"))?;
-        if shown.len() < written.len() {
-            write!(f, "… ({} bytes)", written.len())?;
+        let serialized = self.serialized();
+        let prefix = &serialized[..serialized.len().min(4096)];
+        write!(f, "{}", prefix.escape_ascii().to_string().replace("\\n", "\n"))?;
+        if prefix.len() < serialized.len() {
+            write!(f, "… ({} bytes)", serialized.len())?;
         }
         Ok(())
     }
@@ -140,18 +144,18 @@ pub(crate) fn at_the_limits() -> Vec<(&'static str, Request, u16)> {
     let large = "x".repeat(3 << 20);
     vec![
         ("a large body", post(JSON, format!(r#"{{"data":{{"x":"{large}"}}}}"#)), 413),
-        ("a large body that is nothing", post(JSON, format!("{large}x")), 413),
+        ("a large body that is not JSON", post(JSON, format!("{large}x")), 413),
         ("a large patch", patch("application/merge-patch+json", format!(r#"{{"x":"{large}"}}"#)), 413),
         ("a large deletion", Request::new("DELETE", &format!("{MAPS}/kept"), JSON, format!("{large}x")), 413),
         ("a deep body", post(JSON, deep), 400),
         ("a deep field", post(JSON, anything.clone()), 400),
         // The parser skips the unknown field without recursion, and drops it.
-        ("a deep field nobody knows", post(JSON, unknown.clone()), 400),
+        ("a deep unknown field", post(JSON, unknown.clone()), 400),
         ("a deep field in YAML", post(YAML, anything.clone()), 400),
-        ("a deep field nobody knows in YAML", post(YAML, unknown.clone()), 400),
+        ("a deep unknown field in YAML", post(YAML, unknown.clone()), 400),
         ("a deep patch", patch("application/merge-patch+json", anything.clone()), 400),
         ("a deep strategic patch", patch("application/strategic-merge-patch+json", anything), 400),
-        ("a deep patch of what nobody knows", patch("application/merge-patch+json", unknown), 400),
+        ("a deep patch of an unknown field", patch("application/merge-patch+json", unknown), 400),
         ("a deep list of operations", patch("application/json-patch+json", "[".repeat(10_000)), 400),
         ("a billion laughs", post(YAML, laughs), 400),
         ("a million opening brackets", post(JSON, "[".repeat(1_000_000)), 400),

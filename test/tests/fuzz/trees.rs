@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::mutate::pick;
 use crate::words;
 
-const STANDS_FOR: &str = "@@here@@";
+const PLACEHOLDER: &str = "@@placeholder@@";
 
 /// Returns the body with one change somewhere in its tree. `None` if it is not JSON.
 pub(crate) fn mutated(body: &[u8], random: &mut StdRng) -> Option<Vec<u8>> {
@@ -18,8 +18,8 @@ pub(crate) fn mutated(body: &[u8], random: &mut StdRng) -> Option<Vec<u8>> {
     let nodes = count(&tree);
     let mut at = random.random_range(0..nodes);
     let text = change(node(&mut tree, &mut at)?, random);
-    let written = tree.to_string().replace(&format!("\"{STANDS_FOR}\""), &text);
-    Some(written.into_bytes())
+    let serialized = tree.to_string().replace(&format!("\"{PLACEHOLDER}\""), &text);
+    Some(serialized.into_bytes())
 }
 
 fn count(tree: &Value) -> usize {
@@ -45,27 +45,27 @@ fn node<'a>(tree: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
 
 /// Changes a node, and returns the text for the placeholder in it.
 fn change(node: &mut Value, random: &mut StdRng) -> String {
-    let here = || Value::from(STANDS_FOR);
+    let placeholder = || Value::from(PLACEHOLDER);
     match random.random_range(0..8) {
         0 => {
             let depth = random.random_range(1..300);
-            *node = here();
+            *node = placeholder();
             return format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         }
         1 => {
-            *node = here();
+            *node = placeholder();
             return format!(
                 "\"{}\"",
                 pick(&["a", "ä", "💩", "/", "\\n", "."], random).repeat(random.random_range(1..5_000))
             );
         }
-        2 | 3 => put(node, pick(words::FIELDS, random), here()),
+        2 | 3 => put(node, pick(words::FIELDS, random), placeholder()),
         4 => remove(node, random),
         5 => {
             let copy = node.clone();
             *node = json!([copy, copy, { "x": copy }]);
         }
-        _ => *node = here(),
+        _ => *node = placeholder(),
     }
     pick(words::LITERALS, random).to_owned()
 }

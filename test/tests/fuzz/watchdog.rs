@@ -36,7 +36,7 @@ fn watch(watched: &Weak<Current>) {
         if let Some((since, request)) = &*current.lock().unwrap_or_else(PoisonError::into_inner)
             && since.elapsed() > PATIENCE
         {
-            eprintln!("no answer within {PATIENCE:?} to\n{request:?}");
+            eprintln!("no response within {PATIENCE:?} to\n{request:?}");
             // A thread that hangs cannot be interrupted, so the process ends.
             std::process::exit(1);
         }

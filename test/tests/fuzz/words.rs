@@ -318,7 +318,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "~1",
 ];
 
-/// Pieces of YAML with special meaning.
+/// Snippets of YAML with special meaning.
 pub(crate) const YAML: &[&str] = &[
     "&a ",
     "*a",

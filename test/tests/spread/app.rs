@@ -1,4 +1,4 @@
-//! The objects that users apply in these tests, and where they are.
+//! The objects that users apply in these tests, and their shares.
 
 use anyhow::Result;
 use scenarios::fleet::Fleet;
@@ -11,8 +11,8 @@ pub(crate) const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 pub(crate) const WEB_RECORD: &str = "/apis/holon.dev/v1alpha1/namespaces/shop/distributions/deployment-web";
 
 /// Returns a path in the namespace `shop` with the name that it has on physical clusters.
-pub(crate) fn there(path: &str) -> String {
-    path.replace("/namespaces/shop", &format!("/namespaces/{}", Fleet::below("shop")))
+pub(crate) fn downstream_path(path: &str) -> String {
+    path.replace("/namespaces/shop", &format!("/namespaces/{}", Fleet::downstream_namespace("shop")))
 }
 
 pub(crate) fn namespace(name: &str) -> Value {
@@ -42,17 +42,18 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// Returns how many replicas of the Deployment `web` the mailbox of a physical cluster asks for; `None` if it has none.
-pub(crate) async fn asked(fleet: &Fleet, member: &str) -> Result<Option<u64>> {
-    let copy = fleet.member(member).mailbox.get(&there(WEB)).await?;
-    Ok(copy.map(|copy| copy["spec"]["replicas"].as_u64().unwrap_or_default()))
+/// Returns the replicas that the Deployment `web` requests in the mailbox of a physical cluster; `None` if the mailbox
+/// has no such object.
+pub(crate) async fn requested_replicas(fleet: &Fleet, member: &str) -> Result<Option<u64>> {
+    let object = fleet.member(member).mailbox.get(&downstream_path(WEB)).await?;
+    Ok(object.map(|object| object["spec"]["replicas"].as_u64().unwrap_or_default()))
 }
 
 /// Returns the same for all physical clusters, in the order of their names.
 pub(crate) async fn shares(fleet: &Fleet) -> Result<Vec<Option<u64>>> {
     let mut shares = Vec::new();
     for (name, _) in fleet.members() {
-        shares.push(asked(fleet, name).await?);
+        shares.push(requested_replicas(fleet, name).await?);
     }
     Ok(shares)
 }
@@ -60,11 +61,11 @@ pub(crate) async fn shares(fleet: &Fleet) -> Result<Vec<Option<u64>>> {
 /// Returns the targets of a Distribution as text, in the order of their names.
 pub(crate) fn targets(record: &Value) -> Vec<String> {
     let targets = record["spec"]["targets"].as_array().into_iter().flatten();
-    let word = |target: &Value| {
+    let describe = |target: &Value| {
         let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
         format!("{} {} {}", text("cluster"), text("role"), target["share"])
     };
-    let mut words: Vec<String> = targets.map(word).collect();
-    words.sort();
-    words
+    let mut descriptions: Vec<String> = targets.map(describe).collect();
+    descriptions.sort();
+    descriptions
 }

@@ -4,22 +4,17 @@
 //! checked on the recorded history of all mailboxes ([`scenarios::history`]), never by sampling.
 
 mod app;
-mod both;
 mod bounds;
-mod circles;
-mod claims;
-mod custom;
+mod cluster_names;
+mod cycles;
 mod default;
 mod doubt;
 mod forged;
-mod jobs;
 mod kinds;
-mod meaning;
 mod moving;
-mod numbers;
 mod overrides;
 mod policies;
 mod real;
+mod replicas;
 mod rollout;
-mod single;
-mod told;
+mod status;

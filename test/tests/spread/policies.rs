@@ -18,10 +18,10 @@ fn policy(kind: &str, name: &str, spec: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_counts_its_objects() -> Result<()> {
     let fleet = Fleet::of(&["a", "b"]).await?;
-    fleet.root.make(PLACEMENTS, policy("Placement", "all", json!({}))).await?;
-    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.create(PLACEMENTS, policy("Placement", "all", json!({}))).await?;
+    fleet.root.create(NAMESPACES, namespace("shop")).await?;
     for name in ["web", "api"] {
-        fleet.root.make(DEPLOYMENTS, deployment(name, 2)).await?;
+        fleet.root.create(DEPLOYMENTS, deployment(name, 2)).await?;
     }
     let all = format!("{PLACEMENTS}/all");
     let counts = |total: i64| {
@@ -40,27 +40,27 @@ async fn a_placement_counts_its_objects() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mistaken_expression_is_told_where_it_is_and_does_nothing() -> Result<()> {
+async fn an_invalid_expression_is_reported_with_its_position_and_ignored() -> Result<()> {
     let fleet = Fleet::of(&["a"]).await?;
-    fleet.root.make(NAMESPACES, namespace("shop")).await?;
-    fleet.root.make(DEPLOYMENTS, deployment("web", 1)).await?;
+    fleet.root.create(NAMESPACES, namespace("shop")).await?;
+    fleet.root.create(DEPLOYMENTS, deployment("web", 1)).await?;
     fleet.root.until_available(WEB, 1).await?;
     let wrong = json!({ "clusterSelector": { "expressions": ["cluster.metadata.name in [\"a\""] } });
-    fleet.root.make(PLACEMENTS, policy("Placement", "wrong", wrong)).await?;
+    fleet.root.create(PLACEMENTS, policy("Placement", "wrong", wrong)).await?;
     let is_refused = |policy: &Value| condition(policy, "Accepted")["status"] == "False";
     let placement = fleet.root.until(&format!("{PLACEMENTS}/wrong"), is_refused).await?;
-    let said = condition(&placement, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(said.starts_with("spec.clusterSelector.expressions[0]: 1:"), "{said}");
+    let message = condition(&placement, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with("spec.clusterSelector.expressions[0]: 1:"), "{message}");
     let computed = json!([{ "path": "/metadata/labels/zone", "expression": "cluster.metadata.lables." }]);
     let wrong = json!({ "rules": [{ "clusterSelector": {}, "computed": computed }] });
-    fleet.root.make(OVERRIDES, policy("Override", "wrong", wrong)).await?;
-    let overriding = fleet.root.until(&format!("{OVERRIDES}/wrong"), is_refused).await?;
-    let said = condition(&overriding, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(said.starts_with("spec.rules[0].computed[0].expression: 1:"), "{said}");
+    fleet.root.create(OVERRIDES, policy("Override", "wrong", wrong)).await?;
+    let override_object = fleet.root.until(&format!("{OVERRIDES}/wrong"), is_refused).await?;
+    let message = condition(&override_object, "Accepted")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with("spec.rules[0].computed[0].expression: 1:"), "{message}");
     // An object that cannot be sent reports that too; the running one stays.
     fleet.root.until(WEB_RECORD, |record| condition(record, "Sent")["status"] == "False").await?;
-    let copy = fleet.member("a").below.until_available(&there(WEB), 1).await?;
-    assert_eq!(copy["metadata"]["labels"]["zone"], Value::Null);
+    let object = fleet.member("a").downstream.until_available(&downstream_path(WEB), 1).await?;
+    assert_eq!(object["metadata"]["labels"]["zone"], Value::Null);
     fleet.root.delete(&format!("{OVERRIDES}/wrong")).await?;
     fleet.root.until(WEB_RECORD, |record| condition(record, "Sent").is_null()).await.map(drop)
 }
@@ -80,7 +80,7 @@ async fn regions() -> Result<Fleet> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_chooses_by_number_spread_tolerations_and_expressions() -> Result<()> {
     let fleet = regions().await?;
-    fleet.root.make(NAMESPACES, namespace("shop")).await?;
+    fleet.root.create(NAMESPACES, namespace("shop")).await?;
     let tolerated = json!([{ "key": "spot", "operator": "Equal", "value": "true" }]);
     let one_each = json!([{ "label": "region", "minGroups": 2, "maxSkew": 1 }]);
     // Spec, number of targets, and names that must be among them.
@@ -101,18 +101,19 @@ async fn a_placement_chooses_by_number_spread_tolerations_and_expressions() -> R
         ),
     ];
     let path = format!("{PLACEMENTS}/shop");
-    fleet.root.make(DEPLOYMENTS, deployment("web", 4)).await?;
+    fleet.root.create(DEPLOYMENTS, deployment("web", 4)).await?;
     for (spec, number, names) in rows {
         fleet.root.apply(&path, policy("Placement", "shop", spec)).await?;
-        let is_so = |record: &Value| {
-            let words = targets(record);
-            let has = |name: &&str| words.iter().any(|word| word.starts_with(&format!("{name} Steady")));
+        let is_expected = |record: &Value| {
+            let described = targets(record);
+            let is_target =
+                |name: &&str| described.iter().any(|target| target.starts_with(&format!("{name} Steady")));
             record["spec"]["chosenBy"]["name"] == "shop"
-                && words.len() == number
-                && words.iter().all(|word| word.contains("Steady"))
-                && names.iter().all(has)
+                && described.len() == number
+                && described.iter().all(|target| target.contains("Steady"))
+                && names.iter().all(is_target)
         };
-        fleet.root.until(WEB_RECORD, is_so).await?;
+        fleet.root.until(WEB_RECORD, is_expected).await?;
         fleet.root.until(&path, |found| condition(found, "Accepted")["status"] == "True").await?;
         fleet.root.until_available(WEB, 4).await?;
     }

@@ -1,4 +1,4 @@
-//! Placed objects are applied; nothing else is; nothing is written twice.
+//! Only placed objects are applied downstream, and each change is written once.
 
 use std::time::Duration;
 
@@ -45,9 +45,9 @@ fn has_finalizer(object: &Value) -> bool {
 async fn placed_objects_are_applied_downstream_once() -> Result<()> {
     let test = SyncerTest::new().await?;
     // The order in which a namespace and its objects arrive does not matter.
-    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    let here = test.place(MAPS, map("settings", "one")).await?;
-    test.mailbox.make(MAPS, map("private", "stays")).await?;
+    test.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
+    let in_mailbox = test.place(CONFIG_MAPS, map("settings", "one")).await?;
+    test.mailbox.create(CONFIG_MAPS, map("private", "stays")).await?;
     test.place(DEPLOYMENTS, deployment("web")).await?;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
@@ -56,28 +56,28 @@ async fn placed_objects_are_applied_downstream_once() -> Result<()> {
     test.place("/api/v1/namespaces/shop/services", service).await?;
     let running = test.start();
 
-    let below = test.below.until_there(&format!("{MAPS}/settings")).await?;
-    assert_eq!(below["data"], json!({ "key": "one" }));
-    assert_eq!(below["metadata"]["annotations"][OF_MAILBOX], MAILBOX);
-    assert_eq!(below["metadata"]["annotations"][ORIGIN], here["metadata"]["uid"]);
-    assert!(has_finalizer(&test.mailbox.until_there(&format!("{MAPS}/settings")).await?));
-    test.below.until_there(&format!("{DEPLOYMENTS}/web")).await?;
-    test.below.until_there("/api/v1/namespaces/shop/services/web").await?;
-    test.rests().await?;
-    assert_eq!(test.below.get(&format!("{MAPS}/private")).await?, None);
-    let report = test.mailbox.until_there("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
+    let downstream = test.downstream.until_exists(&format!("{CONFIG_MAPS}/settings")).await?;
+    assert_eq!(downstream["data"], json!({ "key": "one" }));
+    assert_eq!(downstream["metadata"]["annotations"][OF_MAILBOX], MAILBOX);
+    assert_eq!(downstream["metadata"]["annotations"][ORIGIN], in_mailbox["metadata"]["uid"]);
+    assert!(has_finalizer(&test.mailbox.until_exists(&format!("{CONFIG_MAPS}/settings")).await?));
+    test.downstream.until_exists(&format!("{DEPLOYMENTS}/web")).await?;
+    test.downstream.until_exists("/api/v1/namespaces/shop/services/web").await?;
+    test.until_steady().await?;
+    assert_eq!(test.downstream.get(&format!("{CONFIG_MAPS}/private")).await?, None);
+    let report = test.mailbox.until_exists("/apis/holon.dev/v1alpha1/physicalclusters/east").await?;
     assert!(report["status"]["uid"].is_string(), "{report:#}");
-    until("all is said to be well", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
+    until("Synced is True", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
 
     // A new syncer without any state finds nothing to do.
     running.stop().await;
-    test.below_link.written();
+    test.downstream_link.written();
     let running = test.start();
-    test.mailbox.merge(&format!("{MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
-    test.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
+    test.mailbox.merge(&format!("{CONFIG_MAPS}/settings"), json!({ "data": { "key": "two" } })).await?;
+    test.downstream.until(&format!("{CONFIG_MAPS}/settings"), |found| found["data"]["key"] == "two").await?;
     tokio::time::sleep(STEADY).await;
-    let written = test.below_link.written();
-    assert_eq!(written, [format!("PATCH {MAPS}/settings")], "one change is one write");
+    let written = test.downstream_link.written();
+    assert_eq!(written, [format!("PATCH {CONFIG_MAPS}/settings")], "one change is more than one write");
     drop(running);
     Ok(())
 }
@@ -85,26 +85,26 @@ async fn placed_objects_are_applied_downstream_once() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn downstream_drift_is_corrected_and_fields_of_others_are_kept() -> Result<()> {
     let test = SyncerTest::new().await?;
-    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    let mut both = map("settings", "one");
-    both["data"]["other"] = json!("old");
-    test.place(MAPS, both).await?;
+    test.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
+    let mut two_keys = map("settings", "one");
+    two_keys["data"]["other"] = json!("old");
+    test.place(CONFIG_MAPS, two_keys).await?;
     let _running = test.start();
-    let path = format!("{MAPS}/settings");
-    test.below.until_there(&path).await?;
-    test.below.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
-    let found = test.below.until(&path, |found| found["data"]["key"] == "one").await?;
+    let path = format!("{CONFIG_MAPS}/settings");
+    test.downstream.until_exists(&path).await?;
+    test.downstream.merge(&path, json!({ "data": { "key": "wrong", "theirs": "yes" } })).await?;
+    let found = test.downstream.until(&path, |found| found["data"]["key"] == "one").await?;
     assert_eq!(found["data"]["theirs"], "yes");
     // A key that is no longer desired is removed; keys of others stay.
     test.mailbox.merge(&path, json!({ "data": { "other": null } })).await?;
-    let found = test.below.until(&path, |found| found["data"]["other"].is_null()).await?;
+    let found = test.downstream.until(&path, |found| found["data"]["other"].is_null()).await?;
     assert_eq!(found["data"], json!({ "key": "one", "theirs": "yes" }));
     // A downstream object that someone deletes or unlabels is applied again.
-    test.below.delete(&path).await?;
-    test.below.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
-    test.below.merge(&path, json!({ "metadata": { "labels": null } })).await?;
-    test.below.until(&path, |found| found["metadata"]["labels"].is_object()).await?;
-    test.rests().await
+    test.downstream.delete(&path).await?;
+    test.downstream.until(&path, |found| found["data"] == json!({ "key": "one" })).await?;
+    test.downstream.merge(&path, json!({ "metadata": { "labels": null } })).await?;
+    test.downstream.until(&path, |found| found["metadata"]["labels"].is_object()).await?;
+    test.until_steady().await
 }
 
 /// While no syncer ran, someone added a rule to a NetworkPolicy, which admitted more traffic. The syncer took the rule
@@ -113,7 +113,7 @@ async fn downstream_drift_is_corrected_and_fields_of_others_are_kept() -> Result
 async fn list_items_added_while_no_syncer_ran_are_removed() -> Result<()> {
     const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
     let test = SyncerTest::new().await?;
-    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    test.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
     let friends = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "friends" } } }] });
     let policy = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "friends" },
@@ -125,88 +125,90 @@ async fn list_items_added_while_no_syncer_ran_are_removed() -> Result<()> {
     test.place(DEPLOYMENTS, web).await?;
     let running = test.start();
     let [policy, web] = [format!("{POLICIES}/friends"), format!("{DEPLOYMENTS}/web")];
-    let rules = test.below.until_there(&policy).await?["spec"]["ingress"].take();
+    let rules = test.downstream.until_exists(&policy).await?["spec"]["ingress"].take();
     let container = "/spec/template/spec/containers/0";
-    let found = test.below.until_there(&web).await?;
-    test.rests().await?;
+    let found = test.downstream.until_exists(&web).await?;
+    test.until_steady().await?;
     running.stop().await;
-    test.below.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
-    let mut louder = found.pointer(container).cloned().unwrap_or_default();
-    louder["args"] = json!(["--quiet", "--loud"]);
+    test.downstream.merge(&policy, json!({ "spec": { "ingress": [friends, {}] } })).await?;
+    let mut changed_container = found.pointer(container).cloned().unwrap_or_default();
+    changed_container["args"] = json!(["--quiet", "--loud"]);
     // An injected container belongs to the other manager.
-    let template = json!({ "spec": { "containers": [louder, { "name": "injected", "image": "theirs" }] } });
-    test.below.merge(&web, json!({ "spec": { "template": template } })).await?;
+    let template =
+        json!({ "spec": { "containers": [changed_container, { "name": "injected", "image": "theirs" }] } });
+    test.downstream.merge(&web, json!({ "spec": { "template": template } })).await?;
     let _running = test.start();
-    test.below.until(&policy, |found| found["spec"]["ingress"] == rules).await?;
-    let quiet = |found: &Value| found.pointer(&format!("{container}/args")) == Some(&json!(["--quiet"]));
-    let found = test.below.until(&web, quiet).await?;
+    test.downstream.until(&policy, |found| found["spec"]["ingress"] == rules).await?;
+    let has_one_argument =
+        |found: &Value| found.pointer(&format!("{container}/args")) == Some(&json!(["--quiet"]));
+    let found = test.downstream.until(&web, has_one_argument).await?;
     assert_eq!(found["spec"]["template"]["spec"]["containers"][1]["name"], "injected");
-    test.rests().await
+    test.until_steady().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_objects_with_a_tombstone_are_deleted_downstream() -> Result<()> {
     let test = SyncerTest::new().await?;
-    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
+    test.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
     for name in ["deleted", "missing", "kept"] {
-        test.place(MAPS, map(name, "one")).await?;
+        test.place(CONFIG_MAPS, map(name, "one")).await?;
     }
     let running = test.start();
     for name in ["deleted", "missing", "kept"] {
-        test.below.until_there(&format!("{MAPS}/{name}")).await?;
+        test.downstream.until_exists(&format!("{CONFIG_MAPS}/{name}")).await?;
     }
-    test.mailbox.delete(&format!("{MAPS}/deleted")).await?;
-    test.below.until_gone(&format!("{MAPS}/deleted")).await?;
-    test.mailbox.until_gone(&format!("{MAPS}/deleted")).await?;
+    test.mailbox.delete(&format!("{CONFIG_MAPS}/deleted")).await?;
+    test.downstream.until_deleted(&format!("{CONFIG_MAPS}/deleted")).await?;
+    test.mailbox.until_deleted(&format!("{CONFIG_MAPS}/deleted")).await?;
     // Someone removes our finalizer while no syncer runs, and deletes the mailbox object: there is no tombstone.
     running.stop().await;
-    let missing = format!("{MAPS}/missing");
+    let missing = format!("{CONFIG_MAPS}/missing");
     test.mailbox.merge(&missing, json!({ "metadata": { "finalizers": null } })).await?;
     test.mailbox.delete(&missing).await?;
-    test.mailbox.until_gone(&missing).await?;
-    test.below_link.written();
+    test.mailbox.until_deleted(&missing).await?;
+    test.downstream_link.written();
     let _running = test.start();
-    until("it is said what is held", async || {
+    until("Synced reports the missing tombstone", async || {
         let synced = test.condition("Synced").await?;
-        Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/missing: NoTombstone")))
+        Ok(synced["message"].as_str().is_some_and(|message| message.contains("shop/missing: NoTombstone")))
     })
     .await?;
-    assert!(test.below.get(&missing).await?.is_some());
-    assert_eq!(test.below_link.written(), Vec::<String>::new());
+    assert!(test.downstream.get(&missing).await?.is_some());
+    assert_eq!(test.downstream_link.written(), Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_namespace_goes_with_everything_in_it() -> Result<()> {
+async fn a_deleted_namespace_is_deleted_downstream_with_its_objects() -> Result<()> {
     let test = SyncerTest::new().await?;
-    test.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    test.place(MAPS, map("settings", "one")).await?;
+    test.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
+    test.place(CONFIG_MAPS, map("settings", "one")).await?;
     let _running = test.start();
-    test.below.until_there(&format!("{MAPS}/settings")).await?;
+    test.downstream.until_exists(&format!("{CONFIG_MAPS}/settings")).await?;
     test.mailbox.delete(&format!("{NAMESPACES}/shop")).await?;
-    test.mailbox.until_gone(&format!("{NAMESPACES}/shop")).await?;
-    test.below.until_gone(&format!("{NAMESPACES}/shop")).await
+    test.mailbox.until_deleted(&format!("{NAMESPACES}/shop")).await?;
+    test.downstream.until_deleted(&format!("{NAMESPACES}/shop")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_of_others_are_not_changed_unless_adopted() -> Result<()> {
     let test = SyncerTest::new().await?;
-    test.below.make(NAMESPACES, namespace("shop")).await?;
-    let theirs = test.below.make(MAPS, map("settings", "theirs")).await?;
-    test.mailbox.make(NAMESPACES, namespace("shop")).await?;
-    test.place(MAPS, map("settings", "ours")).await?;
+    test.downstream.create(NAMESPACES, namespace("shop")).await?;
+    let theirs = test.downstream.create(CONFIG_MAPS, map("settings", "theirs")).await?;
+    test.mailbox.create(NAMESPACES, namespace("shop")).await?;
+    test.place(CONFIG_MAPS, map("settings", "ours")).await?;
     let _running = test.start();
-    until("it is said that it is not ours", async || {
+    until("Synced reports NotOurs", async || {
         let synced = test.condition("Synced").await?;
-        Ok(synced["message"].as_str().is_some_and(|told| told.contains("shop/settings: NotOurs")))
+        Ok(synced["message"].as_str().is_some_and(|message| message.contains("shop/settings: NotOurs")))
     })
     .await?;
-    assert_eq!(test.below.get(&format!("{MAPS}/settings")).await?, Some(theirs));
+    assert_eq!(test.downstream.get(&format!("{CONFIG_MAPS}/settings")).await?, Some(theirs));
     let events = test.mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
     assert_eq!(events["items"][0]["reason"], "NotOurs", "{events:#}");
     let adopting = json!({ "metadata": { "annotations": { "holon.dev/adopt": "true" } } });
-    test.mailbox.merge(&format!("{MAPS}/settings"), adopting).await?;
-    test.below.until(&format!("{MAPS}/settings"), |found| found["data"]["key"] == "ours").await?;
+    test.mailbox.merge(&format!("{CONFIG_MAPS}/settings"), adopting).await?;
+    test.downstream.until(&format!("{CONFIG_MAPS}/settings"), |found| found["data"]["key"] == "ours").await?;
     Ok(())
 }
 
@@ -214,79 +216,79 @@ async fn objects_of_others_are_not_changed_unless_adopted() -> Result<()> {
 async fn a_custom_kind_is_synced_as_soon_as_its_definition_is_downstream() -> Result<()> {
     let test = SyncerTest::new().await?;
     let _running = test.start();
-    let definition = test.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
+    let definition = test.mailbox.create(DEFINITIONS, definition(&json!({}))).await?;
     until("the kind is served", async || Ok(test.mailbox.get(GARDENS).await?.is_some())).await?;
     test.place(GARDENS, garden("rose")).await?;
-    until("it is said that the kind is missing", async || {
+    until("Synced reports KindNotServed", async || {
         let synced = test.condition("Synced").await?;
-        Ok(synced["message"].as_str().is_some_and(|told| told.contains("front: KindNotServed")))
+        Ok(synced["message"].as_str().is_some_and(|message| message.contains("front: KindNotServed")))
     })
     .await?;
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let placing = json!({ "metadata": { "labels": { "holon.dev/placed": "true" } } });
     test.mailbox.merge(&format!("{DEFINITIONS}/{name}"), placing).await?;
-    let found = test.below.until_there(&format!("{GARDENS}/front")).await?;
+    let found = test.downstream.until_exists(&format!("{GARDENS}/front")).await?;
     assert_eq!(found["spec"], json!({ "plant": "rose" }));
-    test.below
+    test.downstream
         .merge(
             &format!("{GARDENS}/front/status"),
             json!({ "status": { "blooms": 3, "observedGeneration": 1 } }),
         )
         .await?;
     test.mailbox.until(&format!("{GARDENS}/front"), |found| found["status"]["blooms"] == 3).await?;
-    test.rests().await
+    test.until_steady().await
 }
 
 /// The definition downstream is stricter, so only the physical cluster rejects the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_objects_are_retried_with_backoff_and_reported() -> Result<()> {
     let test = SyncerTest::new().await?;
-    test.mailbox.make(DEFINITIONS, definition(&json!({}))).await?;
-    test.below.make(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;
-    for side in [&test.mailbox, &test.below] {
-        until("the kind is served", async || Ok(side.get(GARDENS).await?.is_some())).await?;
+    test.mailbox.create(DEFINITIONS, definition(&json!({}))).await?;
+    test.downstream.create(DEFINITIONS, definition(&json!({ "enum": ["tulip"] }))).await?;
+    for client in [&test.mailbox, &test.downstream] {
+        until("the kind is served", async || Ok(client.get(GARDENS).await?.is_some())).await?;
     }
     test.place(GARDENS, garden("rose")).await?;
     let _running = test.start();
     let path = format!("{GARDENS}/front");
 
     // Each retry waits twice as long as the previous one: 10 ms, 20 ms, … 640 ms. A busy machine only adds to that.
-    let tries = tries(&test, &path, 8).await?;
-    let gaps: Vec<_> = tries.windows(2).map(|two| two[1] - two[0]).collect();
+    let attempts = write_attempts(&test, &path, 8).await?;
+    let delays: Vec<_> = attempts.windows(2).map(|two| two[1] - two[0]).collect();
     let least = |nth: usize| Duration::from_millis(10 << nth);
-    assert!(gaps.iter().enumerate().skip(1).all(|(nth, gap)| *gap >= least(nth)), "{gaps:?}");
-    until("it is said", async || {
+    assert!(delays.iter().enumerate().skip(1).all(|(nth, gap)| *gap >= least(nth)), "{delays:?}");
+    until("Synced reports the rejection", async || {
         let synced = test.condition("Synced").await?;
-        let told = synced["message"].as_str().unwrap_or_default();
-        let is_said = told.contains("gardens front: Refused: ") && told.contains("spec.plant");
-        Ok(synced["status"] == "False" && is_said)
+        let message = synced["message"].as_str().unwrap_or_default();
+        let is_reported = message.contains("gardens front: Refused: ") && message.contains("spec.plant");
+        Ok(synced["status"] == "False" && is_reported)
     })
     .await?;
     let events = test.mailbox.get("/api/v1/namespaces/default/events").await?.unwrap_or_default();
     let events: Vec<_> = events["items"].as_array().into_iter().flatten().collect();
-    assert_eq!(events.len(), 1, "however often it was tried: {events:#?}");
+    assert_eq!(events.len(), 1, "all attempts have one event: {events:#?}");
     assert_eq!(
         (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
         (&json!("Refused"), &json!("front"))
     );
-    assert_eq!(test.below.get(&path).await?, None);
+    assert_eq!(test.downstream.get(&path).await?, None);
 
     // The downstream definition is relaxed, and the syncer recovers by itself.
-    let wider = definition(&json!({ "enum": ["tulip", "rose"] }));
-    test.below.merge(&format!("{DEFINITIONS}/gardens.example.com"), wider).await?;
-    assert_eq!(test.below.until_there(&path).await?["spec"]["plant"], "rose");
-    until("all is said to be well", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
-    test.rests().await
+    let relaxed = definition(&json!({ "enum": ["tulip", "rose"] }));
+    test.downstream.merge(&format!("{DEFINITIONS}/gardens.example.com"), relaxed).await?;
+    assert_eq!(test.downstream.until_exists(&path).await?["spec"]["plant"], "rose");
+    until("Synced is True", async || Ok(test.condition("Synced").await?["status"] == "True")).await?;
+    test.until_steady().await
 }
 
 /// Returns the times of so many attempts to write an object downstream.
-async fn tries(test: &SyncerTest, path: &str, count: usize) -> Result<Vec<Instant>> {
-    let (mut tries, wanted) = (Vec::new(), format!("PATCH {path}"));
-    until("it is tried", async || {
-        let written = test.below_link.written_when();
-        tries.extend(written.into_iter().filter(|(_, call)| *call == wanted).map(|(when, _)| when));
-        Ok(tries.len() >= count)
+async fn write_attempts(test: &SyncerTest, path: &str, count: usize) -> Result<Vec<Instant>> {
+    let (mut attempts, expected_call) = (Vec::new(), format!("PATCH {path}"));
+    until("the object was written so many times", async || {
+        let written = test.downstream_link.written_when();
+        attempts.extend(written.into_iter().filter(|(_, call)| *call == expected_call).map(|(when, _)| when));
+        Ok(attempts.len() >= count)
     })
     .await?;
-    Ok(tries)
+    Ok(attempts)
 }

@@ -1,24 +1,18 @@
 //! A mailbox, a physical cluster, and a syncer between them.
 //!
-//! Both are complete servers in this process. Between each and the syncer is a [`server::Link`] that counts writes and
-//! can be cut. The tests themselves act as the controllers and kubelets downstream; in `standins` a stand-in does, and
-//! in `real` a real Kubernetes.
+//! Both are complete servers in this process. Between each and the syncer is a [`server::TestLink`] that counts writes
+//! and can be cut. The tests themselves act as the controllers and kubelets downstream; in `standins` a stand-in does,
+//! and in `real` a real Kubernetes.
 
-mod backups;
 mod connections;
-mod credentials;
 mod down;
 mod faults;
 mod heartbeats;
-mod hours;
 mod joined;
-mod killed;
 mod levels;
 mod life;
 mod memory;
-mod proxies;
 mod real;
-mod restarts;
 mod rights;
 mod server;
 mod setup;

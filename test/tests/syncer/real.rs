@@ -1,5 +1,5 @@
-//! The same with a real Kubernetes downstream: its API server, controllers and scheduler, and nodes on which pods only
-//! seem to run.
+//! The same with a real Kubernetes downstream: its API server, controllers and scheduler, and simulated
+//! nodes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -15,25 +15,25 @@ use testkit::peers::Cluster;
 use tokio::time::sleep;
 use tower::util::MapRequestLayer;
 
-use crate::server::Server;
+use crate::server::InProcessServer;
 use crate::setup::*;
 
 /// A record of a client's writes.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<String>>>);
+struct WriteLog(Arc<Mutex<Vec<String>>>);
 
 /// Returns a client that records its writes.
-async fn client(cluster: &Cluster, written: &Written) -> Result<Client> {
+async fn client(cluster: &Cluster, written: &WriteLog) -> Result<Client> {
     let config = Kubeconfig::read_from(cluster.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     let written = written.clone();
-    let note = move |request: Request<Body>| {
+    let record = move |request: Request<Body>| {
         if request.method() != Method::GET {
             written.0.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
         }
         request
     };
-    Ok(ClientBuilder::try_from(config)?.with_layer(&MapRequestLayer::new(note)).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&MapRequestLayer::new(record)).build())
 }
 
 fn placed_in(namespace: &str, mut object: Value) -> Value {
@@ -46,10 +46,10 @@ fn pod_template(name: &str) -> Value {
 }
 
 /// A collection, an object, and whether the object has reached the expected state.
-type Animal = (&'static str, Value, fn(&Value) -> bool);
+type KindSample = (&'static str, Value, fn(&Value) -> bool);
 
 /// Returns one object of each kind, with a check of its status in the mailbox.
-fn zoo() -> Vec<Animal> {
+fn kind_samples() -> Vec<KindSample> {
     let selector = |name: &str| json!({ "matchLabels": { "app": name } });
     let mut once = pod_template("once");
     once["spec"]["restartPolicy"] = json!("Never");
@@ -108,90 +108,92 @@ async fn names(client: &TestClient, path: &str) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a real Kubernetes cluster"]
-async fn a_real_kubernetes_runs_placed_objects_and_the_mailbox_shows_them() -> Result<()> {
+async fn a_real_kubernetes_runs_placed_objects_and_they_are_projected() -> Result<()> {
     let cluster = Cluster::start(&[]);
-    let server = Server::start().await?;
-    let written = Written::default();
+    let server = InProcessServer::start().await?;
+    let written = WriteLog::default();
     let mailbox = TestClient(Remote::new(server.client()));
-    let below = TestClient(Remote::new(client(&cluster, &Written::default()).await?));
-    let running = Running::start(server.client(), client(&cluster, &written).await?, None);
-    mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    done_within_a_minute(&mailbox, &below).await?;
-    for (path, object, _) in zoo() {
+    let downstream = TestClient(Remote::new(client(&cluster, &WriteLog::default()).await?));
+    let running = RunningSyncer::start(server.client(), client(&cluster, &written).await?, None);
+    mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
+    check_cron_job(&mailbox, &downstream).await?;
+    for (path, object, _) in kind_samples() {
         mailbox
-            .make(&format!("/{path}"), placed_in("shop", object))
+            .create(&format!("/{path}"), placed_in("shop", object))
             .await
             .with_context(|| path.to_owned())?;
     }
-    for (path, object, is_so) in zoo() {
+    for (path, object, is_expected) in kind_samples() {
         let path = format!("/{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
-        let shown = mailbox.until(&path, is_so).await?;
-        let real = below.until_there(&path).await?;
-        let mut exact = real["status"].clone();
-        if exact["observedGeneration"].is_i64() {
-            exact["observedGeneration"] = shown["metadata"]["generation"].clone();
+        let projected = mailbox.until(&path, is_expected).await?;
+        let downstream_object = downstream.until_exists(&path).await?;
+        let mut expected_status = downstream_object["status"].clone();
+        if expected_status["observedGeneration"].is_i64() {
+            expected_status["observedGeneration"] = projected["metadata"]["generation"].clone();
         }
-        if !exact.is_null() && !path.contains("statefulsets") {
-            mailbox.until(&path, |found| found["status"] == exact).await?;
+        if !expected_status.is_null() && !path.contains("statefulsets") {
+            mailbox.until(&path, |found| found["status"] == expected_status).await?;
         }
     }
     // All dependents are projected.
     for path in [
         PODS,
-        SETS,
+        REPLICA_SETS,
         "/api/v1/namespaces/shop/persistentvolumeclaims",
         "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices",
     ] {
-        let real = names(&below, path).await?;
-        let shown =
-            until(&format!("{path} shows {real:?}"), async || Ok(names(&mailbox, path).await? == real)).await;
-        if shown.is_err() {
+        let downstream_objects = names(&downstream, path).await?;
+        let projected = until(&format!("{path} has {downstream_objects:?}"), async || {
+            Ok(names(&mailbox, path).await? == downstream_objects)
+        })
+        .await;
+        if projected.is_err() {
             let report =
                 mailbox.get("/apis/holon.dev/v1alpha1/physicalclusters/east").await?.unwrap_or_default();
             println!("only {:?}; {:#}", names(&mailbox, path).await?, report["status"]["conditions"]);
         }
-        shown?;
+        projected?;
     }
     let pods = mailbox.get(PODS).await?.context("pods")?;
     let web =
         pods["items"].as_array().into_iter().flatten().find(|pod| pod["metadata"]["labels"]["app"] == "web");
     let web = web.context("a pod of web")?["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    until("the pod's events are shown", async || {
+    until("the pod's events are projected", async || {
         let events = mailbox.get("/api/v1/namespaces/shop/events").await?.unwrap_or_default();
         let about = |event: &Value| event["involvedObject"]["name"] == web && event["reason"] == "Scheduled";
         Ok(events["items"].as_array().into_iter().flatten().any(about))
     })
     .await?;
 
-    rests(&written).await?;
-    latencies(&mailbox, &below, &web).await?;
+    until_steady(&written).await?;
+    latencies(&mailbox, &downstream, &web).await?;
 
     // Deleting a projected pod deletes the real one, and its controller creates another.
     mailbox.delete(&format!("{PODS}/{web}")).await?;
-    below.until_gone(&format!("{PODS}/{web}")).await?;
-    mailbox.until_gone(&format!("{PODS}/{web}")).await?;
+    downstream.until_deleted(&format!("{PODS}/{web}")).await?;
+    mailbox.until_deleted(&format!("{PODS}/{web}")).await?;
     mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2).await?;
     // Scaling in the mailbox scales downstream; scaling downstream is reverted.
     mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
     mailbox.until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3).await?;
-    below.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
-    below.until(&format!("{DEPLOYMENTS}/web"), |found| found["spec"]["replicas"] == 3).await?;
+    downstream.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 1 } })).await?;
+    downstream.until(&format!("{DEPLOYMENTS}/web"), |found| found["spec"]["replicas"] == 3).await?;
     // The report has the capacity of the cluster.
     let report = mailbox.until("/apis/holon.dev/v1alpha1/physicalclusters/east", |found| {
         found["status"]["nodes"]["ready"] == 1
     });
     let report = report.await?;
     assert_eq!(report["status"]["allocatable"]["cpu"], "64", "{report:#}");
-    reports_usage_quotas_and_kinds(&mailbox, &below).await?;
+    reports_usage_quotas_and_kinds(&mailbox, &downstream).await?;
 
-    for (path, object, _) in zoo() {
+    for (path, object, _) in kind_samples() {
         let path = format!("/{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
         mailbox.delete(&path).await?;
-        mailbox.until_gone(&path).await?;
-        below.until_gone(&path).await?;
+        mailbox.until_deleted(&path).await?;
+        downstream.until_deleted(&path).await?;
     }
-    until("no pod is left", async || {
-        Ok(names(&below, PODS).await?.is_empty() && names(&mailbox, PODS).await?.is_empty())
+    until("no pod exists", async || {
+        Ok(names(&downstream, PODS).await?.is_empty() && names(&mailbox, PODS).await?.is_empty())
     })
     .await?;
     running.stop().await;
@@ -200,47 +202,49 @@ async fn a_real_kubernetes_runs_placed_objects_and_the_mailbox_shows_them() -> R
 }
 
 /// A CronJob fires within a minute; its Job and that Job's pod are projected, and are deleted with it.
-async fn done_within_a_minute(mailbox: &TestClient, below: &TestClient) -> Result<()> {
-    mailbox.make(CRON_JOBS, placed(minutely())).await?;
+async fn check_cron_job(mailbox: &TestClient, downstream: &TestClient) -> Result<()> {
+    mailbox.create(CRON_JOBS, placed(minutely())).await?;
     let begun = Instant::now();
     while !has_fired(mailbox).await? {
         anyhow::ensure!(begun.elapsed().as_secs() < 100, "{:#?}", names(mailbox, JOBS).await?);
         sleep(std::time::Duration::from_millis(200)).await;
     }
     mailbox.delete(&format!("{CRON_JOBS}/minutely")).await?;
-    below.until_gone(&format!("{CRON_JOBS}/minutely")).await?;
-    until("nothing of it is left", async || {
-        let left = [names(mailbox, JOBS).await?, names(below, JOBS).await?, names(mailbox, PODS).await?];
-        Ok(left.iter().all(Vec::is_empty))
+    downstream.until_deleted(&format!("{CRON_JOBS}/minutely")).await?;
+    until("its Job and pod are deleted", async || {
+        let remaining =
+            [names(mailbox, JOBS).await?, names(downstream, JOBS).await?, names(mailbox, PODS).await?];
+        Ok(remaining.iter().all(Vec::is_empty))
     })
     .await
 }
 
 /// The report has the requests of pods, the quotas and the served kinds.
-async fn reports_usage_quotas_and_kinds(mailbox: &TestClient, below: &TestClient) -> Result<()> {
-    let mut hungry = json!({
+async fn reports_usage_quotas_and_kinds(mailbox: &TestClient, downstream: &TestClient) -> Result<()> {
+    let mut pod_with_requests = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "hungry", "namespace": "shop" },
         "spec": { "containers": [{ "name": "main", "image": "busybox" }] },
     });
-    hungry["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "1500m", "memory": "3Gi" } });
-    below.make(PODS, hungry).await?;
+    pod_with_requests["spec"]["containers"][0]["resources"] =
+        json!({ "requests": { "cpu": "1500m", "memory": "3Gi" } });
+    downstream.create(PODS, pod_with_requests).await?;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "small", "namespace": "shop" },
         "spec": { "hard": { "requests.cpu": "8", "pods": "40" } },
     });
-    below.make("/api/v1/namespaces/shop/resourcequotas", quota).await?;
+    downstream.create("/api/v1/namespaces/shop/resourcequotas", quota).await?;
     // The inventory is counted once a minute.
     let path = "/apis/holon.dev/v1alpha1/physicalclusters/east";
     let begun = Instant::now();
     loop {
         let status = mailbox.get(path).await?.unwrap_or_default()["status"].take();
         let quota = &status["quotas"][0];
-        let is_so = status["requested"]["cpu"] == "1500m"
+        let is_expected = status["requested"]["cpu"] == "1500m"
             && status["requested"]["memory"] == "3Gi"
             && quota["namespace"] == "shop"
             && quota["hard"]["pods"] == "40"
             && quota["used"]["requests.cpu"] == "1500m";
-        if is_so {
+        if is_expected {
             let kinds = status["kinds"].as_array().into_iter().flatten();
             let serves = |group: &str, kind: &str| {
                 kinds.clone().any(|found| found["group"] == group && found["kind"] == kind)
@@ -259,13 +263,13 @@ async fn reports_usage_quotas_and_kinds(mailbox: &TestClient, below: &TestClient
         anyhow::ensure!(begun.elapsed().as_secs() < 150, "{status:#}");
         sleep(std::time::Duration::from_secs(1)).await;
     }
-    below.delete("/api/v1/namespaces/shop/resourcequotas/small").await?;
-    below.delete(&format!("{PODS}/hungry")).await?;
-    below.until_gone(&format!("{PODS}/hungry")).await
+    downstream.delete("/api/v1/namespaces/shop/resourcequotas/small").await?;
+    downstream.delete(&format!("{PODS}/hungry")).await?;
+    downstream.until_deleted(&format!("{PODS}/hungry")).await
 }
 
 /// Waits until nothing is written downstream for a while.
-async fn rests(written: &Written) -> Result<()> {
+async fn until_steady(written: &WriteLog) -> Result<()> {
     until("nothing is written", async || {
         written.0.lock().unwrap().clear();
         sleep(STEADY).await;
@@ -275,26 +279,27 @@ async fn rests(written: &Written) -> Result<()> {
 }
 
 /// Measures how long a change takes each way, for the log.
-async fn latencies(mailbox: &TestClient, below: &TestClient, pod: &str) -> Result<()> {
-    mailbox.make(MAPS, placed(map("clock", "0"))).await?;
-    let (clock, pod) = (format!("{MAPS}/clock"), format!("{PODS}/{pod}"));
-    below.until_there(&clock).await?;
+async fn latencies(mailbox: &TestClient, downstream: &TestClient, pod: &str) -> Result<()> {
+    mailbox.create(CONFIG_MAPS, placed(map("clock", "0"))).await?;
+    let (clock, pod) = (format!("{CONFIG_MAPS}/clock"), format!("{PODS}/{pod}"));
+    downstream.until_exists(&clock).await?;
     let (mut down, mut up) = (Vec::new(), Vec::new());
-    for turn in 1..=50 {
-        let word = turn.to_string();
+    for round in 1..=50 {
+        let word = round.to_string();
         let begun = Instant::now();
         mailbox.merge(&clock, json!({ "data": { "key": word } })).await?;
-        below.until(&clock, |found| found["data"]["key"] == word).await?;
+        downstream.until(&clock, |found| found["data"]["key"] == word).await?;
         down.push(begun.elapsed());
         let begun = Instant::now();
-        below.merge(&format!("{pod}/status"), json!({ "status": { "message": word } })).await?;
+        downstream.merge(&format!("{pod}/status"), json!({ "status": { "message": word } })).await?;
         mailbox.until(&pod, |found| found["status"]["message"] == word).await?;
         up.push(begun.elapsed());
     }
-    for (way, took) in [("from the mailbox to a real kube-apiserver", &mut down), ("and back", &mut up)] {
+    for (direction, took) in [("from the mailbox to a real kube-apiserver", &mut down), ("and back", &mut up)]
+    {
         took.sort();
-        println!("{way}: p50 {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
+        println!("{direction}: p50 {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
     }
     mailbox.delete(&clock).await?;
-    below.until_gone(&clock).await
+    downstream.until_deleted(&clock).await
 }

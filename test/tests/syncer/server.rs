@@ -31,53 +31,54 @@ use tokio::time::Instant;
 /// Longer than any timeout.
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
-pub(crate) struct Server {
+/// A complete server in this process, over a store in memory.
+pub(crate) struct InProcessServer {
     stack: Arc<Stack>,
     store: Arc<dyn Store>,
     _tasks: Tasks,
 }
 
-/// The moment of a write at which a link breaks.
+/// The point of a write at which a link is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Moment {
+pub(crate) enum CutPoint {
     /// Before the server receives the write.
-    Before,
+    BeforeWrite,
     /// After the server has executed it, so that the response is lost.
-    After,
+    AfterWrite,
 }
 
 /// A link to a server. It counts writes, can be cut, and can answer in the server's place.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
+pub(crate) struct TestLink {
     cut: Arc<AtomicBool>,
-    /// How often requests in flight were broken off.
-    broken: watch::Sender<u64>,
+    /// How often requests in flight were aborted.
+    aborts: watch::Sender<u64>,
     written: Arc<Mutex<Vec<(Instant, String)>>>,
     /// The watched paths.
     watched: Arc<Mutex<BTreeSet<String>>>,
     /// How often a lease was renewed.
     renewed: Arc<AtomicUsize>,
     /// After so many more writes the link is cut.
-    left: Arc<Mutex<Option<(usize, Moment)>>>,
+    writes_until_cut: Arc<Mutex<Option<(usize, CutPoint)>>>,
     /// The delay of requests for paths with this ending.
-    slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
+    delayed: Arc<Mutex<Option<(&'static str, Duration)>>>,
     /// The response to all requests instead of the server's.
-    answer: Arc<Mutex<Option<(u16, &'static str)>>>,
+    response: Arc<Mutex<Option<(u16, &'static str)>>>,
 }
 
-impl Server {
-    pub(crate) async fn start() -> Result<Server> {
+impl InProcessServer {
+    pub(crate) async fn start() -> Result<InProcessServer> {
         let (memory, mut tasks): (Arc<dyn Store>, _) = (Arc::new(Memory::new()), Tasks::new());
-        let surroundings =
+        let bootstrap_options =
             BootstrapOptions { authority: "an authority", address: ([127, 0, 0, 1], 6443).into() };
-        let store = BootstrapStore::open(memory.clone(), bootstrap::objects(&surroundings)).await?;
+        let store = BootstrapStore::open(memory.clone(), bootstrap::objects(&bootstrap_options)).await?;
         let kinds = Arc::new(Registry::new(memory.clone()).with_own(Own::read(api::fleet::DEFINITIONS)?));
         kinds.load().await?;
         tasks.spawn("kinds", kinds.clone().follow(tasks.stop()));
         let controllers = Controllers::new(store.clone(), memory, String::new()).with_kinds(kinds.clone());
         tasks.spawn("controllers", controllers.run(tasks.stop()));
         let stack = Stack::new(store.clone(), "127.0.0.1:6443".to_owned(), tasks.stop()).with_kinds(kinds);
-        Ok(Server { stack: Arc::new(stack), store, _tasks: tasks })
+        Ok(InProcessServer { stack: Arc::new(stack), store, _tasks: tasks })
     }
 
     /// Compacts the history, as servers do after some minutes. A client that was disconnected has to list again.
@@ -92,15 +93,16 @@ impl Server {
 
     /// Returns a client of the administrator with an undisturbed link.
     pub(crate) fn client(&self) -> Client {
-        self.through(&Link::new())
+        self.through(&TestLink::new())
     }
 
-    pub(crate) fn through(&self, link: &Link) -> Client {
+    /// Returns a client of the administrator whose requests pass through this link.
+    pub(crate) fn through(&self, link: &TestLink) -> Client {
         let (stack, link) = (self.stack.clone(), link.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (stack, link) = (stack.clone(), link.clone());
             async move {
-                link.carry(request, async |request| Ok(stack.respond(administrator(), request).await)).await
+                link.forward(request, async |request| Ok(stack.respond(administrator(), request).await)).await
             }
         });
         Client::new(service, "default")
@@ -112,17 +114,17 @@ fn administrator() -> Identity {
     Identity::known(User { name: "admin".to_owned(), groups, ..User::default() })
 }
 
-impl Link {
-    pub(crate) fn new() -> Link {
-        Link {
+impl TestLink {
+    pub(crate) fn new() -> TestLink {
+        TestLink {
             cut: Arc::default(),
-            broken: watch::Sender::new(0),
+            aborts: watch::Sender::new(0),
             written: Arc::default(),
             watched: Arc::default(),
             renewed: Arc::default(),
-            left: Arc::default(),
-            slow: Arc::default(),
-            answer: Arc::default(),
+            writes_until_cut: Arc::default(),
+            delayed: Arc::default(),
+            response: Arc::default(),
         }
     }
 
@@ -133,39 +135,39 @@ impl Link {
             let (client, link) = (client.clone(), link.clone());
             async move {
                 let respond = async |request| client.send(request).await.map_err(io::Error::other);
-                link.carry(request, respond).await
+                link.forward(request, respond).await
             }
         });
         Client::new(service, "default")
     }
 
-    /// Answers all requests with this from now on, and breaks off those in flight.
-    pub(crate) fn answer(&self, answer: Option<(u16, &'static str)>) {
-        *self.answer.lock().unwrap() = answer;
-        self.break_off();
+    /// Answers all requests with this response from now on, and aborts those in flight.
+    pub(crate) fn respond_with(&self, response: Option<(u16, &'static str)>) {
+        *self.response.lock().unwrap() = response;
+        self.abort_requests();
     }
 
-    /// Accepts requests and never answers from now on, and breaks off those in flight.
-    pub(crate) fn mute(&self) {
-        self.slow("", FOREVER);
-        self.break_off();
+    /// Accepts requests without answering them from now on, and aborts those in flight.
+    pub(crate) fn stop_responding(&self) {
+        self.delay("", FOREVER);
+        self.abort_requests();
     }
 
     /// Delays requests for paths with this ending from now on.
-    pub(crate) fn slow(&self, path: &'static str, delay: Duration) {
-        *self.slow.lock().unwrap() = Some((path, delay));
+    pub(crate) fn delay(&self, path: &'static str, delay: Duration) {
+        *self.delayed.lock().unwrap() = Some((path, delay));
     }
 
     /// Cuts the link at the write after so many more.
-    pub(crate) fn cut_at(&self, writes: usize, moment: Moment) {
-        *self.left.lock().unwrap() = Some((writes, moment));
+    pub(crate) fn cut_at(&self, writes: usize, point: CutPoint) {
+        *self.writes_until_cut.lock().unwrap() = Some((writes, point));
     }
 
-    /// Returns the moment of the break, if this write is the last one.
-    fn breaks(&self) -> Option<Moment> {
-        let mut left = self.left.lock().unwrap();
-        match &mut *left {
-            Some((0, _)) => left.take().map(|(_, moment)| moment),
+    /// Returns the cut point, if this write is the last one.
+    fn cut_point(&self) -> Option<CutPoint> {
+        let mut writes_until_cut = self.writes_until_cut.lock().unwrap();
+        match &mut *writes_until_cut {
+            Some((0, _)) => writes_until_cut.take().map(|(_, point)| point),
             Some((writes, _)) => {
                 *writes -= 1;
                 None
@@ -175,10 +177,10 @@ impl Link {
     }
 
     /// Removes all faults.
-    pub(crate) fn mend(&self) {
-        *self.left.lock().unwrap() = None;
-        *self.slow.lock().unwrap() = None;
-        *self.answer.lock().unwrap() = None;
+    pub(crate) fn clear_faults(&self) {
+        *self.writes_until_cut.lock().unwrap() = None;
+        *self.delayed.lock().unwrap() = None;
+        *self.response.lock().unwrap() = None;
         self.cut(false);
     }
 
@@ -189,13 +191,13 @@ impl Link {
     pub(crate) fn cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::Relaxed);
         if cut {
-            self.break_off();
+            self.abort_requests();
         }
     }
 
-    /// Breaks off requests in flight.
-    fn break_off(&self) {
-        self.broken.send_modify(|times| *times += 1);
+    /// Aborts requests in flight.
+    fn abort_requests(&self) {
+        self.aborts.send_modify(|times| *times += 1);
     }
 
     /// Returns the writes since the last call, as `PATCH /api/…`, without those of leases.
@@ -218,14 +220,14 @@ impl Link {
         self.watched.lock().unwrap().clone()
     }
 
-    fn passes(&self) -> io::Result<()> {
+    fn check_uncut(&self) -> io::Result<()> {
         match self.is_cut() {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
             false => Ok(()),
         }
     }
 
-    async fn carry<B>(
+    async fn forward<B>(
         &self,
         request: Request<Body>,
         respond: impl AsyncFnOnce(Request<Body>) -> io::Result<Response<B>>,
@@ -234,17 +236,17 @@ impl Link {
         B: hyper::body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let breaks = (request.method() != Method::GET).then(|| self.breaks()).flatten();
-        if breaks == Some(Moment::Before) {
+        let cut_point = (request.method() != Method::GET).then(|| self.cut_point()).flatten();
+        if cut_point == Some(CutPoint::BeforeWrite) {
             self.cut(true);
         }
-        self.passes()?;
-        let broken = self.broken.subscribe();
-        let slow = self.slow.lock().unwrap().filter(|(path, _)| request.uri().path().ends_with(path));
-        if let Some((_, delay)) = slow {
+        self.check_uncut()?;
+        let aborts = self.aborts.subscribe();
+        let delayed = self.delayed.lock().unwrap().filter(|(path, _)| request.uri().path().ends_with(path));
+        if let Some((_, delay)) = delayed {
             tokio::time::sleep(delay).await;
         }
-        if let Some((code, text)) = *self.answer.lock().unwrap() {
+        if let Some((code, text)) = *self.response.lock().unwrap() {
             let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
             return Response::builder().status(code).body(body).map_err(io::Error::other);
         }
@@ -262,16 +264,16 @@ impl Link {
             }
         }
         let (head, body) = respond(request).await?.into_parts();
-        if breaks == Some(Moment::After) {
+        if cut_point == Some(CutPoint::AfterWrite) {
             self.cut(true);
         }
-        self.passes()?;
-        let frames = stream::try_unfold((body, broken), |(mut body, mut broken)| async move {
+        self.check_uncut()?;
+        let frames = stream::try_unfold((body, aborts), |(mut body, mut aborts)| async move {
             let frame = tokio::select! {
                 frame = body.frame() => frame.transpose().map_err(io::Error::other)?,
-                _ = broken.changed() => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+                _ = aborts.changed() => return Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             };
-            Ok(frame.map(|frame| (frame, (body, broken))))
+            Ok(frame.map(|frame| (frame, (body, aborts))))
         });
         Ok(Response::from_parts(head, StreamBody::new(frames).boxed_unsync()))
     }

@@ -16,7 +16,7 @@ pub(crate) use testkit::objects::namespace;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::server::{Link, Server};
+use crate::server::{InProcessServer, TestLink};
 
 pub(crate) const MAILBOX: &str = "~bcdfghjkmnpqrstv";
 /// How long a wait may take before it fails.
@@ -25,24 +25,24 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
 pub(crate) struct SyncerTest {
-    pub(crate) mailbox_server: Server,
-    pub(crate) below_server: Server,
+    pub(crate) mailbox_server: InProcessServer,
+    pub(crate) downstream_server: InProcessServer,
     pub(crate) mailbox: TestClient,
-    pub(crate) below: TestClient,
+    pub(crate) downstream: TestClient,
     /// The links of the syncer.
-    pub(crate) mailbox_link: Link,
-    pub(crate) below_link: Link,
+    pub(crate) mailbox_link: TestLink,
+    pub(crate) downstream_link: TestLink,
     pub(crate) directory: Option<PathBuf>,
 }
 
 /// A running syncer. It is aborted when dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningSyncer {
     tasks: Option<Tasks>,
     handle: JoinHandle<()>,
 }
 
-impl Running {
-    pub(crate) fn start(mailbox: Client, below: Client, directory: Option<PathBuf>) -> Running {
+impl RunningSyncer {
+    pub(crate) fn start(mailbox: Client, downstream: Client, directory: Option<PathBuf>) -> RunningSyncer {
         let settings = Settings {
             name: "east".to_owned(),
             mailbox: MAILBOX.to_owned(),
@@ -50,20 +50,19 @@ impl Running {
             encryption_key: Some([7; 32]),
         };
         let tasks = Tasks::new();
-        let running = Syncer::new(mailbox, below, settings).run(tasks.stop());
-        let handle =
-            tokio::spawn(async move { running.await.expect("a syncer goes on until it is stopped") });
-        Running { tasks: Some(tasks), handle }
+        let running = Syncer::new(mailbox, downstream, settings).run(tasks.stop());
+        let handle = tokio::spawn(async move { running.await.expect("the syncer runs until it is stopped") });
+        RunningSyncer { tasks: Some(tasks), handle }
     }
 
-    /// Stops it gracefully.
+    /// Stops the syncer gracefully.
     pub(crate) async fn stop(mut self) {
         drop(self.tasks.take());
         (&mut self.handle).await.unwrap();
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningSyncer {
     fn drop(&mut self) {
         self.handle.abort();
     }
@@ -71,39 +70,42 @@ impl Drop for Running {
 
 impl SyncerTest {
     pub(crate) async fn new() -> Result<SyncerTest> {
-        let (mailbox_server, below_server) = (Server::start().await?, Server::start().await?);
+        let (mailbox_server, downstream_server) =
+            (InProcessServer::start().await?, InProcessServer::start().await?);
         Ok(SyncerTest {
             mailbox: TestClient(Remote::new(mailbox_server.client())),
-            below: TestClient(Remote::new(below_server.client())),
+            downstream: TestClient(Remote::new(downstream_server.client())),
             mailbox_server,
-            below_server,
-            mailbox_link: Link::new(),
-            below_link: Link::new(),
+            downstream_server,
+            mailbox_link: TestLink::new(),
+            downstream_link: TestLink::new(),
             directory: None,
         })
     }
 
-    pub(crate) fn start(&self) -> Running {
+    pub(crate) fn start(&self) -> RunningSyncer {
         let mailbox = self.mailbox_server.through(&self.mailbox_link);
-        let below = self.below_server.through(&self.below_link);
-        Running::start(mailbox, below, self.directory.clone())
+        let downstream = self.downstream_server.through(&self.downstream_link);
+        RunningSyncer::start(mailbox, downstream, self.directory.clone())
     }
 
     /// Creates a placed object in the mailbox.
     pub(crate) async fn place(&self, path: &str, object: Value) -> Result<Value> {
-        self.mailbox.make(path, placed(object)).await
+        self.mailbox.create(path, placed(object)).await
     }
 
     /// Waits until nothing is written downstream for a while.
-    pub(crate) async fn rests(&self) -> Result<()> {
+    pub(crate) async fn until_steady(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
-            self.below_link.written();
+            self.downstream_link.written();
             sleep(STEADY).await;
-            let written = self.below_link.written();
+            let written = self.downstream_link.written();
             match written.is_empty() {
                 true => return Ok(()),
-                false if begun.elapsed() > PATIENCE => bail!("it goes on writing: {written:?}"),
+                false if begun.elapsed() > PATIENCE => {
+                    bail!("the syncer still writes downstream: {written:?}")
+                }
                 false => {}
             }
         }
@@ -141,21 +143,21 @@ pub(crate) async fn has_fired(mailbox: &TestClient) -> Result<bool> {
         anyhow::Ok(list.as_array().cloned().unwrap_or_default())
     };
     let cron = mailbox.get(&format!("{CRON_JOBS}/minutely")).await?.unwrap_or_default();
-    let is_of = |owner: &Value| {
+    let is_owned_by = |owner: &Value| {
         let uid = owner["metadata"]["uid"].clone();
         move |object: &&Value| object["metadata"]["ownerReferences"][0]["uid"] == uid
     };
     let (jobs, pods) = (items(JOBS).await?, items(PODS).await?);
-    let job = jobs.iter().filter(is_of(&cron)).find(|job| job["status"]["succeeded"] == 1);
-    let pod = job.and_then(|job| pods.iter().find(is_of(job)));
-    let said = ["lastScheduleTime", "lastSuccessfulTime"].map(|time| cron["status"][time].is_string());
-    Ok(said == [true, true] && pod.is_some_and(|pod| pod["status"]["phase"] == "Succeeded"))
+    let job = jobs.iter().filter(is_owned_by(&cron)).find(|job| job["status"]["succeeded"] == 1);
+    let pod = job.and_then(|job| pods.iter().find(is_owned_by(job)));
+    let has_times = ["lastScheduleTime", "lastSuccessfulTime"].map(|time| cron["status"][time].is_string());
+    Ok(has_times == [true, true] && pod.is_some_and(|pod| pod["status"]["phase"] == "Succeeded"))
 }
 
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
-pub(crate) const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
-pub(crate) const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
+pub(crate) const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
 
 pub(crate) fn map(name: &str, value: &str) -> Value {

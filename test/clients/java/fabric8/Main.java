@@ -20,11 +20,11 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /**
- * fabric8's client as operators use it, told what to do by test/tests/clients and answering in lines of JSON.
+ * fabric8's client as operators use it, started by test/tests/clients; it prints lines of JSON.
  *
  * <pre>
- *   java-fabric8 KUBECONFIG NAMESPACE POD   a ConfigMap from its making to its end, watched; a command in a pod
- *   java-fabric8 --version                  which version this is
+ *   java-fabric8 KUBECONFIG NAMESPACE POD   watch a ConfigMap from its creation to its deletion; run a command in a pod
+ *   java-fabric8 --version                  print the version
  * </pre>
  */
 public final class Main {
@@ -42,7 +42,7 @@ public final class Main {
         }
     }
 
-    /** Everything a ConfigMap goes through, as a watch and an informer see it. */
+    /** Checks that a watch and an informer deliver each change of a ConfigMap. */
     private static void follow(KubernetesClient client, String namespace) throws Exception {
         var maps = client.configMaps().inNamespace(namespace);
         int before = maps.list().getItems().size();
@@ -78,13 +78,13 @@ public final class Main {
         var one = maps.withName("from-fabric8");
         try (var watch = one.watch(watcher); var informer = one.inform(handler)) {
             maps.resource(map(namespace, "created")).create();
-            took(watched, informed, "ADDED created");
+            expectEvent(watched, informed, "ADDED created");
             one.patch(PatchContext.of(PatchType.JSON_MERGE), "{\"data\":{\"value\":\"patched\"}}");
-            took(watched, informed, "MODIFIED patched");
+            expectEvent(watched, informed, "MODIFIED patched");
             client.resource(map(namespace, "applied")).fieldManager("fabric8").forceConflicts().serverSideApply();
-            took(watched, informed, "MODIFIED applied");
+            expectEvent(watched, informed, "MODIFIED applied");
             one.delete();
-            took(watched, informed, "DELETED applied");
+            expectEvent(watched, informed, "DELETED applied");
         }
         int after = maps.list().getItems().size();
         System.out.printf("{\"followed\":4,\"left\":%d}%n", after - before);
@@ -99,7 +99,7 @@ public final class Main {
         return map.getData() == null ? "nothing" : map.getData().get("value");
     }
 
-    private static void took(BlockingQueue<String> watched, BlockingQueue<String> informed, String expected)
+    private static void expectEvent(BlockingQueue<String> watched, BlockingQueue<String> informed, String expected)
         throws InterruptedException {
         for (BlockingQueue<String> queue : List.of(watched, informed)) {
             String event = queue.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);

@@ -21,11 +21,11 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The official client as operators use it, told what to do by test/tests/clients and answering in lines of JSON.
+ * The official client as operators use it, started by test/tests/clients; it prints lines of JSON.
  *
  * <pre>
- *   java-kubernetes KUBECONFIG NAMESPACE POD   a ConfigMap from its making to its end, watched; a command in a pod
- *   java-kubernetes --version                  which version this is
+ *   java-kubernetes KUBECONFIG NAMESPACE POD   watch a ConfigMap from its creation to its deletion; run a command in a pod
+ *   java-kubernetes --version                  print the version
  * </pre>
  */
 public final class Main {
@@ -41,15 +41,15 @@ public final class Main {
         try (FileReader file = new FileReader(arguments[0])) {
             client = ClientBuilder.kubeconfig(KubeConfig.loadKubeConfig(file)).build();
         }
-        // A watch lasts longer than any answer.
+        // A watch lasts longer than any read timeout.
         client.setReadTimeout(0);
         follow(client, arguments[1]);
         command(client, arguments[1], arguments[2]);
-        // Its threads would go on for a while.
+        // Its threads would run for a while.
         System.exit(0);
     }
 
-    /** Everything a ConfigMap goes through, as a watch and an informer see it. */
+    /** Checks that a watch and an informer deliver each change of a ConfigMap. */
     private static void follow(ApiClient client, String namespace) throws Exception {
         CoreV1Api api = new CoreV1Api(client);
         V1ConfigMapList before = api.listNamespacedConfigMap(namespace).execute();
@@ -63,15 +63,15 @@ public final class Main {
             new TypeToken<Watch.Response<V1ConfigMap>>() {}.getType())) {
             V1ConfigMap made = new V1ConfigMap().metadata(new V1ObjectMeta().name(NAME)).data(Map.of("value", "created"));
             api.createNamespacedConfigMap(namespace, made).execute();
-            took(watch, informed, "ADDED created");
+            expectEvent(watch, informed, "ADDED created");
             patch(client, api, namespace, V1Patch.PATCH_FORMAT_JSON_MERGE_PATCH, "{\"data\":{\"value\":\"patched\"}}");
-            took(watch, informed, "MODIFIED patched");
+            expectEvent(watch, informed, "MODIFIED patched");
             String applied = "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"" + NAME
                 + "\"},\"data\":{\"value\":\"applied\"}}";
             patch(client, api, namespace, V1Patch.PATCH_FORMAT_APPLY_YAML, applied);
-            took(watch, informed, "MODIFIED applied");
+            expectEvent(watch, informed, "MODIFIED applied");
             api.deleteNamespacedConfigMap(NAME, namespace).execute();
-            took(watch, informed, "DELETED applied");
+            expectEvent(watch, informed, "DELETED applied");
         } finally {
             factory.stopAllRegisteredInformers();
         }
@@ -123,7 +123,7 @@ public final class Main {
         return map.getData() == null ? "nothing" : map.getData().get("value");
     }
 
-    private static void took(Watch<V1ConfigMap> watch, BlockingQueue<String> informed, String expected) throws Exception {
+    private static void expectEvent(Watch<V1ConfigMap> watch, BlockingQueue<String> informed, String expected) throws Exception {
         Watch.Response<V1ConfigMap> event = watch.next();
         String watched = event.type + " " + value(event.object);
         String told = informed.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);

@@ -12,11 +12,11 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    benchmark: Benchmark,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Benchmark {
     /// The store beside etcd.
     Storage {
         /// Shorter runs and fewer entries; for a first look, not for docs/benchmarks.md.
@@ -28,7 +28,7 @@ enum What {
     },
     /// The API beside kube-apiserver with its etcd.
     Api(api_bench::Api),
-    /// Large deletions, and the memory they give back.
+    /// Large deletions, and the memory that they free.
     Leaving(api_bench::Leaving),
     /// Many Deployments over two physical clusters.
     Splitting(api_bench::Splitting),
@@ -38,18 +38,18 @@ enum What {
     #[command(hide = true)]
     Child {
         #[command(subcommand)]
-        what: storage_bench::Child,
+        command: storage_bench::Child,
     },
 }
 
 fn main() -> anyhow::Result<()> {
-    match Arguments::parse().what {
-        What::Storage { quick, json } => runtime()?.block_on(storage_bench::run(quick, &json)),
-        What::Api(api) => runtime()?.block_on(api.run()),
-        What::Leaving(leaving) => runtime()?.block_on(leaving.run()),
-        What::Splitting(splitting) => runtime()?.block_on(splitting.run()),
-        What::Fleet(fleet) => runtime()?.block_on(fleet.run()),
-        What::Child { what } => what.run(),
+    match Arguments::parse().benchmark {
+        Benchmark::Storage { quick, json } => runtime()?.block_on(storage_bench::run(quick, &json)),
+        Benchmark::Api(api) => runtime()?.block_on(api.run()),
+        Benchmark::Leaving(leaving) => runtime()?.block_on(leaving.run()),
+        Benchmark::Splitting(splitting) => runtime()?.block_on(splitting.run()),
+        Benchmark::Fleet(fleet) => runtime()?.block_on(fleet.run()),
+        Benchmark::Child { command } => command.run(),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// One row of the result: Holon's figure, the peer's if there is one, and the ratio.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct Measurement {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
@@ -17,14 +17,14 @@ pub(crate) struct Row {
     pub(crate) target: Option<&'static str>,
 }
 
-impl Row {
+impl Measurement {
     pub(crate) fn alone(
         what: impl Into<String>,
         unit: &'static str,
         ours: f64,
         target: Option<&'static str>,
-    ) -> Row {
-        Row { what: what.into(), unit, ours, etcd: None, ratio: None, target }
+    ) -> Measurement {
+        Measurement { what: what.into(), unit, ours, etcd: None, ratio: None, target }
     }
 
     /// More is better.
@@ -34,26 +34,33 @@ impl Row {
         ours: f64,
         etcd: f64,
         target: Option<&'static str>,
-    ) -> Row {
-        Row { what: what.into(), unit, ours, etcd: Some(etcd), ratio: Some(ours / etcd), target }
+    ) -> Measurement {
+        Measurement { what: what.into(), unit, ours, etcd: Some(etcd), ratio: Some(ours / etcd), target }
     }
 
     /// Less is better.
-    pub(crate) fn cost(what: impl Into<String>, unit: &'static str, ours: f64, etcd: f64) -> Row {
-        Row { what: what.into(), unit, ours, etcd: Some(etcd), ratio: Some(etcd / ours), target: None }
+    pub(crate) fn cost(what: impl Into<String>, unit: &'static str, ours: f64, etcd: f64) -> Measurement {
+        Measurement {
+            what: what.into(),
+            unit,
+            ours,
+            etcd: Some(etcd),
+            ratio: Some(etcd / ours),
+            target: None,
+        }
     }
 }
 
-pub(crate) fn print(rows: &[Row]) {
+pub(crate) fn print(rows: &[Measurement]) {
     println!("\n| what | unit | Holon | etcd | ratio | target |\n|---|---|---:|---:|---:|---|");
     for row in rows {
         let optional =
-            |figure: Option<f64>, suffix: &str| figure.map_or(String::new(), |f| shown(f) + suffix);
+            |figure: Option<f64>, suffix: &str| figure.map_or(String::new(), |f| format_figure(f) + suffix);
         println!(
             "| {} | {} | {} | {} | {} | {} |",
             row.what,
             row.unit,
-            shown(row.ours),
+            format_figure(row.ours),
             optional(row.etcd, ""),
             optional(row.ratio, "×"),
             row.target.unwrap_or_default()
@@ -62,7 +69,7 @@ pub(crate) fn print(rows: &[Row]) {
 }
 
 /// Formats a figure with its significant digits only.
-pub(crate) fn shown(figure: f64) -> String {
+pub(crate) fn format_figure(figure: f64) -> String {
     match figure {
         figure if figure >= 100.0 => format!("{figure:.0}"),
         figure if figure >= 1.0 => format!("{figure:.2}"),
@@ -76,8 +83,8 @@ pub(crate) fn percentile_ms(samples: &mut [Duration], share: f64) -> f64 {
         return f64::NAN;
     }
     samples.sort_unstable();
-    let place = ((samples.len() - 1) as f64 * share).round() as usize;
-    samples[place].as_secs_f64() * 1000.0
+    let index = ((samples.len() - 1) as f64 * share).round() as usize;
+    samples[index].as_secs_f64() * 1000.0
 }
 
 pub(crate) fn median(figures: &mut [f64]) -> f64 {

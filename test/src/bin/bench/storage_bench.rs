@@ -14,7 +14,7 @@ use storage::embedded::{Embedded, Options};
 use storage::{Change, Expect, Key, Range, Revision, Store};
 use tokio::task::JoinSet;
 
-use crate::measure::{Row, median, percentile_ms, print, rss_bytes};
+use crate::measure::{Measurement, median, percentile_ms, print, rss_bytes};
 
 const VALUE_BYTES: usize = 2048;
 const WRITERS: [usize; 4] = [1, 16, 64, 256];
@@ -32,8 +32,8 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
         testkit::peers::find("etcd").context("the peer etcd is not installed; run hack/peers etcd")?;
     let etcd = testkit::peers::Etcd::start_with(program, 1, "http", &ETCD_FLAGS, scratch.path());
     let ours: Arc<dyn Store> = Arc::new(Embedded::open(&scratch.path().join("ours"), Options::default())?);
-    let ours = Target::Ours(ours);
-    let theirs = Target::Etcd(Box::new(etcd_client::Client::connect([etcd.endpoint(0)], None).await?));
+    let ours = BenchedStore::Ours(ours);
+    let theirs = BenchedStore::Etcd(Box::new(etcd_client::Client::connect([etcd.endpoint(0)], None).await?));
     let mut rows = Vec::new();
     for writers in WRITERS {
         rows.extend(compare_writes("", &ours, &theirs, writers, rounds, Duration::from_secs(seconds)).await?);
@@ -41,7 +41,7 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
     let (through_etcd, feed) =
         storage::etcd::Etcd::connect(storage::etcd::Options::new([etcd.endpoint(0)])).await?;
     let feed = tokio::spawn(feed.run());
-    let through_etcd = Target::Ours(Arc::new(through_etcd));
+    let through_etcd = BenchedStore::Ours(Arc::new(through_etcd));
     let time = Duration::from_secs(seconds);
     rows.extend(compare_writes("Holon's etcd engine: ", &through_etcd, &theirs, 64, rounds, time).await?);
     drop(through_etcd);
@@ -61,19 +61,19 @@ pub(crate) async fn run(quick: bool, json: &Path) -> Result<()> {
 
 /// The store under test. Both get the same operations.
 #[derive(Clone)]
-enum Target {
+enum BenchedStore {
     Ours(Arc<dyn Store>),
     Etcd(Box<etcd_client::Client>),
 }
 
-impl Target {
+impl BenchedStore {
     /// Writes a new key durably.
     async fn create(&mut self, key: &str, value: Bytes) -> Result<()> {
         match self {
-            Target::Ours(store) => {
+            BenchedStore::Ours(store) => {
                 store.commit(Key::from(key), Expect::Absent, Change::Put(value)).await?;
             }
-            Target::Etcd(client) => {
+            BenchedStore::Etcd(client) => {
                 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
                 let absent = Compare::mod_revision(key, CompareOp::Equal, 0);
                 let put = TxnOp::put(key, value.as_ref(), None);
@@ -87,8 +87,8 @@ impl Target {
     /// Reads the newest value.
     async fn get(&mut self, key: &str) -> Result<()> {
         let found = match self {
-            Target::Ours(store) => store.get(&Key::from(key)).await?.value.is_some(),
-            Target::Etcd(client) => !client.get(key, None).await?.kvs().is_empty(),
+            BenchedStore::Ours(store) => store.get(&Key::from(key)).await?.value.is_some(),
+            BenchedStore::Etcd(client) => !client.get(key, None).await?.kvs().is_empty(),
         };
         ensure!(found, "{key} is missing");
         Ok(())
@@ -108,9 +108,9 @@ struct Load {
 }
 
 /// Runs `clients` clients at once for `time`, each with one operation after the other.
-async fn load<F, Fut>(target: &Target, clients: usize, time: Duration, operation: F) -> Result<Load>
+async fn load<F, Fut>(target: &BenchedStore, clients: usize, time: Duration, operation: F) -> Result<Load>
 where
-    F: Fn(Target, u64) -> Fut + Clone + Send + 'static,
+    F: Fn(BenchedStore, u64) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Result<()>> + Send,
 {
     let stop = Arc::new(AtomicBool::new(false));
@@ -132,8 +132,8 @@ where
     tokio::time::sleep(time).await;
     stop.store(true, Ordering::Relaxed);
     let mut samples = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        samples.extend(done??);
+    while let Some(finished) = tasks.join_next().await {
+        samples.extend(finished??);
     }
     let per_second = samples.len() as f64 / begun.elapsed().as_secs_f64();
     Ok(Load {
@@ -145,14 +145,14 @@ where
 
 /// Runs several rounds of the two in turn, so that other load on the machine affects both; returns medians.
 async fn alternate<F, Fut>(
-    ours: &Target,
-    theirs: &Target,
+    ours: &BenchedStore,
+    theirs: &BenchedStore,
     clients: usize,
     (rounds, time): (usize, Duration),
     operation: F,
 ) -> Result<[Load; 2]>
 where
-    F: Fn(Target, u64) -> Fut + Clone + Send + 'static,
+    F: Fn(BenchedStore, u64) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Result<()>> + Send,
 {
     let mut loads = [Vec::new(), Vec::new()];
@@ -162,40 +162,49 @@ where
     }
     Ok(loads.map(|rounds| {
         let of = |figure: fn(&Load) -> f64| median(&mut rounds.iter().map(figure).collect::<Vec<_>>());
-        Load { per_second: of(|l| l.per_second), p50_ms: of(|l| l.p50_ms), p99_ms: of(|l| l.p99_ms) }
+        Load {
+            per_second: of(|load| load.per_second),
+            p50_ms: of(|load| load.p50_ms),
+            p99_ms: of(|load| load.p99_ms),
+        }
     }))
 }
 
 async fn compare_writes(
     engine: &str,
-    ours: &Target,
-    theirs: &Target,
+    ours: &BenchedStore,
+    theirs: &BenchedStore,
     writers: usize,
     rounds: usize,
     time: Duration,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<Measurement>> {
     println!("{engine}writing with {writers} at once");
     let value = value();
-    let operation = move |mut target: Target, number: u64| {
+    let operation = move |mut target: BenchedStore, number: u64| {
         let value = value.clone();
         async move { target.create(&format!("bench/configmaps/lc1/default/object-{number:016}"), value).await }
     };
     let [ours, theirs] = alternate(ours, theirs, writers, (rounds, time), operation).await?;
     let target = (writers == 64 && engine.is_empty()).then_some("≥ 3×");
     Ok(vec![
-        Row::rate(
+        Measurement::rate(
             format!("{engine}durable writes, {writers} writers"),
             "1/s",
             ours.per_second,
             theirs.per_second,
             target,
         ),
-        Row::cost(format!("{engine}write p50, {writers} writers"), "ms", ours.p50_ms, theirs.p50_ms),
-        Row::cost(format!("{engine}write p99, {writers} writers"), "ms", ours.p99_ms, theirs.p99_ms),
+        Measurement::cost(format!("{engine}write p50, {writers} writers"), "ms", ours.p50_ms, theirs.p50_ms),
+        Measurement::cost(format!("{engine}write p99, {writers} writers"), "ms", ours.p99_ms, theirs.p99_ms),
     ])
 }
 
-async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Duration) -> Result<Vec<Row>> {
+async fn compare_reads(
+    ours: &BenchedStore,
+    theirs: &BenchedStore,
+    rounds: usize,
+    time: Duration,
+) -> Result<Vec<Measurement>> {
     const KEYS: u64 = 1000;
     println!("reading with 64 at once");
     for number in 0..KEYS {
@@ -203,7 +212,7 @@ async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Dura
         ours.clone().create(&key, value()).await?;
         theirs.clone().create(&key, value()).await?;
     }
-    let operation = |mut target: Target, number: u64| async move {
+    let operation = |mut target: BenchedStore, number: u64| async move {
         target.get(&format!("bench/read/{}", number % KEYS)).await?;
         // In one process no operation ever waits, so without this the timer that ends the round would never run.
         if number.is_multiple_of(64) {
@@ -212,27 +221,37 @@ async fn compare_reads(ours: &Target, theirs: &Target, rounds: usize, time: Dura
         Ok(())
     };
     let [ours, theirs] = alternate(ours, theirs, 64, (rounds, time), operation).await?;
-    Ok(vec![Row::rate("consistent reads, 64 readers", "1/s", ours.per_second, theirs.per_second, None)])
+    Ok(vec![Measurement::rate(
+        "consistent reads, 64 readers",
+        "1/s",
+        ours.per_second,
+        theirs.per_second,
+        None,
+    )])
 }
 
 /// One writer and many watchers of the same prefix: measures the time until the last watcher has the event.
-async fn compare_fan_out(ours: &Target, theirs: &Target, writes: usize) -> Result<Vec<Row>> {
+async fn compare_fan_out(
+    ours: &BenchedStore,
+    theirs: &BenchedStore,
+    writes: usize,
+) -> Result<Vec<Measurement>> {
     println!("one writer, {WATCHERS} watchers, {writes} writes");
     let (ours, theirs) = (fan_out(ours.clone(), writes).await?, fan_out(theirs.clone(), writes).await?);
     Ok(vec![
-        Row::rate(
+        Measurement::rate(
             format!("events delivered, {WATCHERS} watchers"),
             "1/s",
             ours.per_second,
             theirs.per_second,
             None,
         ),
-        Row::cost("event at a watcher, p50 after the write began", "ms", ours.p50_ms, theirs.p50_ms),
-        Row::cost("event at a watcher, p99 after the write began", "ms", ours.p99_ms, theirs.p99_ms),
+        Measurement::cost("event at a watcher, p50 after the write began", "ms", ours.p50_ms, theirs.p50_ms),
+        Measurement::cost("event at a watcher, p99 after the write began", "ms", ours.p99_ms, theirs.p99_ms),
     ])
 }
 
-async fn fan_out(mut target: Target, writes: usize) -> Result<Load> {
+async fn fan_out(mut target: BenchedStore, writes: usize) -> Result<Load> {
     let prefix = format!("bench/watch/{}/", rand::rng().next_u64());
     let epoch = Instant::now();
     let ready = Arc::new(AtomicUsize::new(0));
@@ -252,8 +271,8 @@ async fn fan_out(mut target: Target, writes: usize) -> Result<Load> {
         target.create(&format!("{prefix}{number}"), value.into()).await?;
     }
     let mut lags = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        lags.extend(done??);
+    while let Some(finished) = tasks.join_next().await {
+        lags.extend(finished??);
     }
     ensure!(lags.len() == writes * WATCHERS, "{} events of {}", lags.len(), writes * WATCHERS);
     let per_second = lags.len() as f64 / begun.elapsed().as_secs_f64();
@@ -261,7 +280,7 @@ async fn fan_out(mut target: Target, writes: usize) -> Result<Load> {
 }
 
 async fn watch_all(
-    target: Target,
+    target: BenchedStore,
     prefix: String,
     writes: usize,
     epoch: Instant,
@@ -273,7 +292,7 @@ async fn watch_all(
     };
     let mut lags = Vec::with_capacity(writes);
     match target {
-        Target::Ours(store) => {
+        BenchedStore::Ours(store) => {
             let now = store.get(&Key::from("")).await?.revision;
             let mut watch = store.watch(Range::prefix(prefix), now).await?;
             ready.fetch_add(1, Ordering::Release);
@@ -284,13 +303,15 @@ async fn watch_all(
                 );
             }
         }
-        Target::Etcd(mut client) => {
+        BenchedStore::Etcd(mut client) => {
             let options = etcd_client::WatchOptions::new().with_prefix();
             let mut stream = client.watch(prefix, Some(options)).await?;
             ready.fetch_add(1, Ordering::Release);
             while lags.len() < writes {
-                let answer = stream.message().await?.context("the watch ended")?;
-                lags.extend(answer.events().iter().filter_map(|event| event.kv()).map(|kv| lag(kv.value())));
+                let response = stream.message().await?.context("the watch ended")?;
+                lags.extend(
+                    response.events().iter().filter_map(|event| event.kv()).map(|kv| lag(kv.value())),
+                );
             }
         }
     }
@@ -298,15 +319,15 @@ async fn watch_all(
 }
 
 /// Fills a store in one process and opens it in another: measures the time to open and the memory per entry.
-fn start_up(scratch: &Path, sizes: &[usize]) -> Result<Vec<Row>> {
+fn start_up(scratch: &Path, sizes: &[usize]) -> Result<Vec<Measurement>> {
     let mut rows = Vec::new();
     for entries in sizes {
         println!("filling a store with {entries} entries, then opening it");
         let dir = scratch.join(format!("start-{entries}"));
         let program = std::env::current_exe()?;
-        let child = |what: &str| -> Result<serde_json::Value> {
+        let child = |command: &str| -> Result<serde_json::Value> {
             let output = std::process::Command::new(&program)
-                .args(["child", what, "--entries", &entries.to_string(), "--dir"])
+                .args(["child", command, "--entries", &entries.to_string(), "--dir"])
                 .arg(&dir)
                 .output()?;
             ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -316,19 +337,19 @@ fn start_up(scratch: &Path, sizes: &[usize]) -> Result<Vec<Row>> {
         let opened = child("open")?;
         let figure = |of: &serde_json::Value, name: &str| of[name].as_f64().context("no figure");
         let large = *entries == 1_000_000;
-        rows.push(Row::alone(
+        rows.push(Measurement::alone(
             format!("open a store of {entries} entries"),
             "s",
             figure(&opened, "seconds")?,
             large.then_some("≤ 10 s"),
         ));
-        rows.push(Row::alone(
+        rows.push(Measurement::alone(
             format!("memory per entry beyond its bytes, opened with {entries}"),
             "B",
             figure(&opened, "overhead")?,
             Some("≤ 400 B"),
         ));
-        rows.push(Row::alone(
+        rows.push(Measurement::alone(
             format!("memory per entry beyond its bytes, after writing {entries}"),
             "B",
             figure(&filled, "overhead")?,
@@ -369,26 +390,26 @@ impl Child {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             if filling {
-                fill(store.clone(), entries).await?;
+                fill_store(store.clone(), entries).await?;
             }
             let head = store.get(&Key::from("")).await?.revision;
             ensure!(head == Revision(entries as u64), "{head} instead of {entries}");
             anyhow::Ok(())
         })?;
-        let own = (VALUE_BYTES + key(0).len()) as f64;
-        let overhead = (rss_bytes()? - before) as f64 / entries as f64 - own;
+        let value_and_key_bytes = (VALUE_BYTES + key(0).len()) as f64;
+        let overhead = (rss_bytes()? - before) as f64 / entries as f64 - value_and_key_bytes;
         println!("{}", serde_json::json!({ "seconds": seconds, "overhead": overhead }));
         Ok(())
     }
 }
 
 fn key(number: usize) -> String {
-    // Spreads the keys over the key space, as the objects of many logical clusters are spread.
-    let spread = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    format!("core/configmaps/{:08x}/default/object-{number:010}", spread >> 32)
+    // Distributes the keys over the key space, like the objects of many logical clusters.
+    let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    format!("core/configmaps/{:08x}/default/object-{number:010}", hash >> 32)
 }
 
-async fn fill(store: Arc<Embedded>, entries: usize) -> Result<()> {
+async fn fill_store(store: Arc<Embedded>, entries: usize) -> Result<()> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..512 {
@@ -404,8 +425,8 @@ async fn fill(store: Arc<Embedded>, entries: usize) -> Result<()> {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
+    while let Some(finished) = tasks.join_next().await {
+        finished??;
     }
     Ok(())
 }

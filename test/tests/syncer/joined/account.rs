@@ -35,27 +35,27 @@ pub(crate) fn rule(groups: &str, resources: &str, verbs: &str) -> Value {
 }
 
 /// Creates the account, and returns its kubeconfig.
-pub(crate) async fn make(admin: &TestClient, address: &Address) -> Result<Value> {
+pub(crate) async fn create(admin: &TestClient, address: &Address) -> Result<Value> {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     let metadata = json!({ "name": "holon" });
     admin
-        .make(accounts, json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }))
+        .create(accounts, json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }))
         .await
-        .context("an account for the syncer")?;
-    let wanted = json!({
+        .context("creating the account of the syncer")?;
+    let token_request = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 7200 },
     });
-    let made = admin.make(&format!("{accounts}/holon/token"), wanted).await?;
-    let token = made["status"]["token"].as_str().context("no token was made")?;
+    let created = admin.create(&format!("{accounts}/holon/token"), token_request).await?;
+    let token = created["status"]["token"].as_str().context("the response has no token")?;
     let mut cluster = json!({ "server": address.server, "certificate-authority-data": address.authority });
     if let Some(proxy) = &address.proxy {
         cluster["proxy-url"] = json!(proxy);
     }
     Ok(json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "below",
-        "clusters": [{ "name": "below", "cluster": cluster }],
+        "apiVersion": "v1", "kind": "Config", "current-context": "downstream",
+        "clusters": [{ "name": "downstream", "cluster": cluster }],
         "users": [{ "name": "holon", "user": { "token": token } }],
-        "contexts": [{ "name": "below", "context": { "cluster": "below", "user": "holon" } }],
+        "contexts": [{ "name": "downstream", "context": { "cluster": "downstream", "user": "holon" } }],
     }))
 }
 
@@ -73,11 +73,11 @@ async fn bind(admin: &TestClient, name: &str, namespace: Option<&str>, rule: &Va
         None => ("ClusterRole", format!("{RBAC}/cluster")),
     };
     let kind = |kind: &str| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name } });
-    let mut made = kind(role);
-    made["rules"] = json!([rule]);
-    admin.make(&format!("{folder}roles"), made).await?;
+    let mut created = kind(role);
+    created["rules"] = json!([rule]);
+    admin.create(&format!("{folder}roles"), created).await?;
     let mut binding = kind(&format!("{role}Binding"));
     binding["roleRef"] = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name });
     binding["subjects"] = json!([{ "kind": "ServiceAccount", "name": "holon", "namespace": "kube-system" }]);
-    admin.make(&format!("{folder}rolebindings"), binding).await.map(drop)
+    admin.create(&format!("{folder}rolebindings"), binding).await.map(drop)
 }

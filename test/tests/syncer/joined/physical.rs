@@ -13,7 +13,7 @@ use testkit::Server;
 use testkit::peers::Cluster;
 use tokio::process::Command;
 
-use super::{account, kube_client, said};
+use super::{account, kube_client, run_command};
 use crate::setup::TestClient;
 
 /// The logical cluster of another Holon that is the physical cluster here.
@@ -29,7 +29,7 @@ pub(crate) enum Physical {
         server: Server,
         audit: TempDir,
         /// The physical cluster of that Holon. Without one it is only an API: no controller creates pods or statuses.
-        bottom: Option<Box<Standin>>,
+        lowest_level: Option<Box<Standin>>,
     },
 }
 
@@ -69,29 +69,29 @@ impl Physical {
         let audit = tempfile::tempdir()?;
         let option = format!("--audit-log={}", audit.path().join("log").display());
         let server = scenarios::holon::start(&[&option])?;
-        said(Command::from(server.command(&["lc", "create", "east"]))).await?;
-        Ok(Physical::Logical { server, audit, bottom: None })
+        run_command(Command::from(server.command(&["lc", "create", "east"]))).await?;
+        Ok(Physical::Logical { server, audit, lowest_level: None })
     }
 
     /// Returns a logical cluster of another Holon that has a physical cluster with these definitions.
     pub(crate) async fn levels(definitions: Vec<Value>) -> Result<Physical> {
         let (mut physical, standin) = (Physical::logical().await?, Physical::standin().await?);
-        if let (Physical::Logical { server, bottom, .. }, Physical::Standin(standin)) =
+        if let (Physical::Logical { server, lowest_level, .. }, Physical::Standin(standin)) =
             (&mut physical, standin)
         {
             let client = TestClient(Remote::new(standin.client()));
             for definition in definitions {
-                client.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
+                client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
             }
-            let file = server.file("bottom.kubeconfig");
+            let file = server.file("lowest.kubeconfig");
             std::fs::write(&file, standin.kubeconfig()?)?;
-            let file = file.to_str().context("a path of ours")?;
-            said(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
+            let file = file.to_str().context("the path is not UTF-8")?;
+            run_command(Command::from(server.command(&["join", "bottom", "--kubeconfig", file]))).await?;
             // Cluster-scoped objects, such as definitions, are only placed on a dedicated cluster.
             let root = TestClient(Remote::new(kube_client(&server.kubeconfig_file("root")).await?));
             let path = "/apis/holon.dev/v1alpha1/physicalclusters/bottom";
             root.merge(path, json!({ "spec": { "dedicatedTo": LOGICAL } })).await?;
-            *bottom = Some(standin);
+            *lowest_level = Some(standin);
         }
         Ok(physical)
     }
@@ -100,20 +100,20 @@ impl Physical {
         match self {
             Physical::Standin(_) => "a stand-in",
             Physical::Real { .. } => "a real Kubernetes",
-            Physical::Logical { bottom: None, .. } => "a logical cluster of another Holon",
+            Physical::Logical { lowest_level: None, .. } => "a logical cluster of another Holon",
             Physical::Logical { .. } => "two levels",
         }
     }
 
     /// Returns whether controllers create pods of Deployments there.
     pub(crate) fn has_controllers(&self) -> bool {
-        !matches!(self, Physical::Logical { bottom: None, .. })
+        !matches!(self, Physical::Logical { lowest_level: None, .. })
     }
 
     /// Returns the client of the lowest level, if that is not this cluster.
-    pub(crate) fn bottom(&self) -> Option<TestClient> {
+    pub(crate) fn lowest_level(&self) -> Option<TestClient> {
         match self {
-            Physical::Logical { bottom: Some(standin), .. } => {
+            Physical::Logical { lowest_level: Some(standin), .. } => {
                 Some(TestClient(Remote::new(standin.client())))
             }
             _ => None,
@@ -139,7 +139,7 @@ impl Physical {
         let tree = serde_json::to_value(&kubeconfig)?;
         let text = |field: &str| {
             let found = tree["clusters"][0]["cluster"][field].as_str().map(str::to_owned);
-            found.with_context(|| format!("a kubeconfig without {field}: {tree:#}"))
+            found.with_context(|| format!("the kubeconfig has no {field}: {tree:#}"))
         };
         let authority = text("certificate-authority-data")?;
         Ok(Address { server: text("server")?, authority, proxy: None })

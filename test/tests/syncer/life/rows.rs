@@ -1,4 +1,4 @@
-//! The table of kinds, with the changes that are made in the life of an object.
+//! The table of kinds, with the changes of the lifecycle of an object.
 
 use serde_json::{Value, json};
 
@@ -6,18 +6,18 @@ pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresour
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 pub(crate) const GARDENS: &str = "/apis/example.com/v1/namespaces/shop/gardens";
 
-/// Who writes the downstream status.
+/// The writer of the downstream status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Maker {
+pub(crate) enum StatusWriter {
     /// Controllers, if the physical cluster has them.
     Controllers,
-    /// A user's program.
-    Hand,
+    /// An operator, which the test plays.
+    Operator,
 }
 
-/// The status that the mailbox must show.
+/// The status that the mailbox must have.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ExpectedStatus {
     /// The minimum, if controllers write it.
     pub(crate) by_controllers: Value,
     /// The exact status, if the test writes it. Null for kinds without a status. An `observedGeneration` is replaced by
@@ -27,20 +27,20 @@ pub(crate) struct Shown {
 
 /// A kind and its changes: merge patches, each of which must change something when it is applied.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct LifecycleRow {
     pub(crate) collection: &'static str,
     pub(crate) object: Value,
-    pub(crate) maker: Maker,
-    pub(crate) shows: Shown,
+    pub(crate) status_writer: StatusWriter,
+    pub(crate) expected_status: ExpectedStatus,
     /// Whether pods are created for it.
     pub(crate) pods: bool,
     pub(crate) change: Value,
-    pub(crate) scale: Option<(Value, Shown)>,
+    pub(crate) scale: Option<(Value, ExpectedStatus)>,
     /// A downstream change that must be reverted. It must not contain lists.
     pub(crate) drift: Value,
 }
 
-impl Row {
+impl LifecycleRow {
     pub(crate) fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
     }
@@ -51,13 +51,13 @@ impl Row {
     }
 }
 
-impl Shown {
-    fn nothing() -> Shown {
-        Shown { by_controllers: Value::Null, by_hand: Value::Null }
+impl ExpectedStatus {
+    fn no_status() -> ExpectedStatus {
+        ExpectedStatus { by_controllers: Value::Null, by_hand: Value::Null }
     }
 
-    fn the_same(status: Value) -> Shown {
-        Shown { by_controllers: without_generation(status.clone()), by_hand: status }
+    fn same_status(status: Value) -> ExpectedStatus {
+        ExpectedStatus { by_controllers: without_generation(status.clone()), by_hand: status }
     }
 }
 
@@ -71,7 +71,7 @@ fn without_generation(mut status: Value) -> Value {
 
 /// Returns a Deployment that mounts objects of the table and that its Service selects. It has no replicas, whose pods
 /// would keep what they mount from being deleted.
-pub(crate) fn user() -> Value {
+pub(crate) fn mounting_deployment() -> Value {
     let mut template = template("front");
     template["spec"]["volumes"] = json!([
         { "name": "settings", "configMap": { "name": "settings" } },
@@ -84,7 +84,7 @@ pub(crate) fn user() -> Value {
     })
 }
 
-pub(crate) fn all() -> Vec<Row> {
+pub(crate) fn all() -> Vec<LifecycleRow> {
     vec![
         deployment(),
         stateful_set(),
@@ -108,7 +108,7 @@ fn template(name: &str) -> Value {
 }
 
 /// Returns a template of a pod that ends by itself.
-fn ending(name: &str) -> Value {
+fn one_shot_template(name: &str) -> Value {
     let mut template = template(name);
     template["spec"]["restartPolicy"] = json!("Never");
     template
@@ -131,21 +131,21 @@ fn label(value: &str) -> Value {
     json!({ "metadata": { "labels": { "season": value } } })
 }
 
-fn deployment() -> Row {
+fn deployment() -> LifecycleRow {
     let status = |count: u64| {
-        Shown::the_same(json!({
+        ExpectedStatus::same_status(json!({
             "observedGeneration": 0, "replicas": count, "updatedReplicas": count, "readyReplicas": count,
             "availableReplicas": count,
         }))
     };
-    Row {
+    LifecycleRow {
         collection: DEPLOYMENTS,
         object: json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
             "spec": { "replicas": 1, "selector": selector("web"), "template": template("web") },
         }),
-        maker: Maker::Controllers,
-        shows: status(1),
+        status_writer: StatusWriter::Controllers,
+        expected_status: status(1),
         pods: true,
         change: image("main:2"),
         scale: Some((replicas(3), status(3))),
@@ -153,18 +153,20 @@ fn deployment() -> Row {
     }
 }
 
-fn stateful_set() -> Row {
+fn stateful_set() -> LifecycleRow {
     let status = |count: u64| {
-        Shown::the_same(json!({ "observedGeneration": 0, "replicas": count, "readyReplicas": count }))
+        ExpectedStatus::same_status(
+            json!({ "observedGeneration": 0, "replicas": count, "readyReplicas": count }),
+        )
     };
-    Row {
+    LifecycleRow {
         collection: "/apis/apps/v1/namespaces/shop/statefulsets",
         object: json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
             "spec": { "replicas": 1, "serviceName": "db", "selector": selector("db"), "template": template("db") },
         }),
-        maker: Maker::Controllers,
-        shows: status(1),
+        status_writer: StatusWriter::Controllers,
+        expected_status: status(1),
         pods: true,
         change: image("main:2"),
         scale: Some((replicas(2), status(2))),
@@ -172,15 +174,15 @@ fn stateful_set() -> Row {
     }
 }
 
-fn daemon_set() -> Row {
-    Row {
+fn daemon_set() -> LifecycleRow {
+    LifecycleRow {
         collection: "/apis/apps/v1/namespaces/shop/daemonsets",
         object: json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
             "spec": { "selector": selector("agent"), "template": template("agent") },
         }),
-        maker: Maker::Controllers,
-        shows: Shown::the_same(json!({
+        status_writer: StatusWriter::Controllers,
+        expected_status: ExpectedStatus::same_status(json!({
             "observedGeneration": 0, "currentNumberScheduled": 1, "numberMisscheduled": 0, "desiredNumberScheduled": 1,
             "numberReady": 1,
         })),
@@ -191,15 +193,15 @@ fn daemon_set() -> Row {
     }
 }
 
-fn job() -> Row {
-    Row {
+fn job() -> LifecycleRow {
+    LifecycleRow {
         collection: "/apis/batch/v1/namespaces/shop/jobs",
         object: json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "once" },
-            "spec": { "completions": 2, "parallelism": 1, "template": ending("once") },
+            "spec": { "completions": 2, "parallelism": 1, "template": one_shot_template("once") },
         }),
-        maker: Maker::Controllers,
-        shows: Shown {
+        status_writer: StatusWriter::Controllers,
+        expected_status: ExpectedStatus {
             by_controllers: json!({ "succeeded": 2 }),
             by_hand: json!({ "active": 1, "failed": 1 }),
         },
@@ -207,40 +209,45 @@ fn job() -> Row {
         change: label("spring"),
         scale: Some((
             json!({ "spec": { "parallelism": 2 } }),
-            Shown { by_controllers: json!({ "succeeded": 2 }), by_hand: json!({ "active": 2, "failed": 1 }) },
+            ExpectedStatus {
+                by_controllers: json!({ "succeeded": 2 }),
+                by_hand: json!({ "active": 2, "failed": 1 }),
+            },
         )),
         drift: json!({ "spec": { "parallelism": 5 } }),
     }
 }
 
-fn cron_job() -> Row {
-    Row {
+fn cron_job() -> LifecycleRow {
+    LifecycleRow {
         collection: "/apis/batch/v1/namespaces/shop/cronjobs",
         object: json!({
             "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "yearly" },
-            "spec": { "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": ending("yearly") } } },
+            "spec": { "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": one_shot_template("yearly") } } },
         }),
-        maker: Maker::Hand,
-        shows: Shown::the_same(json!({ "lastSuccessfulTime": "2026-01-01T00:00:03Z" })),
+        status_writer: StatusWriter::Operator,
+        expected_status: ExpectedStatus::same_status(json!({ "lastSuccessfulTime": "2026-01-01T00:00:03Z" })),
         pods: false,
         change: json!({ "spec": { "schedule": "0 0 2 1 *" } }),
         scale: Some((
             json!({ "spec": { "successfulJobsHistoryLimit": 1 } }),
-            Shown::the_same(json!({ "lastSuccessfulTime": "2026-01-02T00:00:03Z" })),
+            ExpectedStatus::same_status(json!({ "lastSuccessfulTime": "2026-01-02T00:00:03Z" })),
         )),
         drift: json!({ "spec": { "suspend": true } }),
     }
 }
 
-fn service() -> Row {
-    Row {
+fn service() -> LifecycleRow {
+    LifecycleRow {
         collection: "/api/v1/namespaces/shop/services",
         object: json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front" },
             "spec": { "type": "LoadBalancer", "selector": { "app": "front" }, "ports": [{ "port": 80 }] },
         }),
-        maker: Maker::Hand,
-        shows: Shown::the_same(json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } })),
+        status_writer: StatusWriter::Operator,
+        expected_status: ExpectedStatus::same_status(
+            json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } }),
+        ),
         pods: false,
         change: json!({ "spec": { "ports": [{ "port": 81 }] } }),
         scale: None,
@@ -248,19 +255,21 @@ fn service() -> Row {
     }
 }
 
-fn ingress() -> Row {
+fn ingress() -> LifecycleRow {
     let rule = |host: &str| {
         let backend = json!({ "service": { "name": "front", "port": { "number": 80 } } });
         json!([{ "host": host, "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] } }])
     };
-    Row {
+    LifecycleRow {
         collection: "/apis/networking.k8s.io/v1/namespaces/shop/ingresses",
         object: json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "front" },
             "spec": { "ingressClassName": "plain", "rules": rule("a.example.com") },
         }),
-        maker: Maker::Hand,
-        shows: Shown::the_same(json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.8" }] } })),
+        status_writer: StatusWriter::Operator,
+        expected_status: ExpectedStatus::same_status(
+            json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.8" }] } }),
+        ),
         pods: false,
         change: json!({ "spec": { "rules": rule("b.example.com") } }),
         scale: None,
@@ -269,8 +278,8 @@ fn ingress() -> Row {
 }
 
 /// A claim cannot be scaled, and few of its fields can change.
-fn claim() -> Row {
-    Row {
+fn claim() -> LifecycleRow {
+    LifecycleRow {
         collection: "/api/v1/namespaces/shop/persistentvolumeclaims",
         object: json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },
@@ -279,9 +288,9 @@ fn claim() -> Row {
                 "resources": { "requests": { "storage": "1Gi" } },
             },
         }),
-        maker: Maker::Controllers,
+        status_writer: StatusWriter::Controllers,
         // A stand-in binds it; in a cluster without this storage class it stays Pending.
-        shows: Shown {
+        expected_status: ExpectedStatus {
             by_controllers: json!({}),
             by_hand: json!({ "phase": "Bound", "accessModes": ["ReadWriteOnce"] }),
         },
@@ -292,12 +301,12 @@ fn claim() -> Row {
     }
 }
 
-fn config_map() -> Row {
-    Row {
+fn config_map() -> LifecycleRow {
+    LifecycleRow {
         collection: "/api/v1/namespaces/shop/configmaps",
         object: json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" }, "data": { "a": "1" } }),
-        maker: Maker::Hand,
-        shows: Shown::nothing(),
+        status_writer: StatusWriter::Operator,
+        expected_status: ExpectedStatus::no_status(),
         pods: false,
         change: json!({ "data": { "a": "2", "b": "new" } }),
         scale: None,
@@ -305,12 +314,12 @@ fn config_map() -> Row {
     }
 }
 
-fn secret() -> Row {
-    Row {
+fn secret() -> LifecycleRow {
+    LifecycleRow {
         collection: "/api/v1/namespaces/shop/secrets",
         object: json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "key" }, "data": { "a": "MQ==" } }),
-        maker: Maker::Hand,
-        shows: Shown::nothing(),
+        status_writer: StatusWriter::Operator,
+        expected_status: ExpectedStatus::no_status(),
         pods: false,
         change: json!({ "data": { "a": "Mg==" } }),
         scale: None,
@@ -338,16 +347,17 @@ pub(crate) fn definition() -> Value {
     })
 }
 
-fn garden() -> Row {
-    let status = |blooms: u64| Shown::the_same(json!({ "observedGeneration": 0, "blooms": blooms }));
-    Row {
+fn garden() -> LifecycleRow {
+    let status =
+        |blooms: u64| ExpectedStatus::same_status(json!({ "observedGeneration": 0, "blooms": blooms }));
+    LifecycleRow {
         collection: GARDENS,
         object: json!({
             "apiVersion": "example.com/v1", "kind": "Garden", "metadata": { "name": "front" },
             "spec": { "plant": "rose", "replicas": 1 },
         }),
-        maker: Maker::Hand,
-        shows: status(3),
+        status_writer: StatusWriter::Operator,
+        expected_status: status(3),
         pods: false,
         change: json!({ "spec": { "plant": "tulip" } }),
         scale: Some((replicas(4), status(12))),

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::target::Target;
+use super::target::BenchTarget;
 
 /// Clients that share a connection, as the informers of one program do.
 const STREAMS_PER_CONNECTION: usize = 8;
@@ -25,17 +25,17 @@ const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
 /// One connection, shared by its clones.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct BenchConnection {
     sender: http2::SendRequest<Full<Bytes>>,
     /// `https://127.0.0.1:6443/clusters/root`
     base: String,
 }
 
-impl Connection {
-    pub(crate) async fn open(target: &Target) -> Result<Connection> {
+impl BenchConnection {
+    pub(crate) async fn open(target: &BenchTarget) -> Result<BenchConnection> {
         let stream = TcpStream::connect(&target.address).await?;
         stream.set_nodelay(true)?;
-        let (host, _) = target.address.rsplit_once(':').context("an address has a port")?;
+        let (host, _) = target.address.rsplit_once(':').context("the address has no port")?;
         let name = ServerName::try_from(host.to_owned())?;
         let stream = TlsConnector::from(target.tls.clone()).connect(name, stream).await?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -45,15 +45,15 @@ impl Connection {
             .await?;
         // This task ends when the last clone is dropped.
         tokio::spawn(connection);
-        Ok(Connection { sender, base: format!("https://{}{}", target.address, target.prefix) })
+        Ok(BenchConnection { sender, base: format!("https://{}{}", target.address, target.prefix) })
     }
 
     /// Returns a connection for each of so many clients; several clients share one.
-    pub(crate) async fn open_for(target: &Target, clients: usize) -> Result<Vec<Connection>> {
-        let mut connections: Vec<Connection> = Vec::with_capacity(clients);
+    pub(crate) async fn open_for(target: &BenchTarget, clients: usize) -> Result<Vec<BenchConnection>> {
+        let mut connections: Vec<BenchConnection> = Vec::with_capacity(clients);
         for client in 0..clients {
             connections.push(match client % STREAMS_PER_CONNECTION {
-                0 => Connection::open(target).await?,
+                0 => BenchConnection::open(target).await?,
                 _ => connections[client - 1].clone(),
             });
         }
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Sends a request and returns the response once its head has arrived. Any status but success is an error.
-    pub(crate) async fn ask(
+    pub(crate) async fn send_request(
         &mut self,
         method: Method,
         path: &str,
@@ -78,15 +78,15 @@ impl Connection {
         let response = self.sender.send_request(request.body(Full::new(body))?).await?;
         let code = response.status();
         if !code.is_success() {
-            let said = response.into_body().collect().await?.to_bytes();
-            bail!("{path}: {code}: {}", String::from_utf8_lossy(&said));
+            let error_body = response.into_body().collect().await?.to_bytes();
+            bail!("{path}: {code}: {}", String::from_utf8_lossy(&error_body));
         }
         Ok(response)
     }
 
     /// Sends a request and returns the whole response body.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
-        Ok(self.ask(method, path, body).await?.into_body().collect().await?.to_bytes())
+        Ok(self.send_request(method, path, body).await?.into_body().collect().await?.to_bytes())
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Bytes> {
@@ -102,26 +102,26 @@ impl Connection {
 
 /// The part of an object that is checked in every response; skipping the rest costs the client little.
 #[derive(Deserialize, Debug)]
-pub(crate) struct Head<'a> {
+pub(crate) struct ResponseHead<'a> {
     kind: &'a str,
     #[serde(borrow)]
-    pub(crate) metadata: Metadata<'a>,
+    pub(crate) metadata: HeadMetadata<'a>,
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct Metadata<'a> {
+pub(crate) struct HeadMetadata<'a> {
     #[serde(default)]
     name: &'a str,
     #[serde(rename = "resourceVersion")]
     pub(crate) version: &'a str,
 }
 
-impl<'a> Head<'a> {
+impl<'a> ResponseHead<'a> {
     /// Parses a response, which must have this kind and this name; the name of a list is empty.
-    pub(crate) fn of(answer: &'a [u8], kind: &str, name: &str) -> Result<Head<'a>> {
-        let head: Head = serde_json::from_slice(answer).context("the answer is not an object")?;
-        let found = (head.kind, head.metadata.name);
-        ensure!(found == (kind, name), "{found:?} instead of {kind} {name}");
+    pub(crate) fn of(response: &'a [u8], kind: &str, name: &str) -> Result<ResponseHead<'a>> {
+        let head: ResponseHead = serde_json::from_slice(response).context("the response is not an object")?;
+        let kind_and_name = (head.kind, head.metadata.name);
+        ensure!(kind_and_name == (kind, name), "{kind_and_name:?} instead of {kind} {name}");
         Ok(head)
     }
 }

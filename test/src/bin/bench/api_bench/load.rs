@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::client::Connection;
-use super::report::{Better, Row};
-use super::target::{Pair, Target};
+use super::client::BenchConnection;
+use super::report::{Better, ReportRow};
+use super::target::{BenchTarget, ServerPair};
 use crate::measure::{cpu_seconds_of, percentile_ms};
 
 /// A round of writes ends after this many writes for each second of its time. A faster server then finishes early, so
@@ -30,7 +30,7 @@ impl Effort {
     }
 }
 
-/// What the clients of one benchmark do.
+/// The requests of the clients of one benchmark.
 pub(crate) trait Workload: Sized + Send + Sync + 'static {
     /// The state that one client keeps between requests.
     type Client: Send;
@@ -38,10 +38,10 @@ pub(crate) trait Workload: Sized + Send + Sync + 'static {
     const WRITES: bool;
 
     /// Prepares a round.
-    fn prepare(&self, setup: &mut Connection) -> impl Future<Output = Result<()>> + Send;
+    fn prepare(&self, setup: &mut BenchConnection) -> impl Future<Output = Result<()>> + Send;
     fn client(
         &self,
-        connection: Connection,
+        connection: BenchConnection,
         number: usize,
     ) -> impl Future<Output = Result<Self::Client>> + Send;
     /// Sends one request and checks its response.
@@ -50,7 +50,7 @@ pub(crate) trait Workload: Sized + Send + Sync + 'static {
 
 /// The result of one round against one server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
+pub(crate) struct RoundResult {
     pub(crate) per_second: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
@@ -61,22 +61,27 @@ pub(crate) struct Round {
     pub(crate) client_cores: f64,
 }
 
-async fn round<W: Workload>(target: &Target, workload: W, clients: usize, effort: Effort) -> Result<Round> {
-    let mut connections = Connection::open_for(target, clients).await?;
+async fn round<W: Workload>(
+    target: &BenchTarget,
+    workload: W,
+    clients: usize,
+    effort: Effort,
+) -> Result<RoundResult> {
+    let mut connections = BenchConnection::open_for(target, clients).await?;
     workload.prepare(&mut connections[0]).await?;
     let mut ready = Vec::with_capacity(clients);
     for (number, connection) in connections.into_iter().enumerate() {
         ready.push(workload.client(connection, number).await?);
     }
     let workload = Arc::new(workload);
-    let left = Arc::new(AtomicI64::new(if W::WRITES { effort.writes() } else { i64::MAX }));
-    let (cpu, own_cpu, begun) = (target.cpu_seconds()?, cpu_seconds_of("self")?, Instant::now());
+    let writes_left = Arc::new(AtomicI64::new(if W::WRITES { effort.writes() } else { i64::MAX }));
+    let (cpu, client_cpu, begun) = (target.cpu_seconds()?, cpu_seconds_of("self")?, Instant::now());
     let mut tasks = JoinSet::new();
     for mut client in ready {
-        let (workload, left) = (workload.clone(), left.clone());
+        let (workload, writes_left) = (workload.clone(), writes_left.clone());
         tasks.spawn(async move {
             let mut samples = Vec::new();
-            while begun.elapsed() < effort.time && left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            while begun.elapsed() < effort.time && writes_left.fetch_sub(1, Ordering::Relaxed) > 0 {
                 let sent = Instant::now();
                 workload.step(&mut client).await?;
                 samples.push(sent.elapsed());
@@ -86,16 +91,17 @@ async fn round<W: Workload>(target: &Target, workload: W, clients: usize, effort
     }
     let mut samples = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        samples
-            .extend(done?.with_context(|| format!("{} gave a wrong answer: the run is void", target.name))?);
+        samples.extend(
+            done?.with_context(|| format!("{} sent a wrong response: the run is invalid", target.name))?,
+        );
     }
     let (count, seconds) = (samples.len() as f64, begun.elapsed().as_secs_f64());
-    Ok(Round {
+    Ok(RoundResult {
         per_second: count / seconds,
         p50_ms: percentile_ms(&mut samples, 0.50),
         p99_ms: percentile_ms(&mut samples, 0.99),
         cpu_us: (target.cpu_seconds()? - cpu) * 1e6 / count,
-        client_cores: (cpu_seconds_of("self")? - own_cpu) / seconds,
+        client_cores: (cpu_seconds_of("self")? - client_cpu) / seconds,
     })
 }
 
@@ -104,25 +110,25 @@ async fn round<W: Workload>(target: &Target, workload: W, clients: usize, effort
 pub(crate) struct Comparison {
     pub(crate) id: &'static str,
     what: String,
-    rounds: Vec<(Round, Option<Round>)>,
+    rounds: Vec<(RoundResult, Option<RoundResult>)>,
 }
 
 impl Comparison {
-    /// Runs the rounds. `make` returns the workload of a round by its number.
+    /// Runs the rounds. `workload_of_round` returns the workload of a round by its number.
     pub(crate) async fn run<W: Workload>(
         id: &'static str,
         what: impl Into<String>,
-        pair: &Pair,
+        pair: &ServerPair,
         (clients, effort): (usize, Effort),
-        make: impl Fn(usize) -> W,
+        workload_of_round: impl Fn(usize) -> W,
     ) -> Result<Comparison> {
         let what = what.into();
         println!("{id}: {what}");
         let mut rounds = Vec::with_capacity(effort.rounds);
         for number in 0..effort.rounds {
-            let ours = round(&pair.ours, make(number), clients, effort).await?;
+            let ours = round(&pair.ours, workload_of_round(number), clients, effort).await?;
             let theirs = match &pair.theirs {
-                Some(theirs) => Some(round(theirs, make(number), clients, effort).await?),
+                Some(theirs) => Some(round(theirs, workload_of_round(number), clients, effort).await?),
                 None => None,
             };
             rounds.push((ours, theirs));
@@ -136,28 +142,28 @@ impl Comparison {
         figure: &str,
         unit: &'static str,
         better: Better,
-        of: impl Fn(&Round) -> f64,
-    ) -> Row {
+        of: impl Fn(&RoundResult) -> f64,
+    ) -> ReportRow {
         let figures: Vec<_> =
             self.rounds.iter().map(|(ours, theirs)| (of(ours), theirs.as_ref().map(&of))).collect();
         let cores = self.rounds.iter().map(|(ours, _)| ours.client_cores).fold(0.0, f64::max);
         let what = format!("{}{figure}", self.what);
-        Row::new(self.id, what, unit, better, &figures).client_cores(cores)
+        ReportRow::new(self.id, what, unit, better, &figures).client_cores(cores)
     }
 
-    pub(crate) fn rate(&self) -> Row {
+    pub(crate) fn rate(&self) -> ReportRow {
         self.row("", "1/s", Better::More, |round| round.per_second)
     }
 
-    pub(crate) fn p50(&self) -> Row {
+    pub(crate) fn p50(&self) -> ReportRow {
         self.row(": p50", "ms", Better::Less, |round| round.p50_ms)
     }
 
-    pub(crate) fn p99(&self) -> Row {
+    pub(crate) fn p99(&self) -> ReportRow {
         self.row(": p99", "ms", Better::Less, |round| round.p99_ms)
     }
 
-    pub(crate) fn cpu(&self) -> Row {
+    pub(crate) fn cpu(&self) -> ReportRow {
         self.row(": server CPU each", "µs", Better::Less, |round| round.cpu_us)
     }
 }

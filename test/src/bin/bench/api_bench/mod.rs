@@ -31,9 +31,9 @@ use testkit::Server;
 
 pub(crate) use leaving::Leaving;
 use load::Effort;
-use report::{Better, Row};
+use report::{Better, ReportRow};
 pub(crate) use splitting::Splitting;
-use target::{Pair, Target};
+use target::{BenchTarget, ServerPair};
 
 /// What to measure and how long. Without `--quick` as for docs/benchmarks.md.
 #[derive(Args)]
@@ -81,11 +81,11 @@ impl Api {
         let mut rows = starts::start(&program, effort.rounds).await?;
         let server = Server::start_with(program.clone(), &[]);
         let kubernetes = self.kubernetes()?;
-        let ours = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
+        let ours = BenchTarget::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         let theirs = kubernetes.as_ref().map(|cluster| {
-            Target::open("kube-apiserver + etcd", &cluster.kubeconfig(), cluster.server_pids())
+            BenchTarget::open("kube-apiserver + etcd", &cluster.kubeconfig(), cluster.server_pids())
         });
-        let pair = Pair { ours, theirs: theirs.transpose()? };
+        let pair = ServerPair { ours, theirs: theirs.transpose()? };
         rows.push(memory(&pair, "idle", Some("≥ 8×, ≤ 40 MB"))?);
         rows.extend(writes::compare(&pair, effort).await?);
         rows.extend(applies::compare(&pair, effort).await?);
@@ -105,13 +105,13 @@ impl Api {
         println!("starting kube-apiserver and etcd");
         let is_installed =
             testkit::peers::cluster::BARE.iter().all(|name| testkit::peers::find(name).is_some());
-        ensure!(is_installed, "what it is compared with is missing: run hack/peers, or add --alone");
+        ensure!(is_installed, "the programs to compare with are missing: run hack/peers, or add --alone");
         Ok(Some(testkit::peers::Cluster::start_bare(&[])))
     }
 }
 
-fn memory(pair: &Pair, when: &str, goal: Option<&'static str>) -> Result<Row> {
+fn memory(pair: &ServerPair, when: &str, goal: Option<&'static str>) -> Result<ReportRow> {
     let figures = pair.each(|target| Ok(target.rss_bytes()? as f64 / 1e6))?;
-    let row = Row::new("RSS", format!("memory, {when}"), "MB", Better::Less, &[figures]);
+    let row = ReportRow::new("RSS", format!("memory, {when}"), "MB", Better::Less, &[figures]);
     Ok(row.goal(goal))
 }

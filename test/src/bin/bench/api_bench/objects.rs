@@ -5,7 +5,7 @@ use rand::RngExt;
 use serde_json::{Value, json};
 
 /// The size of one ConfigMap's data.
-const FILL_BYTES: usize = 1024;
+const PAYLOAD_BYTES: usize = 1024;
 /// One object in so many has the label that the selector matches.
 pub(crate) const RARE: usize = 1000;
 
@@ -19,37 +19,37 @@ pub(crate) fn name(number: usize) -> String {
 /// ConfigMaps of 1 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigMaps {
-    fill: String,
+    payload: String,
 }
 
 impl ConfigMaps {
     pub(crate) fn new() -> ConfigMaps {
         // Random letters, so that compression favors neither side.
         let mut rng = rand::rng();
-        ConfigMaps { fill: (0..FILL_BYTES).map(|_| rng.random_range('a'..='z')).collect() }
+        ConfigMaps { payload: (0..PAYLOAD_BYTES).map(|_| rng.random_range('a'..='z')).collect() }
     }
 
     pub(crate) fn body(&self, number: usize) -> Bytes {
-        self.with(number, None, "0")
+        self.object(number, None, "0")
     }
 
     /// Returns the body of an update of an object at this resource version.
     pub(crate) fn changed(&self, number: usize, version: &str, step: usize) -> Bytes {
-        self.with(number, Some(version), &step.to_string())
+        self.object(number, Some(version), &step.to_string())
     }
 
     /// Returns a body that carries a word, which watches look for.
-    pub(crate) fn told(&self, number: usize, word: &str) -> Bytes {
-        self.with(number, None, word)
+    pub(crate) fn with_word(&self, number: usize, word: &str) -> Bytes {
+        self.object(number, None, word)
     }
 
-    fn with(&self, number: usize, version: Option<&str>, word: &str) -> Bytes {
+    fn object(&self, number: usize, version: Option<&str>, word: &str) -> Bytes {
         let rare = if number.is_multiple_of(RARE) { "yes" } else { "no" };
         let mut object = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": { "name": name(number), "labels": { "app": "bench", "rare": rare } },
-            "data": { "fill": self.fill, "word": word },
+            "data": { "fill": self.payload, "word": word },
         });
         if let Some(version) = version {
             object["metadata"]["resourceVersion"] = Value::from(version);

@@ -9,33 +9,34 @@ use memchr::memmem;
 use rand::RngExt;
 use tokio::task::JoinSet;
 
-use super::client::{Connection, Head};
+use super::client::{BenchConnection, ResponseHead};
 use super::load::{Comparison, Effort, Workload};
 use super::objects::{ConfigMaps, PREFIX, RARE, name};
-use super::report::{Better, Row};
-use super::target::{Pair, Target};
+use super::report::{Better, ReportRow};
+use super::target::{BenchTarget, ServerPair};
 
 const COLLECTION: &str = "/api/v1/namespaces/reads/configmaps";
 const PAGE: usize = 500;
 /// Clients that fill the namespace.
 const FILLERS: usize = 64;
 
-pub(crate) async fn compare(pair: &Pair, effort: Effort, objects: usize) -> Result<Vec<Row>> {
+pub(crate) async fn compare(pair: &ServerPair, effort: Effort, objects: usize) -> Result<Vec<ReportRow>> {
     println!("filling a namespace with {objects} objects");
     let config_maps = ConfigMaps::new();
     for target in pair.targets() {
-        fill(target, objects, &config_maps).await?;
+        fill_namespace(target, objects, &config_maps).await?;
     }
     let gets = Comparison::run("G256", "get, 256 at once", pair, (256, effort), |_| Get { objects }).await?;
     let page = List { path: format!("{COLLECTION}?limit={PAGE}"), count: PAGE.min(objects) };
     let pages =
         Comparison::run("L500", "list limit=500, 16 at once", pair, (16, effort), |_| page.clone()).await?;
-    let all = List { path: COLLECTION.to_owned(), count: objects };
+    let full_list = List { path: COLLECTION.to_owned(), count: objects };
     let what = format!("list all {objects}, one after the other");
-    let alls = Comparison::run("LFULL", what, pair, (1, effort), |_| all.clone()).await?;
-    let rare = List { path: format!("{COLLECTION}?labelSelector=rare%3Dyes"), count: objects.div_ceil(RARE) };
+    let full_lists = Comparison::run("LFULL", what, pair, (1, effort), |_| full_list.clone()).await?;
+    let selected_list =
+        List { path: format!("{COLLECTION}?labelSelector=rare%3Dyes"), count: objects.div_ceil(RARE) };
     let what = format!("list by a label that 1 in {RARE} has, 16 at once");
-    let rares = Comparison::run("LSEL", what, pair, (16, effort), |_| rare.clone()).await?;
+    let selected_lists = Comparison::run("LSEL", what, pair, (16, effort), |_| selected_list.clone()).await?;
     let per_object = |list: &List, lists: &Comparison| {
         let count = list.count as f64;
         lists.row(": server CPU per object", "µs", Better::Less, move |round| round.cpu_us / count)
@@ -47,16 +48,16 @@ pub(crate) async fn compare(pair: &Pair, effort: Effort, objects: usize) -> Resu
         pages.rate().goal("≥ 10×"),
         pages.p99(),
         per_object(&page, &pages).goal("≤ 3 µs"),
-        alls.p50().goal("≥ 10×"),
-        per_object(&all, &alls).goal("≤ 3 µs"),
-        rares.rate().goal("≥ 20×"),
-        rares.p99(),
-        rares.cpu(),
+        full_lists.p50().goal("≥ 10×"),
+        per_object(&full_list, &full_lists).goal("≤ 3 µs"),
+        selected_lists.rate().goal("≥ 20×"),
+        selected_lists.p99(),
+        selected_lists.cpu(),
     ])
 }
 
-async fn fill(target: &Target, objects: usize, config_maps: &ConfigMaps) -> Result<()> {
-    let mut connections = Connection::open_for(target, FILLERS).await?;
+async fn fill_namespace(target: &BenchTarget, objects: usize, config_maps: &ConfigMaps) -> Result<()> {
+    let mut connections = BenchConnection::open_for(target, FILLERS).await?;
     connections[0].create_namespace("reads").await?;
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -84,21 +85,21 @@ struct Get {
 }
 
 impl Workload for Get {
-    type Client = Connection;
+    type Client = BenchConnection;
     const WRITES: bool = false;
 
-    async fn prepare(&self, _setup: &mut Connection) -> Result<()> {
+    async fn prepare(&self, _setup: &mut BenchConnection) -> Result<()> {
         Ok(())
     }
 
-    async fn client(&self, connection: Connection, _number: usize) -> Result<Connection> {
+    async fn client(&self, connection: BenchConnection, _number: usize) -> Result<BenchConnection> {
         Ok(connection)
     }
 
-    async fn step(&self, client: &mut Connection) -> Result<()> {
+    async fn step(&self, client: &mut BenchConnection) -> Result<()> {
         let name = name(rand::rng().random_range(0..self.objects));
-        let answer = client.get(&format!("{COLLECTION}/{name}")).await?;
-        Head::of(&answer, "ConfigMap", &name)?;
+        let response = client.get(&format!("{COLLECTION}/{name}")).await?;
+        ResponseHead::of(&response, "ConfigMap", &name)?;
         Ok(())
     }
 }
@@ -111,32 +112,32 @@ struct List {
 }
 
 impl Workload for List {
-    type Client = Connection;
+    type Client = BenchConnection;
     const WRITES: bool = false;
 
-    async fn prepare(&self, setup: &mut Connection) -> Result<()> {
+    async fn prepare(&self, setup: &mut BenchConnection) -> Result<()> {
         // Checks once as JSON what the benchmark later only counts as bytes.
-        let answer: serde_json::Value = serde_json::from_slice(&setup.get(&self.path).await?)?;
-        ensure!(answer["kind"] == "ConfigMapList", "{} is a {}", self.path, answer["kind"]);
+        let response: serde_json::Value = serde_json::from_slice(&setup.get(&self.path).await?)?;
+        ensure!(response["kind"] == "ConfigMapList", "{} is a {}", self.path, response["kind"]);
         let ours = |item: &&serde_json::Value| {
             item.pointer("/metadata/name")
                 .and_then(|name| name.as_str())
                 .is_some_and(|n| n.starts_with(PREFIX))
         };
-        let found = answer["items"].as_array().into_iter().flatten().filter(ours).count();
-        ensure!(found == self.count, "{} holds {found} instead of {}", self.path, self.count);
+        let count = response["items"].as_array().into_iter().flatten().filter(ours).count();
+        ensure!(count == self.count, "{} holds {count} instead of {}", self.path, self.count);
         Ok(())
     }
 
-    async fn client(&self, connection: Connection, _number: usize) -> Result<Connection> {
+    async fn client(&self, connection: BenchConnection, _number: usize) -> Result<BenchConnection> {
         Ok(connection)
     }
 
-    async fn step(&self, client: &mut Connection) -> Result<()> {
-        let answer = client.get(&self.path).await?;
+    async fn step(&self, client: &mut BenchConnection) -> Result<()> {
+        let response = client.get(&self.path).await?;
         // Parsing megabytes of JSON would make this a benchmark of the client.
-        let found = memmem::find_iter(&answer, &format!("\"name\":\"{PREFIX}")).count();
-        ensure!(found == self.count, "{} holds {found} instead of {}", self.path, self.count);
+        let count = memmem::find_iter(&response, &format!("\"name\":\"{PREFIX}")).count();
+        ensure!(count == self.count, "{} holds {count} instead of {}", self.path, self.count);
         Ok(())
     }
 }

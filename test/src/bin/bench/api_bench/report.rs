@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::target::Figures;
-use crate::measure::{median, shown};
+use crate::measure::{format_figure, median};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Better {
@@ -16,7 +16,7 @@ pub(crate) enum Better {
 
 /// A figure: the median of its rounds.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     id: &'static str,
     what: String,
     unit: &'static str,
@@ -37,21 +37,21 @@ struct Ratio {
     most: f64,
 }
 
-impl Row {
+impl ReportRow {
     pub(crate) fn new(
         id: &'static str,
         what: impl Into<String>,
         unit: &'static str,
         better: Better,
         rounds: &[Figures],
-    ) -> Row {
+    ) -> ReportRow {
         let mut ours: Vec<f64> = rounds.iter().map(|(ours, _)| *ours).collect();
         let mut theirs: Vec<f64> = rounds.iter().filter_map(|(_, theirs)| *theirs).collect();
         let ratio = |(ours, theirs): &Figures| {
             theirs.map(|theirs| if better == Better::More { ours / theirs } else { theirs / ours })
         };
         let mut ratios: Vec<f64> = rounds.iter().filter_map(ratio).collect();
-        Row {
+        ReportRow {
             id,
             what: what.into(),
             unit,
@@ -67,34 +67,34 @@ impl Row {
         }
     }
 
-    pub(crate) fn goal(self, goal: impl Into<Option<&'static str>>) -> Row {
-        Row { goal: goal.into(), ..self }
+    pub(crate) fn goal(self, goal: impl Into<Option<&'static str>>) -> ReportRow {
+        ReportRow { goal: goal.into(), ..self }
     }
 
-    pub(crate) fn client_cores(self, cores: f64) -> Row {
-        Row { client_cores: Some(cores), ..self }
+    pub(crate) fn client_cores(self, cores: f64) -> ReportRow {
+        ReportRow { client_cores: Some(cores), ..self }
     }
 
     fn line(&self) -> String {
         let ratio = self.ratio.as_ref().map_or(String::new(), |ratio| {
-            let [median, least, most] = [ratio.median, ratio.least, ratio.most].map(shown);
+            let [median, least, most] = [ratio.median, ratio.least, ratio.most].map(format_figure);
             format!("{median}× ({least}–{most})")
         });
-        let theirs = self.theirs.map_or(String::new(), shown);
-        let (id, what, unit, ours) = (self.id, &self.what, self.unit, shown(self.ours));
+        let theirs = self.theirs.map_or(String::new(), format_figure);
+        let (id, what, unit, ours) = (self.id, &self.what, self.unit, format_figure(self.ours));
         let goal = self.goal.unwrap_or_default();
         format!("| {id} | {what} | {unit} | {ours} | {theirs} | {ratio} | {goal} |")
     }
 }
 
-pub(crate) fn print(rows: &[Row]) {
+pub(crate) fn print(rows: &[ReportRow]) {
     println!("\n| id | what | unit | Holon | Kubernetes | ratio (least–most) | goal |");
     println!("|---|---|---|---:|---:|---:|---|");
     rows.iter().for_each(|row| println!("{}", row.line()));
 }
 
 /// Prints the rows as JSON lines and writes them to a file.
-pub(crate) fn write(rows: &[Row], file: &Path) -> Result<()> {
+pub(crate) fn write(rows: &[ReportRow], file: &Path) -> Result<()> {
     let lines: Vec<_> = rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let text = lines.join("\n") + "\n";
     println!("\n{text}");

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use testkit::{End, Server};
 use tokio::task::JoinSet;
 
-use super::client::Connection;
+use super::client::BenchConnection;
 use super::objects;
-use super::target::Target;
+use super::target::BenchTarget;
 use crate::measure::{cpu_seconds_of, percentile_ms};
 
 const PHYSICAL: &str = "/apis/holon.dev/v1alpha1/physicalclusters";
@@ -25,7 +25,7 @@ const CLUSTERS: [&str; 2] = ["east", "west"];
 /// Requests in flight at once while Deployments are created.
 const CLIENTS: usize = 32;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const BEAT: Duration = Duration::from_secs(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the benchmark polls; between polls it should cause no load.
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -55,22 +55,22 @@ impl Splitting {
             Some(program) => program.clone(),
             None => std::env::current_exe()?.with_file_name("holon"),
         };
-        let mut subject = Subject::start(&program).await?;
-        subject.prepare(&self).await?;
-        let before = subject.megabytes()?;
+        let mut bench = PlacementBench::start(&program).await?;
+        bench.prepare(&self).await?;
+        let before = bench.megabytes()?;
         let begun = Instant::now();
-        subject.beat().await?;
-        let wanted = self.deployments as u64;
-        subject.until(wanted, begun).await?;
-        let (took, placed) = (begun.elapsed(), subject.megabytes()?);
+        bench.start_heartbeats().await?;
+        let expected = self.deployments as u64;
+        bench.until(expected, begun).await?;
+        let (took, placed) = (begun.elapsed(), bench.megabytes()?);
         let mut times = Vec::new();
         for nth in 0..self.alone {
-            times.push(subject.one(&format!("alone-{nth}")).await?);
+            times.push(bench.place_one(&format!("alone-{nth}")).await?);
             tokio::time::sleep(PAUSE).await;
         }
         let (p50, p99) = (percentile_ms(&mut times, 0.5), percentile_ms(&mut times, 0.99));
-        let (idle_cpu, idle_writes) = subject.idle().await?;
-        let (restarted, steady) = subject.restart().await?;
+        let (idle_cpu, idle_writes) = bench.measure_idle().await?;
+        let (restarted, steady) = bench.measure_restart().await?;
         println!("\n| what | figure | target |\n|---|---:|---:|");
         let rate = self.deployments as f64 / took.as_secs_f64();
         println!(
@@ -79,7 +79,7 @@ impl Splitting {
             took.as_secs_f64()
         );
         println!("| Deployments placed a second | {rate:.0} |  |");
-        println!("| copies placed a second | {:.0} | 1,000 |", rate * CLUSTERS.len() as f64);
+        println!("| mailbox objects placed a second | {:.0} | 1,000 |", rate * CLUSTERS.len() as f64);
         println!("| apply -> present in both mailboxes, p50 | {p50:.1} ms |  |");
         println!("| the same, p99 | {p99:.1} ms | 100 ms |");
         println!("| resident before and after | {before} MB, {placed} MB |  |");
@@ -95,11 +95,11 @@ impl Splitting {
     }
 }
 
-struct Subject {
-    target: Target,
-    connection: Connection,
+struct PlacementBench {
+    target: BenchTarget,
+    connection: BenchConnection,
     server: Server,
-    beats: JoinSet<Result<()>>,
+    heartbeats: JoinSet<Result<()>>,
 }
 
 fn physical(cluster: &str) -> Value {
@@ -113,16 +113,16 @@ fn mailbox(cluster: &str) -> String {
     format!("/clusters/root:mailbox-{cluster}")
 }
 
-impl Subject {
-    async fn start(program: &std::path::Path) -> Result<Subject> {
+impl PlacementBench {
+    async fn start(program: &std::path::Path) -> Result<PlacementBench> {
         let server = Server::start_with(program.to_owned(), &[]);
-        let mut target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
+        let mut target = BenchTarget::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
         target.prefix.clear();
-        let connection = Connection::open(&target).await?;
-        Ok(Subject { target, connection, server, beats: JoinSet::new() })
+        let connection = BenchConnection::open(&target).await?;
+        Ok(PlacementBench { target, connection, server, heartbeats: JoinSet::new() })
     }
 
-    /// Registers two physical clusters without a heartbeat, and creates everything that is to run on them.
+    /// Registers two physical clusters without a heartbeat, and creates all objects to be placed on them.
     async fn prepare(&mut self, size: &Splitting) -> Result<()> {
         for cluster in CLUSTERS {
             self.create(PHYSICAL, &physical(cluster)).await?;
@@ -136,7 +136,7 @@ impl Subject {
         let mut tasks = JoinSet::new();
         let (count, spaces) = (size.deployments, size.namespaces);
         for (client, mut connection) in
-            Connection::open_for(&self.target, CLIENTS).await?.into_iter().enumerate()
+            BenchConnection::open_for(&self.target, CLIENTS).await?.into_iter().enumerate()
         {
             tasks.spawn(async move {
                 for nth in (client..count).step_by(CLIENTS) {
@@ -149,13 +149,13 @@ impl Subject {
         while let Some(done) = tasks.join_next().await {
             done??;
         }
-        println!("{count} Deployments are there");
+        println!("{count} Deployments are created");
         // Waits until the splitter has made the decisions that need no physical cluster.
-        self.quiet().await
+        self.until_quiet().await
     }
 
     /// Waits until the server is quiet.
-    async fn quiet(&mut self) -> Result<()> {
+    async fn until_quiet(&mut self) -> Result<()> {
         let mut before = 0;
         loop {
             let now = self.revision().await?;
@@ -174,12 +174,12 @@ impl Subject {
     }
 
     async fn create(&mut self, path: &str, object: &Value) -> Result<Value> {
-        let made = self.connection.send(Method::POST, path, object.to_string().into()).await?;
-        Ok(serde_json::from_slice(&made)?)
+        let created = self.connection.send(Method::POST, path, object.to_string().into()).await?;
+        Ok(serde_json::from_slice(&created)?)
     }
 
     /// Makes both physical clusters report, and keeps renewing their leases.
-    async fn beat(&mut self) -> Result<()> {
+    async fn start_heartbeats(&mut self) -> Result<()> {
         for cluster in CLUSTERS {
             let base = mailbox(cluster);
             let mut object = self.create(&format!("{base}{PHYSICAL}"), &physical(cluster)).await?;
@@ -193,47 +193,47 @@ impl Subject {
                 json!({ "metadata": { "name": "holon-syncer" }, "spec": { "holderIdentity": "bench" } });
             let lease = self.create(&format!("{base}{LEASES}"), &lease).await?;
             let (target, base) = (self.target.clone(), base.clone());
-            self.beats
+            self.heartbeats
                 .spawn(async move { renew(&target, &format!("{base}{LEASES}/holon-syncer"), lease).await });
         }
         Ok(())
     }
 
     /// Waits until both mailboxes have so many Deployments.
-    async fn until(&mut self, wanted: u64, begun: Instant) -> Result<()> {
-        let mut said = Instant::now();
+    async fn until(&mut self, expected: u64, begun: Instant) -> Result<()> {
+        let mut last_print = Instant::now();
         loop {
             let mut least = u64::MAX;
             for cluster in CLUSTERS {
                 let path = format!("{}/apis/apps/v1/deployments?limit=1", mailbox(cluster));
                 let page: Value = serde_json::from_slice(&self.connection.get(&path).await?)?;
-                let shown = page["items"].as_array().map_or(0, Vec::len) as u64;
+                let listed = page["items"].as_array().map_or(0, Vec::len) as u64;
                 let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
-                least = least.min(shown + more);
+                least = least.min(listed + more);
             }
-            if least >= wanted {
+            if least >= expected {
                 return Ok(());
             }
-            if said.elapsed() > Duration::from_secs(2) {
+            if last_print.elapsed() > Duration::from_secs(2) {
                 println!(
-                    "  {:5.1} s: {least} of {wanted}, {} MB",
+                    "  {:5.1} s: {least} of {expected}, {} MB",
                     begun.elapsed().as_secs_f64(),
                     self.megabytes()?
                 );
-                said = Instant::now();
+                last_print = Instant::now();
             }
-            ensure!(begun.elapsed() < PATIENCE, "{least} of {wanted} after {PATIENCE:?}");
+            ensure!(begun.elapsed() < PATIENCE, "{least} of {expected} after {PATIENCE:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     /// Returns how long one Deployment takes to arrive in both mailboxes.
-    async fn one(&mut self, name: &str) -> Result<Duration> {
-        let there = self.namespace_there().await?;
+    async fn place_one(&mut self, name: &str) -> Result<Duration> {
+        let downstream_namespace = self.first_downstream_namespace().await?;
         let begun = Instant::now();
         self.connection.send(Method::POST, &deployments("space-0"), objects::deployment(name)).await?;
         for cluster in CLUSTERS {
-            let path = format!("{}{}/{name}", mailbox(cluster), deployments(&there));
+            let path = format!("{}{}/{name}", mailbox(cluster), deployments(&downstream_namespace));
             while self.connection.get(&path).await.is_err() {
                 ensure!(begun.elapsed() < PATIENCE, "{name} is not in the mailbox of {cluster}");
                 tokio::time::sleep(Duration::from_micros(500)).await;
@@ -243,7 +243,7 @@ impl Subject {
     }
 
     /// Returns the name of the first namespace in mailboxes.
-    async fn namespace_there(&mut self) -> Result<String> {
+    async fn first_downstream_namespace(&mut self) -> Result<String> {
         let path = format!("{}/api/v1/namespaces", mailbox(CLUSTERS[0]));
         let list: Value = serde_json::from_slice(&self.connection.get(&path).await?)?;
         let names = list["items"]
@@ -253,12 +253,12 @@ impl Subject {
             .filter_map(|item| item["metadata"]["name"].as_str());
         match names.into_iter().find(|name| name.starts_with("space-0-")) {
             Some(name) => Ok(name.to_owned()),
-            None => bail!("nothing of space-0 is in {path}"),
+            None => bail!("{path} has no namespace of space-0"),
         }
     }
 
-    async fn idle(&mut self) -> Result<(f64, u64)> {
-        self.quiet().await?;
+    async fn measure_idle(&mut self) -> Result<(f64, u64)> {
+        self.until_quiet().await?;
         let process = self.server.pid().to_string();
         let (cpu, revision) = (cpu_seconds_of(&process)?, self.revision().await?);
         tokio::time::sleep(Duration::from_secs(30)).await;
@@ -269,14 +269,15 @@ impl Subject {
 
     /// Returns how long a new Deployment takes to be placed after a restart, and how long the restart causes writes.
     /// The heartbeats stop meanwhile; both clusters stay healthy for longer than this takes.
-    async fn restart(&mut self) -> Result<(Duration, Duration)> {
-        self.beats.abort_all();
+    async fn measure_restart(&mut self) -> Result<(Duration, Duration)> {
+        self.heartbeats.abort_all();
         let begun = Instant::now();
         self.server.restart_in_place(End::Terminated, &[]);
-        self.target = Target::open("Holon", &self.server.kubeconfig_file("root"), vec![self.server.pid()])?;
+        self.target =
+            BenchTarget::open("Holon", &self.server.kubeconfig_file("root"), vec![self.server.pid()])?;
         self.target.prefix.clear();
-        self.connection = Connection::open(&self.target).await?;
-        self.one("after-restart").await?;
+        self.connection = BenchConnection::open(&self.target).await?;
+        self.place_one("after-restart").await?;
         let placed = begun.elapsed();
         let (mut last, mut revision) = (placed, self.revision().await?);
         while begun.elapsed() < last + SETTLED {
@@ -298,11 +299,11 @@ fn deployments(namespace: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/deployments")
 }
 
-async fn renew(target: &Target, path: &str, mut lease: Value) -> Result<()> {
-    let mut connection = Connection::open(target).await?;
-    for beat in 0_u64.. {
-        tokio::time::sleep(BEAT).await;
-        lease["metadata"]["annotations"]["beat"] = beat.to_string().into();
+async fn renew(target: &BenchTarget, path: &str, mut lease: Value) -> Result<()> {
+    let mut connection = BenchConnection::open(target).await?;
+    for heartbeat in 0_u64.. {
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+        lease["metadata"]["annotations"]["beat"] = heartbeat.to_string().into();
         let body = Bytes::from(lease.to_string());
         lease = serde_json::from_slice(&connection.send(Method::PUT, path, body).await?)?;
     }

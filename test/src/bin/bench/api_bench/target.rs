@@ -14,7 +14,7 @@ use crate::measure::{cpu_seconds_of, rss_bytes_of};
 
 /// A server under load.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct BenchTarget {
     pub(crate) name: &'static str,
     /// `127.0.0.1:…`
     pub(crate) address: String,
@@ -25,13 +25,19 @@ pub(crate) struct Target {
     pids: Vec<u32>,
 }
 
-impl Target {
+impl BenchTarget {
     /// Returns the server of a kubeconfig that has one cluster and one user.
-    pub(crate) fn open(name: &'static str, kubeconfig: &Path, pids: Vec<u32>) -> Result<Target> {
+    pub(crate) fn open(name: &'static str, kubeconfig: &Path, pids: Vec<u32>) -> Result<BenchTarget> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let server = value(&text, "server")?.trim_start_matches("https://");
         let (address, prefix) = server.split_at(server.find('/').unwrap_or(server.len()));
-        Ok(Target { name, address: address.to_owned(), prefix: prefix.to_owned(), tls: tls(&text)?, pids })
+        Ok(BenchTarget {
+            name,
+            address: address.to_owned(),
+            prefix: prefix.to_owned(),
+            tls: tls(&text)?,
+            pids,
+        })
     }
 
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
@@ -45,20 +51,20 @@ impl Target {
 
 /// Holon and its peer, or Holon alone.
 #[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) ours: Target,
-    pub(crate) theirs: Option<Target>,
+pub(crate) struct ServerPair {
+    pub(crate) ours: BenchTarget,
+    pub(crate) theirs: Option<BenchTarget>,
 }
 
 /// A figure of Holon, and the peer's if there is one.
 pub(crate) type Figures = (f64, Option<f64>);
 
-impl Pair {
-    pub(crate) fn each(&self, figure: impl Fn(&Target) -> Result<f64>) -> Result<Figures> {
+impl ServerPair {
+    pub(crate) fn each(&self, figure: impl Fn(&BenchTarget) -> Result<f64>) -> Result<Figures> {
         Ok((figure(&self.ours)?, self.theirs.as_ref().map(&figure).transpose()?))
     }
 
-    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &BenchTarget> {
         [&self.ours].into_iter().chain(&self.theirs)
     }
 }

@@ -7,12 +7,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::api_bench::client::Connection;
+use crate::api_bench::client::BenchConnection;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Registers a physical cluster and the kubeconfig for it.
-pub(super) async fn join(root: &mut Connection, name: &str, kubeconfig: &str) -> Result<()> {
+pub(super) async fn join(root: &mut BenchConnection, name: &str, kubeconfig: &str) -> Result<()> {
     let secret =
         json!({ "metadata": { "name": name }, "data": { "kubeconfig": STANDARD.encode(kubeconfig) } });
     post(root, "/api/v1/namespaces/kube-system/secrets", &secret).await?;
@@ -37,20 +37,20 @@ pub(super) fn mailbox(name: &str) -> String {
     format!("/clusters/root:mailbox-{name}")
 }
 
-pub(super) async fn post(connection: &mut Connection, path: &str, object: &Value) -> Result<()> {
-    let made = connection.send(Method::POST, path, object.to_string().into()).await;
-    made.map(drop).with_context(|| format!("making {object}"))
+pub(super) async fn post(connection: &mut BenchConnection, path: &str, object: &Value) -> Result<()> {
+    let created = connection.send(Method::POST, path, object.to_string().into()).await;
+    created.map(drop).with_context(|| format!("creating {object}"))
 }
 
-pub(super) async fn read(connection: &mut Connection, path: &str) -> Result<Value> {
+pub(super) async fn read(connection: &mut BenchConnection, path: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&connection.get(path).await?)?)
 }
 
-pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+pub(super) async fn until(description: &str, mut predicate: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
-    while !is_so().await? {
+    while !predicate().await? {
         if begun.elapsed() > PATIENCE {
-            bail!("not within {PATIENCE:?}: {what}");
+            bail!("timed out after {PATIENCE:?} waiting until {description}");
         }
         sleep(Duration::from_millis(100)).await;
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use crate::measure::{Row, shown};
+use crate::measure::{Measurement, format_figure};
 
 /// How much to measure. Without options as for docs/benchmarks.md.
 #[derive(Args)]
@@ -45,9 +45,9 @@ impl Fleet {
             Some(program) => program.clone(),
             None => std::env::current_exe()?.with_file_name("holon"),
         };
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<Measurement> = Vec::new();
         if self.clusters > 0 {
-            let size = steady::Size { clusters: self.clusters, objects: self.objects };
+            let size = steady::FleetSize { clusters: self.clusters, objects: self.objects };
             rows.extend(steady::measure(&program, size, Duration::from_secs(self.seconds)).await?);
         }
         if self.changes > 0 {
@@ -56,7 +56,7 @@ impl Fleet {
         println!("\n| what | unit | figure | target |\n|---|---|---:|---|");
         for row in &rows {
             let target = row.target.unwrap_or_default();
-            println!("| {} | {} | {} | {target} |", row.what, row.unit, shown(row.ours));
+            println!("| {} | {} | {} | {target} |", row.what, row.unit, format_figure(row.ours));
         }
         Ok(())
     }

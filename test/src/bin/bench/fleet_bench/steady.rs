@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::members::{deployment, join, mailbox, map, namespace, post, read, service, until};
-use crate::api_bench::client::Connection;
-use crate::api_bench::target::Target;
-use crate::measure::{Row, cpu_seconds_of, rss_bytes};
+use crate::api_bench::client::BenchConnection;
+use crate::api_bench::target::BenchTarget;
+use crate::measure::{Measurement, cpu_seconds_of, rss_bytes};
 
 /// How many objects of each cluster are Deployments with two pods; as many are Services. One is the namespace; the rest
 /// are ConfigMaps of a kilobyte.
@@ -21,22 +21,22 @@ const APPS: usize = 4;
 const QUIET: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
-pub(super) struct Size {
+pub(super) struct FleetSize {
     pub(super) clusters: usize,
     pub(super) objects: usize,
 }
 
-pub(super) async fn measure(program: &Path, size: Size, time: Duration) -> Result<Vec<Row>> {
-    let Size { clusters, objects } = size;
+pub(super) async fn measure(program: &Path, size: FleetSize, time: Duration) -> Result<Vec<Measurement>> {
+    let FleetSize { clusters, objects } = size;
     ensure!(
         objects > 2 * APPS,
         "{objects} objects are too few to have {APPS} Deployments and Services among them"
     );
     println!("{clusters} stand-ins with {objects} objects each");
     let server = Server::start_with(program.to_owned(), &[]);
-    let mut target = Target::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
+    let mut target = BenchTarget::open("Holon", &server.kubeconfig_file("root"), vec![server.pid()])?;
     target.prefix.clear();
-    let mut root = Connection::open(&target).await?;
+    let mut root = BenchConnection::open(&target).await?;
     let mut standins = Vec::new();
     for number in 0..clusters {
         standins.push(Standin::start(Options::new(format!("c{number}"))).await?);
@@ -47,44 +47,49 @@ pub(super) async fn measure(program: &Path, size: Size, time: Duration) -> Resul
         let (mut root, name, kubeconfig) = (root.clone(), standin.name().to_owned(), standin.kubeconfig()?);
         placing.spawn(async move {
             join(&mut root, &name, &kubeconfig).await?;
-            place(&mut root, &name, objects).await
+            create_objects(&mut root, &name, objects).await
         });
     }
     while let Some(placed) = placing.join_next().await {
         placed??;
     }
     for standin in &standins {
-        until("all of it is there, and said to be", async || ready(&mut root, standin.name()).await).await?;
+        until("all objects run and are reported", async || ready(&mut root, standin.name()).await).await?;
     }
     let settled = begun.elapsed();
-    until("nothing is written", async || {
-        let seen = counts(&standins);
+    until("no stand-in receives a write", async || {
+        let before_counts = counts(&standins);
         sleep(QUIET).await;
-        Ok(since(&standins, &seen).0 == 0)
+        Ok(since(&standins, &before_counts).0 == 0)
     })
     .await?;
-    println!("  all there after {settled:.1?}; nothing happens for {time:?}");
-    let (seen, cpu, own) = (counts(&standins), target.cpu_seconds()?, cpu_seconds_of("self")?);
+    println!("  all objects run after {settled:.1?}; no change for {time:?}");
+    let (before_counts, cpu, bench_cpu) = (counts(&standins), target.cpu_seconds()?, cpu_seconds_of("self")?);
     sleep(time).await;
-    let (writes, requests) = since(&standins, &seen);
-    let (cpu, own) = (target.cpu_seconds()? - cpu, cpu_seconds_of("self")? - own);
+    let (writes, requests) = since(&standins, &before_counts);
+    let (cpu, bench_cpu) = (target.cpu_seconds()? - cpu, cpu_seconds_of("self")? - bench_cpu);
     let percent = |seconds: f64| 100.0 * seconds / time.as_secs_f64();
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let of = format!("{clusters} stand-ins with {objects} objects each");
     let grown = target.rss_bytes()?.saturating_sub(before) as f64;
     Ok(vec![
-        Row::alone(format!("{of}: all there after"), "s", settled.as_secs_f64(), None),
-        Row::alone("at rest: writes to them", "1/min", per_minute(writes, time), Some("0")),
-        Row::alone("at rest: requests to them", "1/min", per_minute(requests, time), None),
-        Row::alone("at rest: Holon's processor time, of one core", "%", percent(cpu), None),
-        Row::alone("at rest: processor time of all stand-ins, of one core", "%", percent(own), None),
-        Row::alone("memory of Holon", "MB", megabytes(target.rss_bytes()?), None),
-        Row::alone("memory of Holon for each of them", "MB", grown / 1e6 / clusters as f64, None),
-        Row::alone("memory of all stand-ins and the benchmark", "MB", megabytes(rss_bytes()?), None),
+        Measurement::alone(format!("{of}: all objects run after"), "s", settled.as_secs_f64(), None),
+        Measurement::alone("idle: writes to them", "1/min", per_minute(writes, time), Some("0")),
+        Measurement::alone("idle: requests to them", "1/min", per_minute(requests, time), None),
+        Measurement::alone("idle: Holon's processor time, of one core", "%", percent(cpu), None),
+        Measurement::alone(
+            "idle: processor time of all stand-ins, of one core",
+            "%",
+            percent(bench_cpu),
+            None,
+        ),
+        Measurement::alone("memory of Holon", "MB", megabytes(target.rss_bytes()?), None),
+        Measurement::alone("memory of Holon for each of them", "MB", grown / 1e6 / clusters as f64, None),
+        Measurement::alone("memory of all stand-ins and the benchmark", "MB", megabytes(rss_bytes()?), None),
     ])
 }
 
-async fn place(root: &mut Connection, name: &str, objects: usize) -> Result<()> {
+async fn create_objects(root: &mut BenchConnection, name: &str, objects: usize) -> Result<()> {
     let mailbox = mailbox(name);
     post(root, &format!("{mailbox}/api/v1/namespaces"), &namespace()).await?;
     for number in 0..APPS {
@@ -102,7 +107,7 @@ async fn place(root: &mut Connection, name: &str, objects: usize) -> Result<()> 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
 /// Returns whether all objects of a physical cluster run and are reported in its mailbox.
-async fn ready(root: &mut Connection, name: &str) -> Result<bool> {
+async fn ready(root: &mut BenchConnection, name: &str) -> Result<bool> {
     let mailbox = mailbox(name);
     let list = read(root, &format!("{mailbox}{DEPLOYMENTS}")).await?;
     let apps = list["items"].as_array().into_iter().flatten();
@@ -113,7 +118,8 @@ async fn ready(root: &mut Connection, name: &str) -> Result<bool> {
     let mut maps = list["items"].as_array().into_iter().flatten();
     let report = read(root, &format!("{mailbox}/apis/holon.dev/v1alpha1/physicalclusters/{name}")).await;
     let conditions = report.unwrap_or_default()["status"]["conditions"].take();
-    let is_synced = |said: &serde_json::Value| said["type"] == "Synced" && said["status"] == "True";
+    let is_synced =
+        |condition: &serde_json::Value| condition["type"] == "Synced" && condition["status"] == "True";
     Ok(running == APPS
         && maps.all(|map| map["metadata"]["finalizers"].is_array())
         && conditions.as_array().is_some_and(|all| all.iter().any(is_synced)))
@@ -125,8 +131,8 @@ fn counts(standins: &[Standin]) -> Vec<RequestCounts> {
 
 /// Returns the number of writes, and of requests of any kind, since `before`.
 fn since(standins: &[Standin], before: &[RequestCounts]) -> (u64, u64) {
-    let news = standins.iter().zip(before).map(|(standin, before)| standin.requests().since(before));
-    news.fold((0, 0), |(writes, all), news| (writes + news.writes(), all + news.total()))
+    let growth = standins.iter().zip(before).map(|(standin, before)| standin.requests().since(before));
+    growth.fold((0, 0), |(writes, all), growth| (writes + growth.writes(), all + growth.total()))
 }
 
 fn per_minute(count: u64, time: Duration) -> f64 {

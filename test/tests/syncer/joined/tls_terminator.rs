@@ -47,18 +47,19 @@ impl Authority {
     }
 }
 
-pub(crate) struct Front {
+/// A TLS terminator on a port of its own.
+pub(crate) struct TlsTerminator {
     pub(crate) port: u16,
-    _carrying: JoinSet<()>,
+    _forwarding: JoinSet<()>,
 }
 
-impl Front {
-    /// Starts one in front of a server with this authority, as PEM.
-    pub(crate) async fn of(server: SocketAddr, theirs: &str, ours: &Authority) -> Result<Front> {
+impl TlsTerminator {
+    /// Starts a terminator in front of a server with this authority, as PEM.
+    pub(crate) async fn of(server: SocketAddr, theirs: &str, ours: &Authority) -> Result<TlsTerminator> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let (port, mut carrying) = (listener.local_addr()?.port(), JoinSet::new());
-        carrying.spawn(carry(listener, ours.acceptor()?, server, connector(theirs)?));
-        Ok(Front { port, _carrying: carrying })
+        let (port, mut forwarding) = (listener.local_addr()?.port(), JoinSet::new());
+        forwarding.spawn(forward(listener, ours.acceptor()?, server, connector(theirs)?));
+        Ok(TlsTerminator { port, _forwarding: forwarding })
     }
 }
 
@@ -73,18 +74,18 @@ fn connector(authority: &str) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-async fn carry(listener: TcpListener, ours: TlsAcceptor, server: SocketAddr, theirs: TlsConnector) {
-    let mut open = JoinSet::new();
+async fn forward(listener: TcpListener, ours: TlsAcceptor, server: SocketAddr, theirs: TlsConnector) {
+    let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let (ours, theirs) = (ours.clone(), theirs.clone());
-        open.spawn(async move {
-            let carried = async {
+        connections.spawn(async move {
+            let forwarded = async {
                 let mut client = ours.accept(client).await?;
                 let server = theirs.connect(server_name(server), TcpStream::connect(server).await?).await;
                 copy_bidirectional(&mut client, &mut server?).await
             };
-            if let Err(error) = carried.await {
-                println!("in front of the server: {error}");
+            if let Err(error) = forwarded.await {
+                println!("the TLS terminator: {error}");
             }
         });
     }

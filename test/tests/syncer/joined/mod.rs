@@ -10,10 +10,10 @@
 //! downstream, so that its requests can be told from those of the test.
 
 mod account;
-mod front;
 mod physical;
 mod proxy;
-mod wire;
+mod relay;
+mod tls_terminator;
 
 use std::process::Stdio;
 
@@ -29,10 +29,10 @@ use testkit::objects::condition;
 use tokio::process::{Child, Command};
 
 pub(crate) use self::account::{Rights, grant, rule};
-pub(crate) use self::front::{Authority, Front};
 pub(crate) use self::physical::{Address, Physical};
 pub(crate) use self::proxy::Proxy;
-pub(crate) use self::wire::Wire;
+pub(crate) use self::relay::TcpRelay;
+pub(crate) use self::tls_terminator::{Authority, TlsTerminator};
 use crate::setup::TestClient;
 
 /// How the syncer connects.
@@ -49,12 +49,12 @@ pub(crate) type Environment = Vec<(&'static str, String)>;
 
 pub(crate) struct JoinedCluster {
     pub(crate) mailbox: TestClient,
-    pub(crate) below: TestClient,
+    pub(crate) downstream: TestClient,
     pub(crate) physical: Physical,
     /// The address at which the syncer reaches it.
     pub(crate) address: Address,
     pub(crate) holon: Server,
-    /// Killed when dropped.
+    /// The process of the pull syncer. It is killed when dropped.
     pull_syncer: Option<Child>,
     /// The environment of the pull syncer.
     environment: Environment,
@@ -73,23 +73,27 @@ impl JoinedCluster {
         rights: &Rights,
     ) -> Result<JoinedCluster> {
         let address = physical.address().await?;
-        JoinedCluster::at(address, physical, mode, rights, Environment::new()).await
+        JoinedCluster::start(address, physical, mode, rights, Environment::new()).await
     }
 
-    /// The same with a wire between the syncer and the physical cluster.
-    pub(crate) async fn behind(wire: &Wire, physical: Physical, mode: SyncMode) -> Result<JoinedCluster> {
+    /// The same with a relay between the syncer and the physical cluster.
+    pub(crate) async fn behind_relay(
+        relay: &TcpRelay,
+        physical: Physical,
+        mode: SyncMode,
+    ) -> Result<JoinedCluster> {
         let mut address = physical.address().await?;
-        address.server = format!("https://127.0.0.1:{}", wire.port);
-        JoinedCluster::at(address, physical, mode, &Rights::everything(), Environment::new()).await
+        address.server = format!("https://127.0.0.1:{}", relay.port);
+        JoinedCluster::start(address, physical, mode, &Rights::everything(), Environment::new()).await
     }
 
     /// The same with a pull syncer that has these environment variables.
-    pub(crate) async fn within(
+    pub(crate) async fn with_environment(
         environment: Environment,
         address: Address,
         physical: Physical,
     ) -> Result<JoinedCluster> {
-        JoinedCluster::at(address, physical, SyncMode::Pull, &Rights::everything(), environment).await
+        JoinedCluster::start(address, physical, SyncMode::Pull, &Rights::everything(), environment).await
     }
 
     /// The same with a kubeconfig that names a proxy.
@@ -100,38 +104,39 @@ impl JoinedCluster {
     ) -> Result<JoinedCluster> {
         let mut address = physical.address().await?;
         address.proxy = Some(proxy.url("127.0.0.1"));
-        JoinedCluster::at(address, physical, mode, &Rights::everything(), Environment::new()).await
+        JoinedCluster::start(address, physical, mode, &Rights::everything(), Environment::new()).await
     }
 
-    /// The same with a wire between the pull syncer and the server.
-    pub(crate) async fn dialled_by_wire(physical: Physical) -> Result<(JoinedCluster, Wire)> {
+    /// The same with a relay between the pull syncer and the server.
+    pub(crate) async fn with_relay_to_server(physical: Physical) -> Result<(JoinedCluster, TcpRelay)> {
         let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
-        let wire = Wire::to(joined.holon.address().parse()?).await?;
+        let relay = TcpRelay::to(joined.holon.address().parse()?).await?;
         // Another ticket with that address, and a syncer without the state of the first.
-        joined.forget().await?;
-        joined.print(&["--server", &format!("https://127.0.0.1:{}", wire.port)]).await?;
-        Ok((joined, wire))
+        joined.stop_pull_syncer().await?;
+        joined.join_with_pull(&["--server", &format!("https://127.0.0.1:{}", relay.port)]).await?;
+        Ok((joined, relay))
     }
 
     /// The same with a TLS terminator between the pull syncer and the server.
-    pub(crate) async fn dialled_through(
+    pub(crate) async fn with_tls_terminator(
         authority: &Authority,
         physical: Physical,
-    ) -> Result<(JoinedCluster, Front)> {
+    ) -> Result<(JoinedCluster, TlsTerminator)> {
         let mut joined = JoinedCluster::new(physical, SyncMode::Pull).await?;
         let kubeconfig = serde_json::to_value(Kubeconfig::read_from(joined.holon.kubeconfig_file("root"))?)?;
         let theirs = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"].as_str();
-        let theirs = STANDARD.decode(theirs.context("a kubeconfig says whom to trust")?)?;
-        let front =
-            Front::of(joined.holon.address().parse()?, &String::from_utf8(theirs)?, authority).await?;
-        joined.forget().await?;
-        let (server, file) = (format!("https://127.0.0.1:{}", front.port), authority.file());
-        let file = file.to_str().context("a path of ours")?;
-        joined.print(&["--server", &server, "--certificate-authority", file]).await?;
-        Ok((joined, front))
+        let theirs = STANDARD.decode(theirs.context("the kubeconfig has no certificate authority")?)?;
+        let tls_terminator =
+            TlsTerminator::of(joined.holon.address().parse()?, &String::from_utf8(theirs)?, authority)
+                .await?;
+        joined.stop_pull_syncer().await?;
+        let (server, file) = (format!("https://127.0.0.1:{}", tls_terminator.port), authority.file());
+        let file = file.to_str().context("the path is not UTF-8")?;
+        joined.join_with_pull(&["--server", &server, "--certificate-authority", file]).await?;
+        Ok((joined, tls_terminator))
     }
 
-    async fn at(
+    async fn start(
         address: Address,
         physical: Physical,
         mode: SyncMode,
@@ -139,11 +144,11 @@ impl JoinedCluster {
         environment: Environment,
     ) -> Result<JoinedCluster> {
         let holon = scenarios::holon::start(&[])?;
-        let below = physical.client().await?;
-        grant(&below, "holon", rights).await?;
+        let downstream = physical.client().await?;
+        grant(&downstream, "holon", rights).await?;
         let mut joined = JoinedCluster {
-            mailbox: below.clone(),
-            below,
+            mailbox: downstream.clone(),
+            downstream,
             physical,
             address,
             holon,
@@ -151,58 +156,60 @@ impl JoinedCluster {
             environment,
             mode,
         };
-        joined.account().await?;
+        joined.create_account().await?;
         match mode {
-            SyncMode::Push => joined.join().await?,
-            SyncMode::Pull => joined.print(&[]).await?,
+            SyncMode::Push => joined.join_with_push().await?,
+            SyncMode::Pull => joined.join_with_pull(&[]).await?,
         }
-        joined.look().await?;
+        joined.connect_to_mailbox().await?;
         Ok(joined)
     }
 
     /// Creates the account of the syncer again, and updates the Secret.
     pub(crate) async fn renew(&self) -> Result<()> {
-        self.account().await?;
-        self.join().await
+        self.create_account().await?;
+        self.join_with_push().await
     }
 
-    async fn account(&self) -> Result<()> {
-        let kubeconfig = account::make(&self.below, &self.address).await?;
-        Ok(std::fs::write(self.holon.file("below.kubeconfig"), kubeconfig.to_string())?)
+    async fn create_account(&self) -> Result<()> {
+        let kubeconfig = account::create(&self.downstream, &self.address).await?;
+        Ok(std::fs::write(self.holon.file("downstream.kubeconfig"), kubeconfig.to_string())?)
     }
 
     /// Creates the client of the mailbox, again after the server has moved to another port.
-    pub(crate) async fn look(&mut self) -> Result<()> {
+    pub(crate) async fn connect_to_mailbox(&mut self) -> Result<()> {
         self.mailbox =
             TestClient(Remote::new(kube_client(&self.holon.kubeconfig_file("root:mailbox-east")).await?));
         Ok(())
     }
 
     /// Joins the physical cluster with push.
-    async fn join(&self) -> Result<()> {
-        let file = self.holon.file("below.kubeconfig");
-        let file = file.to_str().context("a path of ours")?;
-        said(Command::from(self.holon.command(&["join", "east", "--kubeconfig", file]))).await.map(drop)
+    async fn join_with_push(&self) -> Result<()> {
+        let file = self.holon.file("downstream.kubeconfig");
+        let file = file.to_str().context("the path is not UTF-8")?;
+        run_command(Command::from(self.holon.command(&["join", "east", "--kubeconfig", file])))
+            .await
+            .map(drop)
     }
 
     /// Joins the physical cluster with pull: extracts the ticket from the printed manifest.
-    async fn print(&mut self, options: &[&str]) -> Result<()> {
+    async fn join_with_pull(&mut self, options: &[&str]) -> Result<()> {
         let mut command = Command::from(self.holon.command(&["join", "east", "--print"]));
         command.args(options);
-        let printed = said(command).await?;
+        let printed = run_command(command).await?;
         let ticket = printed.split("---\n").find_map(|text| {
             let object: Value = serde_json::from_str(text.trim()).ok()?;
             object["stringData"]["ticket"].as_str().map(str::to_owned)
         });
         std::fs::write(self.holon.file("ticket"), ticket.context("no ticket was printed")?)?;
-        self.sit()
+        self.start_pull_syncer()
     }
 
     /// Starts the pull syncer in place of the previous one.
-    pub(crate) fn sit(&mut self) -> Result<()> {
+    pub(crate) fn start_pull_syncer(&mut self) -> Result<()> {
         let mut command = Command::from(self.holon.other(&["syncer"]));
         for (option, file) in
-            [("--ticket", "ticket"), ("--state-dir", "state"), ("--kubeconfig", "below.kubeconfig")]
+            [("--ticket", "ticket"), ("--state-dir", "state"), ("--kubeconfig", "downstream.kubeconfig")]
         {
             command.arg(option).arg(self.holon.file(file));
         }
@@ -212,7 +219,7 @@ impl JoinedCluster {
     }
 
     /// Ends the pull syncer and deletes its state, if it has any.
-    async fn forget(&mut self) -> Result<()> {
+    async fn stop_pull_syncer(&mut self) -> Result<()> {
         if let Some(mut pull_syncer) = self.pull_syncer.take() {
             pull_syncer.kill().await?;
         }
@@ -236,7 +243,7 @@ impl JoinedCluster {
         Ok(self.mailbox.get(path).await?.unwrap_or_default())
     }
 
-    /// Returns its condition of this type.
+    /// Returns the condition of this type in the report.
     pub(crate) async fn condition(&self, name: &str) -> Result<Value> {
         Ok(condition(&self.report().await?, name))
     }
@@ -256,7 +263,7 @@ pub(crate) async fn kube_client(kubeconfig: &std::path::Path) -> Result<Client> 
 }
 
 /// Runs a command, which must succeed, and returns its output.
-pub(crate) async fn said(mut command: Command) -> Result<String> {
+pub(crate) async fn run_command(mut command: Command) -> Result<String> {
     let output = command.kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)

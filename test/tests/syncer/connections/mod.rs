@@ -1,39 +1,41 @@
 //! The connections to a physical cluster: one for calls, one for watches, and one for forwarded streams.
 
+mod proxies;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::joined::{JoinedCluster, Physical, SyncMode, Wire, kube_client};
+use crate::joined::{JoinedCluster, Physical, SyncMode, TcpRelay, kube_client};
 use crate::setup::*;
 
 /// Creates objects of several kinds, so that the syncer watches those, pods and events.
-pub(crate) async fn busy(joined: &JoinedCluster) -> Result<()> {
-    joined.mailbox.make(NAMESPACES, placed(namespace("shop"))).await?;
-    joined.mailbox.make(MAPS, placed(map("settings", "one"))).await?;
-    joined.mailbox.make(DEPLOYMENTS, placed(deployment("web"))).await?;
+pub(crate) async fn create_workload(joined: &JoinedCluster) -> Result<()> {
+    joined.mailbox.create(NAMESPACES, placed(namespace("shop"))).await?;
+    joined.mailbox.create(CONFIG_MAPS, placed(map("settings", "one"))).await?;
+    joined.mailbox.create(DEPLOYMENTS, placed(deployment("web"))).await?;
     joined
         .mailbox
         .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 2)
         .await?;
-    until("pods are shown", async || {
+    until("two pods are projected", async || {
         let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
         Ok(pods["items"].as_array().is_some_and(|pods| pods.len() == 2))
     })
     .await
 }
 
-/// One for calls, one for watches, and one for logs and commands, or the tunnel for them.
-pub(crate) const LED: usize = 3;
+/// One connection for calls, one for watches, and one for logs and commands, or the tunnel for them.
+pub(crate) const CONNECTIONS_MAX: usize = 3;
 
 /// Returns how many connections a process has to a port of this machine.
 pub(crate) fn connections(pid: u32, port: u16) -> Result<usize> {
     let process = Path::new("/proc").join(pid.to_string());
     let mut sockets = BTreeSet::new();
     for file in std::fs::read_dir(process.join("fd"))? {
-        // Some are closed while we read.
+        // Some descriptors are closed meanwhile.
         let Ok(target) = std::fs::read_link(file?.path()) else { continue };
         let target = target.to_string_lossy();
         sockets.extend(
@@ -42,12 +44,12 @@ pub(crate) fn connections(pid: u32, port: u16) -> Result<usize> {
     }
     let table = std::fs::read_to_string(process.join("net/tcp"))?;
     let remote = format!(":{port:04X}");
-    let is_one = |line: &&str| {
+    let is_established = |line: &&str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
         // Columns of /proc/net/tcp: remote address, state (01: established), and inode.
         matches!(columns[..], [_, _, to, "01", _, _, _, _, _, socket, ..] if to.ends_with(&remote) && sockets.contains(socket))
     };
-    Ok(table.lines().filter(is_one).count())
+    Ok(table.lines().filter(is_established).count())
 }
 
 pub(crate) fn port(url: &str) -> Result<u16> {
@@ -58,32 +60,32 @@ pub(crate) fn port(url: &str) -> Result<u16> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_has_few_connections_to_each_physical_cluster() -> Result<()> {
     let joined = JoinedCluster::new(Physical::standin().await?, SyncMode::Push).await?;
-    busy(&joined).await?;
-    let pid = joined.pid().context("the server runs")?;
-    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=LED));
+    create_workload(&joined).await?;
+    let pid = joined.pid().context("the server does not run")?;
+    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=CONNECTIONS_MAX));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_syncer_that_dials_in_has_few_connections_to_each_side() -> Result<()> {
+async fn a_pull_syncer_has_few_connections_to_each_server() -> Result<()> {
     let joined = JoinedCluster::new(Physical::standin().await?, SyncMode::Pull).await?;
-    busy(&joined).await?;
-    let pid = joined.pid().context("the syncer runs")?;
-    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=LED));
-    assert!(matches!(connections(pid, port(joined.holon.address())?)?, 2..=LED));
+    create_workload(&joined).await?;
+    let pid = joined.pid().context("the pull syncer does not run")?;
+    assert!(matches!(connections(pid, port(&joined.address.server)?)?, 2..=CONNECTIONS_MAX));
+    assert!(matches!(connections(pid, port(joined.holon.address())?)?, 2..=CONNECTIONS_MAX));
     Ok(())
 }
 
 /// Requests share a connection, and so its failure. A firewall that forgets a connection notifies neither end: requests
 /// would get no response until the kernel gives up, after a quarter of an hour.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
+async fn a_dead_connection_is_detected_and_replaced() -> Result<()> {
     let physical = Physical::standin().await?;
-    let Physical::Standin(standin) = &physical else { unreachable!("it was just made") };
-    let wire = Wire::to(standin.address()).await?;
-    let joined = JoinedCluster::behind(&wire, physical, SyncMode::Push).await?;
-    busy(&joined).await?;
-    wire.die();
+    let Physical::Standin(standin) = &physical else { unreachable!("the test has just created a stand-in") };
+    let relay = TcpRelay::to(standin.address()).await?;
+    let joined = JoinedCluster::behind_relay(&relay, physical, SyncMode::Push).await?;
+    create_workload(&joined).await?;
+    relay.go_dead();
     joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
     joined
         .mailbox
@@ -95,22 +97,22 @@ async fn a_connection_that_is_dead_is_noticed_and_replaced() -> Result<()> {
 /// The same between a pull syncer and the server, where there is also the tunnel for streams. Forwarded requests fail
 /// until another tunnel was dialled.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_that_is_dead_is_noticed_and_dialled_again() -> Result<()> {
-    let (joined, wire) = JoinedCluster::dialled_by_wire(Physical::standin().await?).await?;
-    busy(&joined).await?;
+async fn a_dead_tunnel_is_detected_and_dialled_again() -> Result<()> {
+    let (joined, relay) = JoinedCluster::with_relay_to_server(Physical::standin().await?).await?;
+    create_workload(&joined).await?;
     let pods = joined.mailbox.get(PODS).await?.unwrap_or_default();
-    let pod = pods["items"][0]["metadata"]["name"].as_str().context("there are pods")?.to_owned();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().context("the mailbox has no pod")?.to_owned();
     let reader = kube_client(&joined.holon.kubeconfig_file("root:mailbox-east")).await?;
-    let is_read = async || {
+    let can_read_log = async || {
         let request = http::Request::get(format!("{PODS}/{pod}/log")).body(Vec::new())?;
         Ok(reader.request_text(request).await.is_ok())
     };
-    until("its log is read", is_read).await?;
-    wire.die();
+    until("the log can be read", can_read_log).await?;
+    relay.go_dead();
     joined.mailbox.merge(&format!("{DEPLOYMENTS}/web"), json!({ "spec": { "replicas": 3 } })).await?;
     joined
         .mailbox
         .until(&format!("{DEPLOYMENTS}/web"), |found| found["status"]["readyReplicas"] == 3)
         .await?;
-    until("its log is read again", is_read).await
+    until("the log can be read again", can_read_log).await
 }

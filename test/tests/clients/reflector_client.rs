@@ -9,22 +9,22 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, reflector as reflect, watcher as watch};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::watch as gate;
+use tokio::sync::watch as state_watch;
 use tokio::task::JoinHandle;
 
-use crate::Account;
-use crate::objects::{Kind, NAMESPACE, State};
+use crate::InformerReport;
+use crate::objects::{InformerState, NAMESPACE, ObjectKind};
 
-/// A running reflector. Aborted when dropped.
-pub(crate) struct Follower {
+/// A running reflector. It is aborted when dropped.
+pub(crate) struct ReflectorClient {
     store: Store<ConfigMap>,
-    noticed: Arc<Mutex<Noticed>>,
-    awake: gate::Sender<bool>,
+    observed: Arc<Mutex<ObservedEvents>>,
+    awake: state_watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Noticed {
+struct ObservedEvents {
     newest: BTreeMap<String, u64>,
     /// Every resource version that was seen.
     versions: BTreeSet<u64>,
@@ -34,21 +34,22 @@ struct Noticed {
     errors: u64,
 }
 
-impl Follower {
-    pub(crate) fn start(client: Client, config: watcher::Config) -> Follower {
+impl ReflectorClient {
+    pub(crate) fn start(client: Client, config: watcher::Config) -> ReflectorClient {
         let (store, writer) = reflector::store();
-        let (noticed, (awake, mut gate)) = (Arc::<Mutex<Noticed>>::default(), gate::channel(true));
+        let (observed, (awake, mut state_watch)) =
+            (Arc::<Mutex<ObservedEvents>>::default(), state_watch::channel(true));
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let mut events = Box::pin(reflect(writer, watch(api, config).default_backoff()));
-        let notices = noticed.clone();
+        let observer = observed.clone();
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                notices.lock().unwrap().event(&event);
+                observer.lock().unwrap().record_event(&event);
                 // While it is asleep, it reads nothing from its connection.
-                let _ = gate.wait_for(|awake| *awake).await;
+                let _ = state_watch.wait_for(|awake| *awake).await;
             }
         });
-        Follower { store, noticed, awake, task }
+        ReflectorClient { store, observed, awake, task }
     }
 
     pub(crate) fn sleep(&self) {
@@ -61,39 +62,39 @@ impl Follower {
 
     /// Returns the versions that were acknowledged to a writer and that a client which never listed again has not seen.
     pub(crate) fn missed(&self, acknowledged: &BTreeSet<u64>) -> Vec<u64> {
-        acknowledged.difference(&self.noticed.lock().unwrap().versions).copied().collect()
+        acknowledged.difference(&self.observed.lock().unwrap().versions).copied().collect()
     }
 
-    pub(crate) fn account(&self) -> Account {
+    pub(crate) fn report(&self) -> InformerReport {
         let found = self.store.state().into_iter().map(|map| {
             let value = map.data.as_ref().and_then(|data| data.get("value")).cloned();
-            ((Kind::ConfigMap, map.name_any()), (version(&map), value.unwrap_or_default()))
+            ((ObjectKind::ConfigMap, map.name_any()), (version(&map), value.unwrap_or_default()))
         });
-        let state: State = found.collect();
-        let noticed = self.noticed.lock().unwrap();
-        let told = format!("{} events, {} errors", noticed.events, noticed.errors);
-        Account { state, back: noticed.back, lists: noticed.lists, told }
+        let state: InformerState = found.collect();
+        let observed = self.observed.lock().unwrap();
+        let counters = format!("{} events, {} errors", observed.events, observed.errors);
+        InformerReport { state, back: observed.back, lists: observed.lists, counters }
     }
 }
 
-impl Drop for Follower {
+impl Drop for ReflectorClient {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Noticed {
-    fn event(&mut self, event: &watcher::Result<Event<ConfigMap>>) {
+impl ObservedEvents {
+    fn record_event(&mut self, event: &watcher::Result<Event<ConfigMap>>) {
         match event {
             Ok(Event::Init) => self.lists += 1,
             Ok(Event::InitDone) => {}
-            Ok(Event::InitApply(map) | Event::Apply(map) | Event::Delete(map)) => self.seen(map),
+            Ok(Event::InitApply(map) | Event::Apply(map) | Event::Delete(map)) => self.record(map),
             // The server is unreachable, or the version was compacted: the watcher recovers by itself.
             Err(_) => self.errors += 1,
         }
     }
 
-    fn seen(&mut self, map: &ConfigMap) {
+    fn record(&mut self, map: &ConfigMap) {
         self.events += 1;
         let version = version(map);
         self.versions.insert(version);
