@@ -25,7 +25,7 @@ pub use distribution::{
     Capacity, Chosen, Counts, Distribution, DistributionSpec, DistributionStatus, FieldDifference, Health,
     ObjectReference, Role, Source, Target, TargetReport, TargetValue, Verdict, VerdictKind,
 };
-pub use object::{Condition, Locator, Metadata, Object, Resource};
+pub use object::{Condition, FleetObject, Locator, Metadata, Resource};
 pub use overrides::{
     Arguments, Computed, Environment, Image, Operation, Override, OverrideRule, OverrideSpec, OverrideStatus,
     PatchStep, Table, Variable,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::remote::{CallError, Remote};
 
 /// The newest version first. Servers with neither version are older than Kubernetes 1.26.
@@ -12,7 +12,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// A kind in one of its versions, as a server serves it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Served {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub verbs: Vec<String>,
     /// Its subresources: `status`, `scale`.
     pub parts: Vec<String>,
@@ -45,7 +45,7 @@ pub fn read(document: &Value) -> Vec<Served> {
     for group in list(&document["items"]) {
         for version in list(&group["versions"]) {
             for resource in list(&version["resources"]) {
-                let kind = Kind {
+                let kind = ResourceKind {
                     group: text(&group["metadata"]["name"]),
                     version: text(&version["version"]),
                     plural: text(&resource["resource"]),

@@ -17,4 +17,4 @@ mod reflector;
 mod view;
 
 pub use reflector::{follow, follow_while_served};
-pub use view::{Key, News, Object, Scope, Trim, View};
+pub use view::{CachedObject, Key, News, Scope, Trim, View};

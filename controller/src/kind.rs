@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The names of a kind, from which its URLs are made.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind {
+pub struct ResourceKind {
     /// Empty for the core group.
     pub group: String,
     pub version: String,
@@ -15,10 +15,10 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
-impl Kind {
-    pub fn new(group: &str, version: &str, plural: &str, name: &str, namespaced: bool) -> Kind {
+impl ResourceKind {
+    pub fn new(group: &str, version: &str, plural: &str, name: &str, namespaced: bool) -> ResourceKind {
         let [group, version, plural, name] = [group, version, plural, name].map(str::to_owned);
-        Kind { group, version, plural, name, namespaced }
+        ResourceKind { group, version, plural, name, namespaced }
     }
 
     /// Returns the `apiVersion` of its objects: `apps/v1`.
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.is_empty() {
             true => f.write_str(&self.plural),
@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}/{}", self.version)
     }
@@ -61,8 +61,9 @@ mod tests {
 
     #[test]
     fn paths_and_names_of_kinds() {
-        let pods = Kind::new("", "v1", "pods", "Pod", true);
-        let roles = Kind::new("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false);
+        let pods = ResourceKind::new("", "v1", "pods", "Pod", true);
+        let roles =
+            ResourceKind::new("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false);
         assert_eq!(pods.path("shop"), "/api/v1/namespaces/shop/pods");
         assert_eq!(pods.path(""), "/api/v1/pods");
         assert_eq!(roles.path("shop"), "/apis/rbac.authorization.k8s.io/v1/clusterroles");

@@ -20,8 +20,8 @@ use api::meta::time;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::kind::Kind;
-use crate::remote::{CallError, PATIENCE, Place, Remote};
+use crate::kind::ResourceKind;
+use crate::remote::{CallError, ObjectPath, PATIENCE, Remote};
 
 /// The durations of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl Terms {
 #[derive(Debug)]
 pub struct Lease {
     remote: Remote,
-    kind: Kind,
+    kind: ResourceKind,
     namespace: String,
     name: String,
     holder: String,
@@ -89,7 +89,7 @@ enum LeaseAction {
 impl Lease {
     /// Creates a lease. `holder` must be unique: no other process has it, nor this one after a restart.
     pub fn new(remote: Remote, namespace: &str, name: &str, holder: &str) -> Lease {
-        let kind = Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true);
+        let kind = ResourceKind::new("coordination.k8s.io", "v1", "leases", "Lease", true);
         let [namespace, name, holder] = [namespace, name, holder].map(str::to_owned);
         Lease { remote, kind, namespace, name, holder, terms: Terms::STEADY, state: Mutex::default() }
     }
@@ -224,8 +224,8 @@ impl Lease {
         taken
     }
 
-    fn place(&self) -> Place<'_> {
-        Place::new(&self.kind, &self.namespace, &self.name)
+    fn place(&self) -> ObjectPath<'_> {
+        ObjectPath::new(&self.kind, &self.namespace, &self.name)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, LeaseState> {

@@ -12,7 +12,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 
 /// The default timeout of a call. Less than the time between the moment a
 /// holder of a [lease](crate::lease) must stop writing and the moment another may begin.
@@ -101,8 +101,8 @@ pub enum Patch<'a> {
 
 /// The location of an object or of its subresource.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    pub kind: &'a Kind,
+pub struct ObjectPath<'a> {
+    pub kind: &'a ResourceKind,
     /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
     pub name: &'a str,
@@ -110,13 +110,13 @@ pub struct Place<'a> {
     pub part: &'a str,
 }
 
-impl<'a> Place<'a> {
-    pub fn new(kind: &'a Kind, namespace: &'a str, name: &'a str) -> Place<'a> {
-        Place { kind, namespace, name, part: "" }
+impl<'a> ObjectPath<'a> {
+    pub fn new(kind: &'a ResourceKind, namespace: &'a str, name: &'a str) -> ObjectPath<'a> {
+        ObjectPath { kind, namespace, name, part: "" }
     }
 
-    pub fn part(self, part: &'a str) -> Place<'a> {
-        Place { part, ..self }
+    pub fn part(self, part: &'a str) -> ObjectPath<'a> {
+        ObjectPath { part, ..self }
     }
 
     fn path(&self) -> String {
@@ -178,7 +178,7 @@ impl Remote {
         }
     }
 
-    pub async fn get(&self, place: Place<'_>) -> Result<Option<Value>, CallError> {
+    pub async fn get(&self, place: ObjectPath<'_>) -> Result<Option<Value>, CallError> {
         match self.read(&place.path()).await {
             Err(error) if error.is_not_found() => Ok(None),
             other => other.map(Some),
@@ -186,23 +186,28 @@ impl Remote {
     }
 
     /// Creates an object.
-    pub async fn create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<Value, CallError> {
+    pub async fn create(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value, CallError> {
         self.call(Method::POST, &kind.path(namespace), "application/json", object.to_string().into_bytes())
             .await
     }
 
     /// Posts to a subresource of an object, such as `binding`.
-    pub async fn post(&self, place: Place<'_>, body: &Value) -> Result<Value, CallError> {
+    pub async fn post(&self, place: ObjectPath<'_>, body: &Value) -> Result<Value, CallError> {
         self.call(Method::POST, &place.path(), "application/json", body.to_string().into_bytes()).await
     }
 
-    pub async fn replace(&self, place: Place<'_>, object: &Value) -> Result<Value, CallError> {
+    pub async fn replace(&self, place: ObjectPath<'_>, object: &Value) -> Result<Value, CallError> {
         self.call(Method::PUT, &place.path(), "application/json", object.to_string().into_bytes()).await
     }
 
     pub async fn patch(
         &self,
-        place: Place<'_>,
+        place: ObjectPath<'_>,
         patch: Patch<'_>,
         change: &Value,
     ) -> Result<Value, CallError> {
@@ -218,14 +223,14 @@ impl Remote {
     }
 
     /// Deletes the object with this uid and, in the background, its dependents. Returns whether it existed.
-    pub async fn delete(&self, place: Place<'_>, uid: &str) -> Result<bool, CallError> {
+    pub async fn delete(&self, place: ObjectPath<'_>, uid: &str) -> Result<bool, CallError> {
         self.delete_within(place, uid, None).await
     }
 
     /// Deletes the object like [`Remote::delete`], with this grace period.
     pub async fn delete_within(
         &self,
-        place: Place<'_>,
+        place: ObjectPath<'_>,
         uid: &str,
         grace_seconds: Option<i64>,
     ) -> Result<bool, CallError> {

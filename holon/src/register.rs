@@ -9,8 +9,8 @@ use api::names::{FORGET, GROUP, TRUE, VERSION};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use controller::kind::Kind;
-use controller::remote::{Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use crate::clients::admin::AdminClient;
@@ -79,7 +79,7 @@ async fn write_secret(
     (key, text): (&str, &str),
     object: Option<&Value>,
 ) -> Result<()> {
-    let (kind, secret) = (Kind::new("", "v1", "secrets", "Secret", true), secret_name(name));
+    let (kind, secret) = (ResourceKind::new("", "v1", "secrets", "Secret", true), secret_name(name));
     let owner = |object: &Value| {
         json!([{
             "apiVersion": object["apiVersion"], "kind": object["kind"], "name": name, "uid": object["metadata"]["uid"],
@@ -91,15 +91,15 @@ async fn write_secret(
         "data": { key: STANDARD.encode(text) },
     });
     let apply = Patch::Apply { manager: MANAGER };
-    home.patch(Place::new(&kind, NAMESPACE, &secret), apply, &desired).await?;
+    home.patch(ObjectPath::new(&kind, NAMESPACE, &secret), apply, &desired).await?;
     Ok(())
 }
 
 /// Returns the key that encrypts the state of a pull syncer. Every manifest has the same one, because with another one
 /// the syncer could not read its state.
 pub(crate) async fn state_key(home: &Remote, name: &str, object: &Value) -> Result<String> {
-    let kind = Kind::new("", "v1", "secrets", "Secret", true);
-    let found = home.get(Place::new(&kind, NAMESPACE, &secret_name(name))).await?;
+    let kind = ResourceKind::new("", "v1", "secrets", "Secret", true);
+    let found = home.get(ObjectPath::new(&kind, NAMESPACE, &secret_name(name))).await?;
     let found = found.as_ref().and_then(|secret| STANDARD.decode(secret["data"][STATE_KEY].as_str()?).ok());
     let key = match found.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(key) => key,
@@ -124,8 +124,8 @@ pub(crate) async fn apply_physical_cluster(
         "spec": { "connection": connection },
     });
     let apply = Patch::Apply { manager: MANAGER };
-    let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
-    let applied = home.patch(Place::new(&kind, "", name), apply, &object).await;
+    let kind = ResourceKind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
+    let applied = home.patch(ObjectPath::new(&kind, "", name), apply, &object).await;
     applied.with_context(|| format!("cannot create the physical cluster {name}"))
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::fleet::{Distribution, StatusRule};
 use api::names::PLACEMENT;
-use controller::informer::{Key, News, Object, Scope, View, follow, follow_while_served};
+use controller::informer::{CachedObject, Key, News, Scope, View, follow, follow_while_served};
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Remote};
 use controller::repeated_lines::RepeatedLines;
@@ -351,7 +351,7 @@ impl Splitter {
         }
     }
 
-    fn handle_physical_cluster(&self, object: &Arc<Object>, gone: bool) {
+    fn handle_physical_cluster(&self, object: &Arc<CachedObject>, gone: bool) {
         let changed = match gone {
             true => {
                 self.caches.members_mut().remove(&object.key);
@@ -418,7 +418,7 @@ impl Splitter {
     }
 
     /// An event from a mailbox: queues the user's object that the mailbox object belongs to, or the projection of it.
-    fn handle_mailbox_object(&self, view: &View, object: &Arc<Object>, gone: bool) {
+    fn handle_mailbox_object(&self, view: &View, object: &Arc<CachedObject>, gone: bool) {
         if view.kind == self.caches.config.definitions.kind
             && project::is_metrics_definition(&object.key.name)
         {
@@ -451,7 +451,7 @@ impl Splitter {
     }
 
     /// Starts or stops watching a custom kind, as its definitions are created and deleted.
-    fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<Object>, gone: bool) {
+    fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<CachedObject>, gone: bool) {
         let name = &object.key.name;
         let now = self.caches.by_resource(name).map(|watched| watched.shape());
         let mut definitions = lock(&self.definitions);
@@ -477,7 +477,7 @@ impl Splitter {
     }
 
     /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.
-    fn handle_policy(&self, policy: PolicyKind, cluster: Id, object: &Arc<Object>, gone: bool) {
+    fn handle_policy(&self, policy: PolicyKind, cluster: Id, object: &Arc<CachedObject>, gone: bool) {
         #[derive(serde::Deserialize)]
         struct PolicyMetadata {
             metadata: api::fleet::Metadata,
@@ -502,7 +502,7 @@ impl Splitter {
         of.into_iter().for_each(|watched| self.enqueue_kind(&watched, Some(cluster), None));
     }
 
-    fn handle_namespace(&self, object: &Arc<Object>, gone: bool) {
+    fn handle_namespace(&self, object: &Arc<CachedObject>, gone: bool) {
         if let Some(cluster) = object.key.cluster.filter(|_| object.key.name == "kube-system") {
             self.caches.clusters_mut().set_identity(&object.uid, (!gone).then_some(cluster));
         }
@@ -520,7 +520,7 @@ impl Splitter {
         }
     }
 
-    fn handle_record(&self, object: &Arc<Object>, gone: bool) {
+    fn handle_record(&self, object: &Arc<CachedObject>, gone: bool) {
         let Some(record) = object.parse::<Distribution>() else { return };
         let counted = lock(&self.placement_counts).put(&object.key, (!gone).then_some(&record));
         let cluster = object.key.cluster.unwrap_or(Id::ROOT);

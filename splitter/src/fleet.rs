@@ -23,10 +23,10 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::fleet::{Condition, Connection, PhysicalCluster, PhysicalClusterStatus};
 use api::names::{FLEET, FORGET, GROUP, HEARTBEAT, MAILBOX_OF, SPLITTER, TRUE, VERSION, owner_of_mailbox};
-use controller::informer::{Key, News, Object, Scope, View, follow};
-use controller::kind::Kind;
+use controller::informer::{CachedObject, Key, News, Scope, View, follow};
+use controller::kind::ResourceKind;
 use controller::queue::{Outcome, Queue};
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use controller::run::work;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -85,8 +85,8 @@ pub struct ConnectionProblem {
     pub is_connected: bool,
 }
 
-fn kind_of(resource: api::fleet::Resource) -> Kind {
-    Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
+fn kind_of(resource: api::fleet::Resource) -> ResourceKind {
+    ResourceKind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
 }
 
 impl Fleet {
@@ -96,8 +96,8 @@ impl Fleet {
         Fleet {
             server,
             physical: view(kind_of(PhysicalCluster::RESOURCE)),
-            logical: view(Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
-            leases: view(Kind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
+            logical: view(ResourceKind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
+            leases: view(ResourceKind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
             queue: Queue::new(),
             owners: Mutex::default(),
             heartbeats: Mutex::default(),
@@ -234,7 +234,7 @@ impl Fleet {
         if object.metadata.is_being_deleted() {
             return self.reconcile_removal(&here, &object, mailbox).await;
         }
-        let place = Place::new(&self.physical.kind, "", name);
+        let place = ObjectPath::new(&self.physical.kind, "", name);
         if !object.metadata.finalizers.iter().any(|finalizer| finalizer == FLEET) {
             let mut finalizers = object.metadata.finalizers.clone();
             finalizers.push(FLEET.to_owned());
@@ -260,7 +260,7 @@ impl Fleet {
     }
 
     /// The lease the syncer of a mailbox renews.
-    fn lease(&self, mailbox: Id) -> Option<Arc<Object>> {
+    fn lease(&self, mailbox: Id) -> Option<Arc<CachedObject>> {
         self.leases.get(&Key {
             cluster: Some(mailbox),
             namespace: "kube-system".to_owned(),
@@ -345,7 +345,7 @@ impl Fleet {
         if object.status.as_ref() == Some(&status) {
             return Ok(());
         }
-        let place = Place::new(&self.physical.kind, "", &object.metadata.name).part("status");
+        let place = ObjectPath::new(&self.physical.kind, "", &object.metadata.name).part("status");
         let status = serde_json::to_value(status).unwrap_or(Value::Null);
         let change = json!([
             { "op": "test", "path": "/metadata/uid", "value": object.metadata.uid },
@@ -363,7 +363,7 @@ impl Fleet {
             Err(error) => return Err(error),
         }
         let taken = api::names::mailbox(name);
-        let found = owner.get(Place::new(kind, "", &taken)).await?;
+        let found = owner.get(ObjectPath::new(kind, "", &taken)).await?;
         if found.as_ref().is_none_or(|found| mailbox_id(found).is_some()) {
             return Ok(Outcome::RequeueAfter(WRITE_REQUEUE));
         }
@@ -455,7 +455,7 @@ impl Fleet {
         let finalizers: Vec<&String> =
             object.metadata.finalizers.iter().filter(|one| *one != FLEET).collect();
         let change = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.metadata.resource_version } });
-        let place = Place::new(&self.physical.kind, "", &object.metadata.name);
+        let place = ObjectPath::new(&self.physical.kind, "", &object.metadata.name);
         owner.patch(place, Patch::Merge, &change).await?;
         Ok(Outcome::Done)
     }
@@ -514,7 +514,7 @@ async fn apply_bootstrap_objects(mailbox: &Remote) -> Result<(), CallError> {
         object["kind"] = kind.name.clone().into();
         object["apiVersion"] = kind.api_version().into();
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let place = Place::new(&kind, namespace, &name);
+        let place = ObjectPath::new(&kind, namespace, &name);
         mailbox.patch(place, Patch::Apply { manager: "holon-fleet" }, &object).await?;
     }
     Ok(())

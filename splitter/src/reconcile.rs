@@ -11,7 +11,7 @@ use api::meta::{is_being_deleted, metadata};
 use api::names::{PLACEMENT, PROJECTED, TRUE};
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
-use controller::remote::{CallError, Place};
+use controller::remote::{CallError, ObjectPath};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -340,7 +340,7 @@ async fn delete_expired(
     object: &Value,
 ) -> Result<Outcome, CallError> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name);
+    let place = ObjectPath::new(&watched.kind, &subject.key.namespace, &subject.key.name);
     splitter.caches.server.within(subject.cluster()).delete(place, uid).await?;
     Ok(Outcome::Done)
 }
@@ -453,7 +453,7 @@ async fn get_live(
     watched: &WatchedKind,
     subject: &ObjectRef,
 ) -> Result<Option<Value>, CallError> {
-    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name);
+    let place = ObjectPath::new(&watched.kind, &subject.key.namespace, &subject.key.name);
     splitter.caches.server.within(subject.cluster()).get(place).await
 }
 

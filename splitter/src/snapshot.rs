@@ -27,8 +27,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use api::cluster::Id;
 use api::fleet::{Distribution, Locator, Override, Placement, Resource, StatusRule};
 use api::names::{GROUP, LOCATOR, PLACED, PROJECTED, TRUE, VERSION};
-use controller::informer::{Key, Object, View};
-use controller::kind::Kind;
+use controller::informer::{CachedObject, Key, View};
+use controller::kind::ResourceKind;
 use controller::remote::Remote;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -75,16 +75,17 @@ pub struct ConfigCaches {
 impl ConfigCaches {
     fn new() -> ConfigCaches {
         let view = |kind| Arc::new(View::new(kind));
-        let ours = |row: Resource| view(Kind::new(GROUP, VERSION, row.plural, row.kind, row.namespaced));
+        let ours =
+            |row: Resource| view(ResourceKind::new(GROUP, VERSION, row.plural, row.kind, row.namespaced));
         ConfigCaches {
             physical: ours(api::fleet::PhysicalCluster::RESOURCE),
-            logical: view(Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
-            namespaces: view(Kind::new("", "v1", "namespaces", "Namespace", false)),
+            logical: view(ResourceKind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
+            namespaces: view(ResourceKind::new("", "v1", "namespaces", "Namespace", false)),
             distributions: ours(Distribution::RESOURCE),
             placements: ours(Placement::RESOURCE),
             overrides: ours(Override::RESOURCE),
             status_rules: ours(StatusRule::RESOURCE),
-            definitions: view(Kind::new(
+            definitions: view(ResourceKind::new(
                 "apiextensions.k8s.io",
                 "v1",
                 "customresourcedefinitions",
@@ -241,7 +242,7 @@ pub struct LabelsAndAnnotations {
 }
 
 impl LabelsAndAnnotations {
-    pub fn of(object: &Object) -> Option<LabelsAndAnnotations> {
+    pub fn of(object: &CachedObject) -> Option<LabelsAndAnnotations> {
         #[derive(Deserialize)]
         struct ObjectMetadata {
             metadata: LabelsAndAnnotations,
@@ -260,7 +261,7 @@ pub struct PlacementMarks {
 }
 
 impl PlacementMarks {
-    pub fn of(object: &Object) -> PlacementMarks {
+    pub fn of(object: &CachedObject) -> PlacementMarks {
         let Some(metadata) = LabelsAndAnnotations::of(object) else { return PlacementMarks::default() };
         let has = |name: &str| metadata.labels.get(name).is_some_and(|value| value == TRUE);
         PlacementMarks {

@@ -16,8 +16,8 @@ use std::time::Duration;
 use api::fleet::{Condition, PhysicalCluster, PhysicalClusterStatus};
 use api::meta::time;
 use api::names::{GROUP, VERSION};
-use controller::kind::Kind;
-use controller::remote::{CallError, Patch, Place};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -81,9 +81,9 @@ struct Reporter {
     written: Option<PhysicalClusterStatus>,
 }
 
-fn kind() -> Kind {
+fn kind() -> ResourceKind {
     let resource = PhysicalCluster::RESOURCE;
-    Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
+    ResourceKind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced)
 }
 
 impl Reporter {
@@ -149,7 +149,8 @@ impl Reporter {
 
     async fn read(&self) -> Result<PhysicalClusterStatus, CallError> {
         let kind = kind();
-        let object = self.context.mailbox.get(Place::new(&kind, "", &self.context.settings.name)).await?;
+        let object =
+            self.context.mailbox.get(ObjectPath::new(&kind, "", &self.context.settings.name)).await?;
         let status = object.map(|mut object| object["status"].take()).unwrap_or_default();
         Ok(serde_json::from_value(status).unwrap_or_default())
     }
@@ -237,7 +238,7 @@ impl Reporter {
 
     async fn write(&self, status: &PhysicalClusterStatus) -> Result<(), CallError> {
         let (kind, name) = (kind(), &self.context.settings.name);
-        let place = Place::new(&kind, "", name);
+        let place = ObjectPath::new(&kind, "", name);
         if self.context.mailbox.get(place).await?.is_none() {
             let object = json!({
                 "apiVersion": kind.api_version(), "kind": kind.name, "metadata": { "name": name }, "spec": {},

@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::Result;
 use api::meta::is_being_deleted;
 use controller::informer::{Key, News, Scope, View, follow};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
@@ -49,7 +49,7 @@ impl Availability {
         let events: Arc<Mutex<Vec<ReadinessEvent>>> = Arc::default();
         let (mut watches, mut views) = (Vec::new(), Vec::new());
         for (cluster, (_, member)) in fleet.members().enumerate() {
-            let view = Arc::new(View::new(Kind::new("", "v1", "pods", "Pod", true)));
+            let view = Arc::new(View::new(ResourceKind::new("", "v1", "pods", "Pod", true)));
             let (client, watched_view, recorded) =
                 (member.downstream.0.clone(), view.clone(), events.clone());
             let (downstream_namespace, app) = (Fleet::downstream_namespace(namespace), app.to_owned());

@@ -11,7 +11,7 @@ use anyhow::Result;
 use api::cluster::Id;
 use api::meta::is_being_deleted;
 use controller::informer::{News, Scope, View, follow};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
@@ -47,7 +47,7 @@ impl Drop for History {
 
 impl History {
     /// Returns once the watch has begun, so that no later event is missed.
-    pub async fn of(fleet: &Fleet, kind: Kind) -> Result<History> {
+    pub async fn of(fleet: &Fleet, kind: ResourceKind) -> Result<History> {
         let entries: Arc<Mutex<Vec<HistoryEntry>>> = Arc::default();
         let gap: Arc<Mutex<Option<&'static str>>> = Arc::default();
         let (view, recorded, all) = (Arc::new(View::new(kind)), entries.clone(), fleet.all());
@@ -85,7 +85,7 @@ impl History {
     }
 
     pub async fn of_deployments(fleet: &Fleet) -> Result<History> {
-        History::of(fleet, Kind::new("apps", "v1", "deployments", "Deployment", true)).await
+        History::of(fleet, ResourceKind::new("apps", "v1", "deployments", "Deployment", true)).await
     }
 
     /// Returns the recorded events in the order of their arrival.

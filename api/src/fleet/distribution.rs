@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Condition, Object, Resource};
+use super::{Condition, FleetObject, Resource};
 use crate::meta::quantity::Quantities;
 
-pub type Distribution = Object<DistributionSpec, DistributionStatus>;
+pub type Distribution = FleetObject<DistributionSpec, DistributionStatus>;
 
 impl Distribution {
     pub const RESOURCE: Resource =

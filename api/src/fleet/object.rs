@@ -10,7 +10,7 @@ use crate::names::{GROUP, VERSION};
 /// An object of one of Holon's kinds, as a server returns it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Object<Spec, Status> {
+pub struct FleetObject<Spec, Status> {
     pub metadata: Metadata,
     #[serde(default)]
     pub spec: Spec,
@@ -117,7 +117,7 @@ mod tests {
             "metadata": { "name": "east", "labels": { "region": "eu" }, "managedFields": [{ "manager": "kubectl" }] },
             "spec": { "schedulable": true },
         });
-        let object: Object<Value, Value> = serde_json::from_value(text.clone()).unwrap();
+        let object: FleetObject<Value, Value> = serde_json::from_value(text.clone()).unwrap();
         assert_eq!((object.metadata.name.as_str(), object.status.is_none()), ("east", true));
         assert_eq!(serde_json::to_value(object).unwrap(), text);
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ClusterSelector, Condition, LabelSelector, Object, ObjectSelector, Resource};
+use super::{ClusterSelector, Condition, FleetObject, LabelSelector, ObjectSelector, Resource};
 
-pub type Override = Object<OverrideSpec, OverrideStatus>;
+pub type Override = FleetObject<OverrideSpec, OverrideStatus>;
 
 impl Override {
     pub const RESOURCE: Resource = Resource { kind: "Override", plural: "overrides", namespaced: false };

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::placement::Effect;
-use super::{Condition, Object, Resource};
+use super::{Condition, FleetObject, Resource};
 use crate::meta::quantity::Quantities;
 
-pub type PhysicalCluster = Object<PhysicalClusterSpec, PhysicalClusterStatus>;
+pub type PhysicalCluster = FleetObject<PhysicalClusterSpec, PhysicalClusterStatus>;
 
 impl PhysicalCluster {
     pub const RESOURCE: Resource =

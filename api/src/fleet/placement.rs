@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterSelector, Condition, Counts, LabelSelector, Object, ObjectSelector, Portion, Resource, Span,
+    ClusterSelector, Condition, Counts, FleetObject, LabelSelector, ObjectSelector, Portion, Resource, Span,
 };
 
-pub type Placement = Object<PlacementSpec, PlacementStatus>;
+pub type Placement = FleetObject<PlacementSpec, PlacementStatus>;
 
 impl Placement {
     pub const RESOURCE: Resource = Resource { kind: "Placement", plural: "placements", namespaced: false };

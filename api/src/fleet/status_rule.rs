@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, GroupKind, Object, Resource};
+use super::{Condition, FleetObject, GroupKind, Resource};
 
-pub type StatusRule = Object<StatusRuleSpec, StatusRuleStatus>;
+pub type StatusRule = FleetObject<StatusRuleSpec, StatusRuleStatus>;
 
 impl StatusRule {
     pub const RESOURCE: Resource = Resource { kind: "StatusRule", plural: "statusrules", namespaced: false };

@@ -240,7 +240,7 @@ pub(crate) async fn live_namespace(store: &dyn Store, id: Id, namespace: &str) -
 /// Returns the label names of a logical cluster's object. The root has none.
 pub(crate) async fn labels(store: &dyn Store, id: Id) -> Result<Vec<String>, ReadError> {
     #[derive(Deserialize)]
-    struct Object {
+    struct LabeledObject {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
@@ -252,5 +252,5 @@ pub(crate) async fn labels(store: &dyn Store, id: Id) -> Result<Vec<String>, Rea
     let Some(parent) = record.parent else { return Ok(Vec::new()) };
     let found = store.get(&COLLECTION.key(parent, None, &record.name)).await?.value;
     let object = found.as_ref().and_then(stored::json).and_then(|json| serde_json::from_slice(json).ok());
-    Ok(object.map(|object: Object| object.metadata.labels.into_keys().collect()).unwrap_or_default())
+    Ok(object.map(|object: LabeledObject| object.metadata.labels.into_keys().collect()).unwrap_or_default())
 }

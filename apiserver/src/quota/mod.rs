@@ -54,7 +54,7 @@ impl Limits {
     /// Parses the limits of a LogicalCluster object. An invalid limit is ignored here, because validation refuses it.
     fn of(entry: &Entry) -> Option<(Id, Limits)> {
         #[derive(Deserialize)]
-        struct Object {
+        struct LogicalClusterFields {
             #[serde(default)]
             spec: SpecFields,
             status: StatusFields,
@@ -68,7 +68,7 @@ impl Limits {
         struct StatusFields {
             id: String,
         }
-        let object: Object = serde_json::from_slice(stored::json(entry)?).ok()?;
+        let object: LogicalClusterFields = serde_json::from_slice(stored::json(entry)?).ok()?;
         let [objects, bytes, requests_per_second, watches] =
             NAMES.map(|name| amount(&object.spec.limits[name]));
         let limits = Limits { objects, bytes, requests_per_second, watches };

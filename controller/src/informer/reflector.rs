@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::view::{Key, News, Object, Scope, View, object};
+use super::view::{CachedObject, Key, News, Scope, View, object};
 use crate::remote::{CallError, Remote, request};
 
 /// Objects in one response. At a few kilobytes each, usually a few megabytes.
@@ -266,7 +266,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
         gone.iter().for_each(|last| self.notify_of(News::Gone { last, witnessed: false }));
     }
 
-    fn put(&self, object: Object) {
+    fn put(&self, object: CachedObject) {
         let object = Arc::new(object);
         if let Some(new) = self.view.put(&object) {
             self.notify_of(News::Put { now: &object, new });

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::remote::CallError;
 
 /// The identity of an object.
@@ -42,16 +42,16 @@ impl fmt::Display for Key {
 
 /// An object as the server sent it.
 #[derive(Debug)]
-pub struct Object {
+pub struct CachedObject {
     pub key: Key,
     pub uid: String,
     pub version: String,
     text: Box<RawValue>,
 }
 
-impl Object {
+impl CachedObject {
     /// The whole object. Sets `kind` and `apiVersion`, which items of a list lack.
-    pub fn read(&self, kind: &Kind) -> Value {
+    pub fn read(&self, kind: &ResourceKind) -> Value {
         let mut tree: Value = serde_json::from_str(self.text.get()).unwrap_or_default();
         if tree["kind"].is_null() {
             tree["kind"] = kind.name.clone().into();
@@ -96,7 +96,7 @@ struct Home {
     cluster: Option<String>,
 }
 
-pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<Object, serde_json::Error> {
+pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<CachedObject, serde_json::Error> {
     let Head { metadata } = serde_json::from_str(text.get())?;
     let home = metadata.annotations.and_then(|annotations| annotations.cluster);
     // In a view of one logical cluster a user may have written the annotation, so it is ignored.
@@ -104,7 +104,7 @@ pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<Object, serde_jso
     let key = Key { cluster, namespace: metadata.namespace, name: metadata.name };
     let trimmed = scope.trim.and_then(|trim| trim(text));
     let text = trimmed.unwrap_or_else(|| text.to_owned());
-    Ok(Object { key, uid: metadata.uid, version: metadata.resource_version, text })
+    Ok(CachedObject { key, uid: metadata.uid, version: metadata.resource_version, text })
 }
 
 type Keep = dyn Fn(&Key) -> bool + Send + Sync;
@@ -140,12 +140,12 @@ impl fmt::Debug for Scope {
 #[derive(Debug)]
 pub enum News<'a> {
     Put {
-        now: &'a Arc<Object>,
+        now: &'a Arc<CachedObject>,
         /// Whether the view did not have it before.
         new: bool,
     },
     Gone {
-        last: &'a Arc<Object>,
+        last: &'a Arc<CachedObject>,
         /// The server reported that it was deleted, or no longer matches. Otherwise it was only missing from a list.
         witnessed: bool,
     },
@@ -158,13 +158,13 @@ pub enum News<'a> {
 /// All objects of a kind, as far as they were received.
 #[derive(Debug)]
 pub struct View {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     state: RwLock<ViewState>,
 }
 
 #[derive(Debug, Default)]
 struct ViewState {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: BTreeMap<Key, Arc<CachedObject>>,
     synced: bool,
     /// It was synced once.
     known: bool,
@@ -176,7 +176,7 @@ struct ViewState {
 }
 
 impl View {
-    pub fn new(kind: Kind) -> View {
+    pub fn new(kind: ResourceKind) -> View {
         View { kind, state: RwLock::default() }
     }
 
@@ -207,7 +207,7 @@ impl View {
         self.state().through.is_some_and(|through| through >= version)
     }
 
-    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+    pub fn get(&self, key: &Key) -> Option<Arc<CachedObject>> {
         self.state().objects.get(key).cloned()
     }
 
@@ -244,12 +244,12 @@ impl View {
         state.objects.range(from..).map(|(key, _)| key).take_while(is_within).cloned().collect()
     }
 
-    pub fn all(&self) -> Vec<Arc<Object>> {
+    pub fn all(&self) -> Vec<Arc<CachedObject>> {
         self.state().objects.values().cloned().collect()
     }
 
     /// None if the object is unchanged; else whether it is new.
-    pub(super) fn put(&self, object: &Arc<Object>) -> Option<bool> {
+    pub(super) fn put(&self, object: &Arc<CachedObject>) -> Option<bool> {
         let before = self.change().objects.insert(object.key.clone(), object.clone());
         match before {
             Some(before) if before.version == object.version && before.uid == object.uid => None,
@@ -257,12 +257,12 @@ impl View {
         }
     }
 
-    pub(super) fn remove(&self, key: &Key) -> Option<Arc<Object>> {
+    pub(super) fn remove(&self, key: &Key) -> Option<Arc<CachedObject>> {
         self.change().objects.remove(key)
     }
 
     /// Removes and returns the objects that are not in a complete list.
-    pub(super) fn retain(&self, listed: &HashSet<Key>) -> Vec<Arc<Object>> {
+    pub(super) fn retain(&self, listed: &HashSet<Key>) -> Vec<Arc<CachedObject>> {
         let mut state = self.change();
         let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
         gone.iter().filter_map(|key| state.objects.remove(key)).collect()

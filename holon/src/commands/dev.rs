@@ -13,8 +13,8 @@ use apiserver::authn::identity::{Identity, User};
 use apiserver::local;
 use apiserver::request::path::Cluster;
 use clap::Args;
-use controller::kind::Kind;
-use controller::remote::{Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{ObjectPath, Patch, Remote};
 use serde_json::json;
 use standin::{Delays, Options, Standin};
 use storage::embedded::{self, Embedded};
@@ -77,7 +77,7 @@ async fn join_all(running: &RunningServer, kept_dir: Option<&path::Path>) -> Res
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
     let admin = Identity::known(User { name: name.to_owned(), groups, ..User::default() });
     let root = Remote::new(local::client(running.stack.clone(), admin, &Cluster::Id(Id::ROOT)));
-    let kind = Kind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false);
+    let kind = ResourceKind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false);
     let user = json!({ "metadata": { "name": USER_CLUSTER } });
     match root.create(&kind, "", &user).await {
         // With `--keep` it exists from the last run.
@@ -91,9 +91,9 @@ async fn join_all(running: &RunningServer, kept_dir: Option<&path::Path>) -> Res
         let labels = vec![("region".to_owned(), region.to_owned())];
         register::register_push(&root, name, &standin.kubeconfig()?, &labels).await?;
         // A stand-in has no host that a privileged pod could harm, and charts with node agents need them.
-        let kind = Kind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
+        let kind = ResourceKind::new(GROUP, VERSION, "physicalclusters", "PhysicalCluster", false);
         let change = json!({ "spec": { "podSecurity": "privileged" } });
-        root.patch(Place::new(&kind, "", name), Patch::Merge, &change).await?;
+        root.patch(ObjectPath::new(&kind, "", name), Patch::Merge, &change).await?;
         standins.push(standin);
     }
     for (name, _) in CLUSTERS {
@@ -120,10 +120,10 @@ async fn standin(name: &str, kept_dir: Option<&path::Path>) -> Result<Standin> {
 
 async fn wait_until_ready(root: &Remote, name: &str) -> Result<()> {
     let resource = PhysicalCluster::RESOURCE;
-    let kind = Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced);
+    let kind = ResourceKind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced);
     let started = Instant::now();
     loop {
-        let object = root.get(Place::new(&kind, "", name)).await?.unwrap_or_default();
+        let object = root.get(ObjectPath::new(&kind, "", name)).await?.unwrap_or_default();
         if register::ready_condition(&object)["status"] == "True" {
             return Ok(());
         }

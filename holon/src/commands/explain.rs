@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use api::fleet::{Distribution, Source};
 use api::names::{GROUP, VERSION};
 use clap::Args;
-use controller::kind::Kind;
-use controller::remote::{CallError, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Remote};
 use kube::config::KubeConfigOptions;
 use splitter::placement::explain::{sentence, table};
 
@@ -95,7 +95,7 @@ fn matches_object(record: &Distribution, kind: &str, name: &str) -> bool {
 
 async fn records(remote: &Remote, namespace: &str) -> Result<Vec<Distribution>> {
     let resource = Distribution::RESOURCE;
-    let kind = Kind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced);
+    let kind = ResourceKind::new(GROUP, VERSION, resource.plural, resource.kind, resource.namespaced);
     let listed = match remote.read(&kind.path(namespace)).await {
         Err(error @ CallError::Refused { code: 404, .. }) => {
             return Err(error).context("this server is not a logical cluster of Holon");
@@ -130,8 +130,8 @@ async fn not_placed(
         "horizontalpodautoscaler",
     ];
     if dependent_kinds.contains(&kind) {
-        let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
-        let namespace_object = remote.get(Place::new(&namespaces, "", namespace)).await.ok().flatten();
+        let namespaces = ResourceKind::new("", "v1", "namespaces", "Namespace", false);
+        let namespace_object = remote.get(ObjectPath::new(&namespaces, "", namespace)).await.ok().flatten();
         let targets = namespace_object.and_then(|namespace_object| {
             namespace_object["metadata"]["annotations"][api::names::TARGETS].as_str().map(str::to_owned)
         });

@@ -23,9 +23,9 @@ use apiserver::request::path::Cluster;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controller::informer::Key;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::queue::{Outcome, Queue};
-use controller::remote::{Place, Remote};
+use controller::remote::{ObjectPath, Remote};
 use controller::tasks::{KeyedTasks, Tasks};
 use kube::Client;
 use splitter::fleet::{ConnectionProblem, Fleet, FleetMember, is_forgotten};
@@ -224,9 +224,9 @@ impl<'a> Syncers<'a> {
     }
 
     async fn kubeconfig(&self, home: Id, secret: &SecretReference) -> Result<String> {
-        let kind = Kind::new("", "v1", "secrets", "Secret", true);
+        let kind = ResourceKind::new("", "v1", "secrets", "Secret", true);
         let SecretReference { namespace, name, key } = secret;
-        let object = self.server.within(home).get(Place::new(&kind, namespace, name)).await;
+        let object = self.server.within(home).get(ObjectPath::new(&kind, namespace, name)).await;
         let object = object.with_context(|| format!("cannot read Secret {namespace}/{name}"))?;
         let object = object.with_context(|| format!("there is no Secret {namespace}/{name}; {ADVICE}"))?;
         let data = object["data"][key].as_str();

@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use apiserver::http::pki::write_private;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use controller::kind::Kind;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -98,13 +98,14 @@ impl CredentialStore {
     /// Returns the credential in the Secret, if it exists and may be read.
     pub(crate) async fn read_secret(&self) -> Result<Option<Credential>, CallError> {
         let kind = secrets();
-        let found = match self.downstream.get(Place::new(&kind, &self.namespace, CREDENTIAL_SECRET)).await {
-            Err(error) if error.code() == 403 => {
-                tracing::warn!(%error, "the syncer may not read its credential in the physical cluster");
-                None
-            }
-            other => other?,
-        };
+        let found =
+            match self.downstream.get(ObjectPath::new(&kind, &self.namespace, CREDENTIAL_SECRET)).await {
+                Err(error) if error.code() == 403 => {
+                    tracing::warn!(%error, "the syncer may not read its credential in the physical cluster");
+                    None
+                }
+                other => other?,
+            };
         Ok(found.as_ref().and_then(parse))
     }
 
@@ -123,7 +124,7 @@ impl CredentialStore {
         let (kind, apply) = (secrets(), Patch::Apply { manager: FIELD_MANAGER });
         match self
             .downstream
-            .patch(Place::new(&kind, &self.namespace, CREDENTIAL_SECRET), apply, &object)
+            .patch(ObjectPath::new(&kind, &self.namespace, CREDENTIAL_SECRET), apply, &object)
             .await
         {
             // A syncer that runs elsewhere has no namespace in the physical cluster, but it has a disk that persists.
@@ -137,8 +138,8 @@ impl CredentialStore {
     }
 }
 
-fn secrets() -> Kind {
-    Kind::new("", "v1", "secrets", "Secret", true)
+fn secrets() -> ResourceKind {
+    ResourceKind::new("", "v1", "secrets", "Secret", true)
 }
 
 fn parse(secret: &Value) -> Option<Credential> {

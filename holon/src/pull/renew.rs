@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::fleet::PhysicalCluster;
 use api::names::{ACKNOWLEDGED, GROUP, TOKEN_EXPIRED, TRUE, UNINSTALL, VERSION};
-use controller::kind::Kind;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use controller::tasks::Stop;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -119,14 +119,14 @@ impl CredentialRenewal {
             tracing::info!("found a new ticket");
             return Ok(Some(SyncerEnd::Restart));
         }
-        let kind = Kind::new(
+        let kind = ResourceKind::new(
             GROUP,
             VERSION,
             PhysicalCluster::RESOURCE.plural,
             PhysicalCluster::RESOURCE.kind,
             false,
         );
-        let report = match self.mailbox.get(Place::new(&kind, "", &self.ticket.name)).await {
+        let report = match self.mailbox.get(ObjectPath::new(&kind, "", &self.ticket.name)).await {
             Ok(report) => report,
             // The syncer itself logs that the mailbox is unreachable.
             Err(error) => match refusal(&error) {
@@ -146,7 +146,9 @@ impl CredentialRenewal {
         if report.as_ref().is_some_and(is_uninstall_requested) {
             uninstall(&self.downstream, &self.ticket.mailbox).await?;
             let acknowledged = json!({ "metadata": { "annotations": { UNINSTALL: ACKNOWLEDGED } } });
-            self.mailbox.patch(Place::new(&kind, "", &self.ticket.name), Patch::Merge, &acknowledged).await?;
+            self.mailbox
+                .patch(ObjectPath::new(&kind, "", &self.ticket.name), Patch::Merge, &acknowledged)
+                .await?;
             return Ok(Some(SyncerEnd::Uninstalled));
         }
         if self.update_authority().await? {
@@ -186,8 +188,8 @@ impl CredentialRenewal {
 
     /// Returns whether the server's certificate authority changed. During a rotation both are trusted.
     async fn update_authority(&mut self) -> Result<bool> {
-        let maps = Kind::new("", "v1", "configmaps", "ConfigMap", true);
-        let found = self.mailbox.get(Place::new(&maps, NAMESPACE, AUTHORITY_CONFIG_MAP)).await?;
+        let maps = ResourceKind::new("", "v1", "configmaps", "ConfigMap", true);
+        let found = self.mailbox.get(ObjectPath::new(&maps, NAMESPACE, AUTHORITY_CONFIG_MAP)).await?;
         let authority = found.as_ref().and_then(|map| map["data"]["ca.crt"].as_str()).unwrap_or_default();
         if authority.is_empty() || authority == self.credential.authority {
             return Ok(false);

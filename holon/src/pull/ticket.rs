@@ -5,8 +5,8 @@
 
 use anyhow::{Context, Result};
 use api::names::SYNCER_ACCOUNT;
-use controller::kind::Kind;
-use controller::remote::{Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{ObjectPath, Remote};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -43,8 +43,8 @@ impl Ticket {
         server: &str,
         [authority, extra_authorities]: [&str; 2],
     ) -> Result<Ticket> {
-        let secrets = Kind::new("", "v1", "secrets", "Secret", true);
-        let place = Place::new(&secrets, NAMESPACE, SYNCER_ACCOUNT);
+        let secrets = ResourceKind::new("", "v1", "secrets", "Secret", true);
+        let place = ObjectPath::new(&secrets, NAMESPACE, SYNCER_ACCOUNT);
         if let Some(old) = mailbox.get(place).await? {
             mailbox.delete(place, old["metadata"]["uid"].as_str().unwrap_or_default()).await?;
         }
@@ -60,8 +60,8 @@ impl Ticket {
 
     /// Revokes a ticket. A ticket that was created since stays valid.
     pub(super) async fn revoke(id: &str, mailbox: &Remote) -> Result<()> {
-        let secrets = Kind::new("", "v1", "secrets", "Secret", true);
-        mailbox.delete(Place::new(&secrets, NAMESPACE, SYNCER_ACCOUNT), id).await?;
+        let secrets = ResourceKind::new("", "v1", "secrets", "Secret", true);
+        mailbox.delete(ObjectPath::new(&secrets, NAMESPACE, SYNCER_ACCOUNT), id).await?;
         Ok(())
     }
 }
@@ -72,7 +72,7 @@ pub(super) async fn request_token(
     seconds: u64,
     bound: Option<serde_json::Value>,
 ) -> Result<String, controller::remote::CallError> {
-    let accounts = Kind::new("", "v1", "serviceaccounts", "ServiceAccount", true);
+    let accounts = ResourceKind::new("", "v1", "serviceaccounts", "ServiceAccount", true);
     let mut request = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": seconds },
     });
@@ -80,7 +80,7 @@ pub(super) async fn request_token(
         request["spec"]["boundObjectRef"] = bound;
     }
     let response =
-        mailbox.post(Place::new(&accounts, NAMESPACE, SYNCER_ACCOUNT).part("token"), &request).await?;
+        mailbox.post(ObjectPath::new(&accounts, NAMESPACE, SYNCER_ACCOUNT).part("token"), &request).await?;
     let token = response["status"]["token"].as_str();
     let no_token = || controller::remote::CallError::Garbled("the server returned no token".to_owned());
     token.map(str::to_owned).ok_or_else(no_token)

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use api::names::SYNCER_OF;
-use controller::kind::Kind;
-use controller::remote::{Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{ObjectPath, Patch, Remote};
 use serde_json::json;
 
 use super::manifest::SYNCER_NAMESPACE;
@@ -12,18 +12,23 @@ use super::manifest::SYNCER_NAMESPACE;
 /// syncer deleted the binding first, it would lose the right to delete anything else. A namespace that was not created
 /// for this mailbox stays.
 pub(super) async fn uninstall(downstream: &Remote, mailbox: &str) -> Result<()> {
-    let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
-    let place = Place::new(&namespaces, "", SYNCER_NAMESPACE);
+    let namespaces = ResourceKind::new("", "v1", "namespaces", "Namespace", false);
+    let place = ObjectPath::new(&namespaces, "", SYNCER_NAMESPACE);
     let Some(namespace) = downstream.get(place).await? else { return Ok(()) };
     if namespace["metadata"]["annotations"][SYNCER_OF] != mailbox {
         return Ok(());
     }
     let uid = namespace["metadata"]["uid"].as_str().context("the namespace has no uid")?;
     let owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": SYNCER_NAMESPACE, "uid": uid });
-    let bindings =
-        Kind::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false);
+    let bindings = ResourceKind::new(
+        "rbac.authorization.k8s.io",
+        "v1",
+        "clusterrolebindings",
+        "ClusterRoleBinding",
+        false,
+    );
     let owned = json!({ "metadata": { "ownerReferences": [owner] } });
-    match downstream.patch(Place::new(&bindings, "", SYNCER_NAMESPACE), Patch::Merge, &owned).await {
+    match downstream.patch(ObjectPath::new(&bindings, "", SYNCER_NAMESPACE), Patch::Merge, &owned).await {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}
     }

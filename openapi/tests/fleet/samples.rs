@@ -39,8 +39,8 @@ fn sample<T: Serialize + DeserializeOwned>(resource: Resource, objects: Vec<T>, 
     Sample { resource, objects, least: complete_object(json!({ "spec": spec })), read }
 }
 
-fn object<Spec, Status>(spec: Spec, status: Status) -> Object<Spec, Status> {
-    Object { metadata: Metadata::default(), spec, status: Some(status) }
+fn object<Spec, Status>(spec: Spec, status: Status) -> FleetObject<Spec, Status> {
+    FleetObject { metadata: Metadata::default(), spec, status: Some(status) }
 }
 
 fn text(text: &str) -> String {

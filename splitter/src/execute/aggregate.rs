@@ -3,7 +3,7 @@
 use api::fleet::{Condition, DistributionStatus, Role, StatusRule, Target};
 use api::meta::is_being_deleted;
 use api::meta::time;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
@@ -127,7 +127,7 @@ async fn write(
     if status.is_null() || !watched.has_status || object.get("status") == Some(status) || leaves {
         return Ok(());
     }
-    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("status");
+    let place = ObjectPath::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("status");
     let change = json!([
         { "op": "test", "path": "/metadata/uid", "value": object["metadata"]["uid"] },
         { "op": "add", "path": "/status", "value": status },
@@ -147,7 +147,7 @@ async fn scale(
 ) -> Result<(), CallError> {
     let Some(total) = autoscaled::downstream_total(context, targets) else { return Ok(()) };
     let PlacementContext { watched, subject, .. } = context;
-    let place = Place::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("scale");
+    let place = ObjectPath::new(&watched.kind, &subject.key.namespace, &subject.key.name).part("scale");
     let change =
         json!({ "metadata": { "uid": context.object["metadata"]["uid"] }, "spec": { "replicas": total } });
     let written =

@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use api::cluster::Id;
 use api::names::API_HOME;
-use controller::informer::Object;
+use controller::informer::CachedObject;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Place};
+use controller::remote::{CallError, ObjectPath};
 use serde_json::{Value, json};
 
 use crate::controller::{Splitter, WorkItem, lock};
@@ -151,7 +151,7 @@ pub(crate) fn enqueue_accounts(
 }
 
 /// A service account changed: its tokens are invalid if it was recreated, and its pods may mount tokens or not.
-pub(crate) fn handle_service_account(splitter: &Splitter, object: &Object) {
+pub(crate) fn handle_service_account(splitter: &Splitter, object: &CachedObject) {
     let (namespace, name) = (object.key.namespace.clone(), object.key.name.clone());
     let Some(cluster) = object.key.cluster else { return };
     let account = ServiceAccountRef { cluster, namespace, name };
@@ -160,7 +160,7 @@ pub(crate) fn handle_service_account(splitter: &Splitter, object: &Object) {
 }
 
 /// The service account that a Secret in a mailbox belongs to, if it is one of these.
-pub(crate) fn account_of_secret(object: &Object) -> Option<ServiceAccountRef> {
+pub(crate) fn account_of_secret(object: &CachedObject) -> Option<ServiceAccountRef> {
     secret::owner(&object.parse()?).map(|(account, _)| account)
 }
 
@@ -192,7 +192,7 @@ impl ServiceAccountRef {
 
     async fn read(&self, splitter: &Splitter) -> Result<Option<Value>, CallError> {
         let Some(accounts) = splitter.caches.by_group_kind("", "ServiceAccount") else { return Ok(None) };
-        let place = Place::new(&accounts.kind, &self.namespace, &self.name);
+        let place = ObjectPath::new(&accounts.kind, &self.namespace, &self.name);
         splitter.caches.server.within(self.cluster).get(place).await
     }
 
@@ -275,7 +275,7 @@ async fn delete_unused_secrets(
         // If the account disabled automounting, pods that mount the Secret have to be rewritten.
         account.enqueue_users(splitter);
         let namespace = namespace_on(member, account.cluster, &account.namespace);
-        let place = Place::new(&secrets.kind, &namespace, &secret.name);
+        let place = ObjectPath::new(&secrets.kind, &namespace, &secret.name);
         splitter.caches.server.within(mailbox).delete(place, &secret.uid).await?;
     }
     Ok(true)
@@ -329,7 +329,7 @@ async fn ensure_secret(
     let written = match &present {
         None => client.create(&secrets.kind, &namespace, &desired).await?,
         Some(present) => {
-            client.replace(Place::new(&secrets.kind, &namespace, &present.name), &desired).await?
+            client.replace(ObjectPath::new(&secrets.kind, &namespace, &present.name), &desired).await?
         }
     };
     splitter.expectations.expect_write(&account.subject(secrets), &secrets.view, mailbox, &written);
@@ -346,7 +346,7 @@ async fn request_token(splitter: &Splitter, account: &ServiceAccountRef) -> Resu
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": { "expirationSeconds": SECONDS },
     });
-    let place = Place::new(&accounts.kind, &account.namespace, &account.name).part("token");
+    let place = ObjectPath::new(&accounts.kind, &account.namespace, &account.name).part("token");
     splitter.caches.server.within(account.cluster).post(place, &request).await
 }
 

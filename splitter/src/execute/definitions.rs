@@ -13,7 +13,7 @@
 
 use api::cluster::Id;
 use controller::informer::Key;
-use controller::remote::{CallError, Place};
+use controller::remote::{CallError, ObjectPath};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
@@ -46,7 +46,7 @@ pub(crate) async fn ensure_definition(
         },
         Some(present) => match widened(&present, &own) {
             Some(wider) => {
-                client.replace(Place::new(&view.kind, "", &name), &wider).await?;
+                client.replace(ObjectPath::new(&view.kind, "", &name), &wider).await?;
                 // Existing objects are now served in a further version, which no event reports.
                 splitter.restart_watch(&name);
                 Ok(())
@@ -64,7 +64,7 @@ pub(crate) async fn is_defined(
 ) -> Result<bool, CallError> {
     let kind = &splitter.caches.config.definitions.kind;
     let here = splitter.caches.server.within(subject.cluster());
-    Ok(here.get(Place::new(kind, "", &watched.name)).await?.is_some())
+    Ok(here.get(ObjectPath::new(kind, "", &watched.name)).await?.is_some())
 }
 
 /// The same kind and versions, with a schema that accepts any object.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use api::fleet::{Condition, Distribution, DistributionStatus, ObjectReference};
 use api::meta::hash::word;
 use api::meta::time;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ async fn write(
     at: &str,
     occasion: &str,
 ) -> Result<(), CallError> {
-    let kind = Kind::new("", "v1", "events", "Event", true);
+    let kind = ResourceKind::new("", "v1", "events", "Event", true);
     let (namespace, name) = (&subject.key.namespace, &subject.key.name);
     let event = json!({
         "apiVersion": "v1", "kind": "Event",

@@ -15,7 +15,7 @@ use api::meta::is_being_deleted;
 use api::names::TARGETS;
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use crate::controller::{Splitter, WorkItem, lock};
@@ -103,7 +103,11 @@ pub(crate) async fn reconcile(splitter: &Splitter, cluster: Id, name: &str) -> R
         let desired = (!targets.is_empty()).then(|| crate::placement::explain::sentence(&targets));
         if recorded != desired {
             let change = json!({ "metadata": { "uid": own.uid, "annotations": { TARGETS: desired } } });
-            caches.server.within(cluster).patch(Place::new(kind, "", name), Patch::Merge, &change).await?;
+            caches
+                .server
+                .within(cluster)
+                .patch(ObjectPath::new(kind, "", name), Patch::Merge, &change)
+                .await?;
         }
         let own = own.read(kind);
         for member in
@@ -179,7 +183,7 @@ async fn delete_unused(
         }
         // Deleting the mailbox namespace deletes the data of its claims, so the user's namespace is read from the
         // server: the cache may be stale.
-        let own = Place::new(&caches.config.namespaces.kind, "", name);
+        let own = ObjectPath::new(&caches.config.namespaces.kind, "", name);
         if !exists && caches.server.within(cluster).get(own).await?.is_some() {
             is_waiting = true;
             continue;
@@ -189,7 +193,7 @@ async fn delete_unused(
         if is_place(&splitter.places(cluster, name), member) {
             continue;
         }
-        let place = Place::new(&caches.config.namespaces.kind, "", namespace);
+        let place = ObjectPath::new(&caches.config.namespaces.kind, "", namespace);
         caches.server.within(mailbox).delete(place, text("uid")).await?;
         tracing::info!(
             object = %own_key,

@@ -9,7 +9,7 @@ use api::meta::is_being_deleted;
 use api::names::{FORGET, SPLITTER, TRUE};
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::json;
 
 use crate::controller::{Splitter, WorkItem, lock};
@@ -60,7 +60,7 @@ async fn report_cycle(splitter: &Splitter, owner: Id, name: &str) -> Result<(), 
         "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version },
         "status": { "conditions": conditions },
     });
-    let place = Place::new(&caches.config.physical.kind, "", name).part("status");
+    let place = ObjectPath::new(&caches.config.physical.kind, "", name).part("status");
     caches.server.within(owner).patch(place, Patch::Merge, &change).await.map(drop)
 }
 
@@ -96,7 +96,7 @@ async fn mark_used(splitter: &Splitter, owner: Id, name: &str) -> Result<Outcome
         .caches
         .server
         .within(owner)
-        .patch(Place::new(&view.kind, "", name), Patch::Merge, &change)
+        .patch(ObjectPath::new(&view.kind, "", name), Patch::Merge, &change)
         .await?;
     Ok(Outcome::Done)
 }

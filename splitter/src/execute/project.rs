@@ -30,7 +30,7 @@ use api::cluster::Id;
 use api::fleet::Distribution;
 use api::meta::metadata;
 use api::names::{DOWNSTREAM_NAME, MAILBOX, PROJECTED, TRUE};
-use controller::informer::{Key, Object};
+use controller::informer::{CachedObject, Key};
 use controller::queue::Outcome;
 use controller::remote::CallError;
 use serde::Deserialize;
@@ -83,7 +83,7 @@ struct OwnerReference {
 }
 
 impl ProjectionMetadata {
-    fn of(object: &Object) -> ProjectionMetadata {
+    fn of(object: &CachedObject) -> ProjectionMetadata {
         #[derive(Deserialize)]
         struct ProjectionObject {
             metadata: ProjectionMetadata,
@@ -113,7 +113,7 @@ impl ProjectionMetadata {
 }
 
 /// An event of an object in a mailbox that is projected, or owns a projected one.
-pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
+pub(crate) fn handle_mailbox_object(splitter: &Splitter, kind: &Arc<str>, object: &CachedObject, gone: bool) {
     let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
     splitter.projections.wake_waiting(&splitter.queue, &subject);
     if &**kind == NAMESPACES {
@@ -151,7 +151,7 @@ fn enqueue_namespace_projections(splitter: &Splitter, namespace: &Key, gone: boo
 }
 
 /// An event of a projection in a user's logical cluster.
-pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &Object, gone: bool) {
+pub(crate) fn handle_projected(splitter: &Splitter, kind: &Arc<str>, object: &CachedObject, gone: bool) {
     let metadata = ProjectionMetadata::of(object);
     let subject = ObjectRef { kind: kind.clone(), key: object.key.clone() };
     if &**kind == "nodes" {

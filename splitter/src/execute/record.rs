@@ -13,7 +13,7 @@ use api::meta::hash::word;
 use api::meta::is_being_deleted;
 use api::names::SPLITTER;
 use controller::informer::Key;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
@@ -109,7 +109,7 @@ pub(crate) async fn commit(
     let namespace = &subject.key.namespace;
     let written = match record.metadata.resource_version.is_empty() {
         true => here.create(&view.kind, namespace, &body).await?,
-        false => here.replace(Place::new(&view.kind, namespace, &record.metadata.name), &body).await?,
+        false => here.replace(ObjectPath::new(&view.kind, namespace, &record.metadata.name), &body).await?,
     };
     splitter.expectations.expect_write(subject, view, subject.cluster(), &written);
     serde_json::from_value(written).map_err(|error| CallError::Garbled(error.to_string()))
@@ -126,7 +126,7 @@ pub(crate) async fn report(
         return Ok(());
     }
     let kind = &splitter.caches.config.distributions.kind;
-    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name).part("status");
+    let place = ObjectPath::new(kind, &subject.key.namespace, &record.metadata.name).part("status");
     let change = json!([
         { "op": "test", "path": "/metadata/uid", "value": record.metadata.uid },
         { "op": "add", "path": "/status", "value": status },
@@ -141,7 +141,7 @@ pub(crate) async fn delete(
     record: &Distribution,
 ) -> Result<(), CallError> {
     let kind = &splitter.caches.config.distributions.kind;
-    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
+    let place = ObjectPath::new(kind, &subject.key.namespace, &record.metadata.name);
     splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn release(
         return Ok(());
     }
     let kind = &splitter.caches.config.distributions.kind;
-    let place = Place::new(kind, &subject.key.namespace, &record.metadata.name);
+    let place = ObjectPath::new(kind, &subject.key.namespace, &record.metadata.name);
     let change = json!({ "metadata": {
         "uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version, "finalizers": finalizers,
     } });

@@ -3,7 +3,7 @@
 //! The tokens of the account are valid in the mailbox and nowhere else, so a stolen one can harm one physical cluster.
 
 use api::names::{GROUP, MAILBOX_OF, SYNCER_ACCOUNT, VERSION, mailbox};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kube-system";
@@ -20,7 +20,7 @@ pub(super) fn logical_cluster(physical_cluster: &str) -> Value {
 }
 
 /// The objects every mailbox has: kind, namespace, object.
-pub(super) fn bootstrap_objects() -> [(Kind, &'static str, Value); 3] {
+pub(super) fn bootstrap_objects() -> [(ResourceKind, &'static str, Value); 3] {
     let account = json!({ "metadata": { "name": SYNCER_ACCOUNT, "namespace": NAMESPACE } });
     let binding = json!({
         "metadata": { "name": ROLE },
@@ -28,9 +28,9 @@ pub(super) fn bootstrap_objects() -> [(Kind, &'static str, Value); 3] {
         "subjects": [{ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": SYNCER_ACCOUNT }],
     });
     [
-        (Kind::new("", "v1", "serviceaccounts", "ServiceAccount", true), NAMESPACE, account),
-        (Kind::new(RBAC, "v1", "clusterroles", "ClusterRole", false), "", role()),
-        (Kind::new(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", false), "", binding),
+        (ResourceKind::new("", "v1", "serviceaccounts", "ServiceAccount", true), NAMESPACE, account),
+        (ResourceKind::new(RBAC, "v1", "clusterroles", "ClusterRole", false), "", role()),
+        (ResourceKind::new(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", false), "", binding),
     ]
 }
 

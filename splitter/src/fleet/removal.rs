@@ -14,8 +14,8 @@ use api::fleet::PhysicalCluster;
 use api::meta::is_being_deleted;
 use api::names::{ACKNOWLEDGED, PLACED, TRUE, UNINSTALL};
 use controller::discovery::{Served, discover};
-use controller::kind::Kind;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use http::Method;
 use serde_json::json;
 
@@ -27,8 +27,9 @@ const LAST: [(&str, &str); 2] = [("apiextensions.k8s.io", "customresourcedefinit
 /// Deletes all placed objects of the mailbox of a physical cluster, as far as they may be deleted now. Returns how
 /// many are left.
 pub(super) async fn delete_placed(mailbox: &Remote, physical_cluster: &str) -> Result<usize, CallError> {
-    let is_last = |kind: &Kind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
-    let (last, first): (Vec<Kind>, Vec<Kind>) = kinds(mailbox).await?.into_iter().partition(is_last);
+    let is_last = |kind: &ResourceKind| LAST.iter().any(|last| *last == (&*kind.group, &*kind.plural));
+    let (last, first): (Vec<ResourceKind>, Vec<ResourceKind>) =
+        kinds(mailbox).await?.into_iter().partition(is_last);
     let mut left = 0;
     for kind in &first {
         left += delete_placed_of(mailbox, kind, physical_cluster).await?;
@@ -43,13 +44,17 @@ pub(super) async fn delete_placed(mailbox: &Remote, physical_cluster: &str) -> R
 }
 
 /// Deletes the placed objects of a kind. Returns how many are left.
-async fn delete_placed_of(mailbox: &Remote, kind: &Kind, physical_cluster: &str) -> Result<usize, CallError> {
+async fn delete_placed_of(
+    mailbox: &Remote,
+    kind: &ResourceKind,
+    physical_cluster: &str,
+) -> Result<usize, CallError> {
     let path = format!("{}?labelSelector={PLACED}%3D{TRUE}", kind.path(""));
     let placed = mailbox.read(&path).await?;
     let placed = placed["items"].as_array().map_or(&[][..], Vec::as_slice);
     for object in placed.iter().filter(|object| !is_being_deleted(object)) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let place = Place::new(kind, text("namespace"), text("name"));
+        let place = ObjectPath::new(kind, text("namespace"), text("name"));
         mailbox.delete(place, text("uid")).await?;
         tracing::info!(
             kind = %kind,
@@ -65,7 +70,7 @@ async fn delete_placed_of(mailbox: &Remote, kind: &Kind, physical_cluster: &str)
 }
 
 /// The kinds that can be listed and deleted, each in one version.
-async fn kinds(mailbox: &Remote) -> Result<Vec<Kind>, CallError> {
+async fn kinds(mailbox: &Remote) -> Result<Vec<ResourceKind>, CallError> {
     let served = discover(mailbox).await?;
     let mut seen = HashSet::new();
     let first = |served: &Served| seen.insert((served.kind.group.clone(), served.kind.plural.clone()));
@@ -86,7 +91,7 @@ pub(super) enum UninstallState {
 /// Requests the syncer of a mailbox to uninstall itself, with an annotation on its report.
 pub(super) async fn request_uninstall(
     mailbox: &Remote,
-    kind: &Kind,
+    kind: &ResourceKind,
     report: Option<&PhysicalCluster>,
 ) -> Result<UninstallState, CallError> {
     let Some(report) = report else { return Ok(UninstallState::NoSyncer) };
@@ -96,12 +101,12 @@ pub(super) async fn request_uninstall(
         _ => {}
     }
     let change = json!({ "metadata": { "annotations": { UNINSTALL: TRUE } } });
-    mailbox.patch(Place::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
+    mailbox.patch(ObjectPath::new(kind, "", &report.metadata.name), Patch::Merge, &change).await?;
     Ok(UninstallState::Requested)
 }
 
 /// Deletes the mailbox itself.
-pub(super) async fn delete_mailbox(owner: &Remote, kind: &Kind, name: &str) -> Result<(), CallError> {
+pub(super) async fn delete_mailbox(owner: &Remote, kind: &ResourceKind, name: &str) -> Result<(), CallError> {
     let path = format!("{}/{name}", kind.path(""));
     let deleted = owner.text(Method::DELETE, &path, "", Vec::new(), controller::remote::PATIENCE).await;
     match deleted {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use api::meta::is_being_deleted;
 use api::names::ESTIMATES;
-use controller::informer::{Key, Object};
+use controller::informer::{CachedObject, Key};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -124,20 +124,25 @@ impl CapacityEstimates {
 
 /// Queues the workload of an unschedulable pod, now and when it has waited long enough. The status of a workload does
 /// not say why pods are unavailable.
-pub(crate) fn handle_pod(splitter: &Splitter, pod: &Object) {
+pub(crate) fn handle_pod(splitter: &Splitter, pod: &CachedObject) {
     let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
     enqueue_pod_makers(splitter, pod, &read, |_| true);
 }
 
 /// Queues a migrating workload after one of its pods terminated, because it may wait for that.
-pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &Object) {
+pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &CachedObject) {
     if let Some(read) = pod.parse::<Value>() {
         enqueue_pod_makers(splitter, pod, &read, PlacementEntry::is_moving);
     }
 }
 
 /// Queues the workloads of a pod's namespace that create such pods.
-fn enqueue_pod_makers(splitter: &Splitter, pod: &Object, read: &Value, matches: fn(&PlacementEntry) -> bool) {
+fn enqueue_pod_makers(
+    splitter: &Splitter,
+    pod: &CachedObject,
+    read: &Value,
+    matches: fn(&PlacementEntry) -> bool,
+) {
     let namespaces = &splitter.caches.config.namespaces;
     let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
     let locator =

@@ -22,7 +22,7 @@ use std::time::Duration;
 use api::cluster::{Id, Path};
 use api::fleet::PhysicalCluster;
 use api::names::GROUP;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::queue::Outcome;
 use controller::remote::{CallError, NAMES};
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn is_visible(splitter: &Splitter, owner: Id, name: &str, user: Id) -> bool {
 async fn policy(splitter: &Splitter, owner: Id) -> Result<u64, CallError> {
     let mut hasher = DefaultHasher::new();
     for plural in ["clusterroles", "clusterrolebindings"] {
-        let kind = Kind::new(RBAC, "v1", plural, "", false);
+        let kind = ResourceKind::new(RBAC, "v1", plural, "", false);
         let list = splitter.caches.server.within(owner).read_as(&kind.path(""), NAMES).await?;
         for item in list["items"].as_array().into_iter().flatten() {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -132,7 +132,8 @@ async fn review(
 ) -> Result<Option<bool>, CallError> {
     let path = splitter.caches.clusters().path(user);
     let Some(path) = path else { return Ok(None) };
-    let kind = Kind::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
+    let kind =
+        ResourceKind::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
     let response =
         splitter.caches.server.within(*owner).create(&kind, "", &access_review(&path, name)).await?;
     Ok(Some(response["status"]["allowed"] == true))

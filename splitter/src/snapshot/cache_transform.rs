@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use api::names::{LOCATOR, LOGICAL_CLUSTER, MAILBOX_OF, PLACEMENT, TARGETS, VIA};
 use controller::informer::{Key, Scope};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -16,7 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 const ANNOTATIONS: &[&str] = &[LOGICAL_CLUSTER, PLACEMENT, TARGETS, LOCATOR, VIA];
 
 /// How a kind is watched over all logical clusters.
-pub(crate) fn scope(kind: &Kind) -> Scope {
+pub(crate) fn scope(kind: &ResourceKind) -> Scope {
     let all = Scope { across: true, trim: Some(without_managed_fields), ..Scope::default() };
     match (kind.group.as_str(), kind.name.as_str()) {
         ("holon.dev", "LogicalCluster") => Scope { trim: Some(logical_cluster), ..all },

@@ -8,13 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::cluster::Id;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::Value;
 
 /// The properties of a custom kind that the splitter needs to watch and write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CustomKind {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ResourceKind,
     /// The pointer to its replicas, if it has a scale subresource.
     pub(crate) replicas_at: Option<String>,
     /// Whether it has a status subresource.
@@ -26,7 +26,7 @@ fn shapes(definition: &Value) -> Vec<CustomKind> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let shape = |version: &Value| {
-        let kind = Kind {
+        let kind = ResourceKind {
             group: text(&spec["group"])?,
             version: text(&version["name"])?,
             plural: text(&spec["names"]["plural"])?,

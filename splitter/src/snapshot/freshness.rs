@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use api::cluster::Id;
 use controller::informer::{Key, View};
-use controller::remote::{CallError, NAMES, Place};
+use controller::remote::{CallError, NAMES, ObjectPath};
 use serde_json::Value;
 
 use crate::controller::{Splitter, lock};
@@ -60,7 +60,7 @@ async fn misses_namespace(splitter: &Splitter, subject: &ObjectRef) -> Result<bo
     let view = &splitter.caches.config.namespaces;
     let name = &subject.key.namespace;
     let here = splitter.caches.server.within(subject.cluster());
-    let namespace = here.get(Place::new(&view.kind, "", name)).await?;
+    let namespace = here.get(ObjectPath::new(&view.kind, "", name)).await?;
     let key = Key { cluster: subject.key.cluster, namespace: String::new(), name: name.clone() };
     let cached_version = cached_version(view, &key);
     Ok(namespace.is_some_and(|namespace| {

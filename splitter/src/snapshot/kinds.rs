@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::names::{DIVIDE, LOGICAL_CLUSTER, TRUE};
 use controller::informer::{Key, View};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use serde_json::Value;
 
 use super::CustomKind;
@@ -31,7 +31,7 @@ pub enum KindClass {
 pub struct WatchedKind {
     /// `deployments.apps`
     pub name: Arc<str>,
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub class: KindClass,
     /// The pointer to its replicas, for a custom kind with a scale subresource.
     pub replicas_at: Option<String>,
@@ -68,15 +68,16 @@ const BUILT_IN: &[(&str, &str, &str, &str, KindClass)] = &[
 
 pub(super) fn built_in() -> BTreeMap<Arc<str>, Arc<WatchedKind>> {
     let row = |(group, version, plural, kind, class): &(&str, &str, &str, &str, KindClass)| {
-        WatchedKind::new(Kind::new(group, version, plural, kind, true), *class, None)
+        WatchedKind::new(ResourceKind::new(group, version, plural, kind, true), *class, None)
     };
-    let nodes = WatchedKind::new(Kind::new("", "v1", "nodes", "Node", false), KindClass::Projected, None);
+    let nodes =
+        WatchedKind::new(ResourceKind::new("", "v1", "nodes", "Node", false), KindClass::Projected, None);
     let by_name = |watched: WatchedKind| (watched.name.clone(), Arc::new(watched));
     BUILT_IN.iter().map(row).chain([nodes]).map(by_name).collect()
 }
 
 impl WatchedKind {
-    fn new(kind: Kind, class: KindClass, replicas_at: Option<String>) -> WatchedKind {
+    fn new(kind: ResourceKind, class: KindClass, replicas_at: Option<String>) -> WatchedKind {
         let view = Arc::new(View::new(kind.clone()));
         let has_status = !WITHOUT_STATUS.contains(&kind.name.as_str());
         WatchedKind { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }

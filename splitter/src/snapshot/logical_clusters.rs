@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use api::cluster::{Id, Path};
 use api::names::{MAILBOX_OF, PLACEMENT, mailbox, owner_of_mailbox};
-use controller::informer::{Key, Object};
+use controller::informer::{CachedObject, Key};
 use serde::Deserialize;
 
 /// The logical clusters by id.
@@ -40,7 +40,7 @@ struct LogicalClusterStatus {
 
 impl LogicalClusters {
     /// Adds or updates a logical cluster. Returns its id if anything changed.
-    pub fn put(&mut self, object: &Object) -> Option<Id> {
+    pub fn put(&mut self, object: &CachedObject) -> Option<Id> {
         let read: LogicalClusterObject = object.parse()?;
         let id: Id = read.status?.id?.parse().ok()?;
         let (parent, name) = (object.key.cluster?, object.key.name.clone());
@@ -60,7 +60,7 @@ impl LogicalClusters {
         (self.by_id.insert(id, entry.clone()) != Some(entry)).then_some(id)
     }
 
-    pub fn remove(&mut self, object: &Object) -> Option<Id> {
+    pub fn remove(&mut self, object: &CachedObject) -> Option<Id> {
         let id: Id = object.parse::<LogicalClusterObject>()?.status?.id?.parse().ok()?;
         self.forget_mailbox(id);
         if let Some(entry) = self.by_id.remove(&id)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::PhysicalCluster;
-use controller::informer::{Key, Object};
+use controller::informer::{CachedObject, Key};
 
 use super::LogicalClusters;
 
@@ -53,7 +53,7 @@ pub struct MemberClusters {
 }
 
 impl MemberClusters {
-    pub fn put(&mut self, object: &Object, clusters: &LogicalClusters) -> ClusterChange {
+    pub fn put(&mut self, object: &CachedObject, clusters: &LogicalClusters) -> ClusterChange {
         let Some(owner) = object.key.cluster else { return ClusterChange::Unchanged };
         let Some(read) = object.parse::<PhysicalCluster>() else { return ClusterChange::Unchanged };
         let name = (owner, object.key.name.clone());

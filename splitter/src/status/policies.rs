@@ -8,14 +8,14 @@ use std::collections::HashMap;
 
 use api::cluster::Id;
 use api::fleet::{
-    ClusterSelector, Condition, Counts, Distribution, Object, Override, OverrideSpec, OverrideStatus,
+    ClusterSelector, Condition, Counts, Distribution, FleetObject, Override, OverrideSpec, OverrideStatus,
     Placement, PlacementSpec, PlacementStatus, PolicyError, Source, StatusRule, StatusRuleSpec,
     StatusRuleStatus,
 };
 use api::meta::time;
 use controller::informer::{Key, View};
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use expression::Program;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -102,9 +102,9 @@ async fn write_status<
     splitter: &Splitter,
     view: &View,
     key: &Key,
-    status: impl Fn(&Object<Spec, Status>, &Status) -> Status,
+    status: impl Fn(&FleetObject<Spec, Status>, &Status) -> Status,
 ) -> Result<Outcome, CallError> {
-    let Some(policy) = splitter.caches.get_own::<Object<Spec, Status>>(view, key) else {
+    let Some(policy) = splitter.caches.get_own::<FleetObject<Spec, Status>>(view, key) else {
         return Ok(Outcome::Done);
     };
     let nothing = Status::default();
@@ -112,7 +112,7 @@ async fn write_status<
     if policy.status.as_ref() == Some(&now) {
         return Ok(Outcome::Done);
     }
-    let place = Place::new(&view.kind, "", &key.name).part("status");
+    let place = ObjectPath::new(&view.kind, "", &key.name).part("status");
     let change = json!([
         { "op": "test", "path": "/metadata/uid", "value": policy.metadata.uid },
         { "op": "add", "path": "/status", "value": now },

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use api::names::HEARTBEAT;
 use controller::informer::{Key, View};
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::lease::Lease;
 use controller::queue::Queue;
-use controller::remote::{Place, Remote};
+use controller::remote::{ObjectPath, Remote};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -442,7 +442,7 @@ impl SyncerContext {
         self.state().stored.keys().cloned().collect()
     }
 
-    pub(crate) fn stored_kinds(&self) -> Vec<Kind> {
+    pub(crate) fn stored_kinds(&self) -> Vec<ResourceKind> {
         self.state().stored.values().map(StoredObject::kind).collect()
     }
 
@@ -481,8 +481,8 @@ fn id(stored: &StoredObject) -> ObjectId {
 }
 
 /// Returns the address of an object.
-pub(crate) fn place<'a>(pair: &'a WatchedKind, key: &'a Key) -> Place<'a> {
-    Place::new(&pair.resource.kind, &key.namespace, &key.name)
+pub(crate) fn place<'a>(pair: &'a WatchedKind, key: &'a Key) -> ObjectPath<'a> {
+    ObjectPath::new(&pair.resource.kind, &key.namespace, &key.name)
 }
 
 /// Returns the key under which claims without an owner reference wait for a StatefulSet of their namespace.

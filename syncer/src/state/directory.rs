@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use controller::informer::Key;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ pub(crate) struct StoredObject {
 
 impl StoredObject {
     /// Returns the stored object, without status and managedFields, which are not applied.
-    pub(crate) fn new(kind: &Kind, key: &Key, object: &Value) -> StoredObject {
+    pub(crate) fn new(kind: &ResourceKind, key: &Key, object: &Value) -> StoredObject {
         let mut object = object.clone();
         if let Some(fields) = object.as_object_mut() {
             fields.remove("status");
@@ -64,13 +64,13 @@ impl StoredObject {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let Kind { group, version, plural, name: kind, namespaced } = kind.clone();
+        let ResourceKind { group, version, plural, name: kind, namespaced } = kind.clone();
         let (namespace, name) = (key.namespace.clone(), key.name.clone());
         StoredObject { group, version, plural, kind, namespaced, namespace, name, object }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        Kind::new(&self.group, &self.version, &self.plural, &self.kind, self.namespaced)
+    pub(crate) fn kind(&self) -> ResourceKind {
+        ResourceKind::new(&self.group, &self.version, &self.plural, &self.kind, self.namespaced)
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -243,7 +243,11 @@ mod tests {
 
     fn stored(name: &str) -> StoredObject {
         let object = json!({ "data": { "password": "hunter2" }, "metadata": { "name": name, "managedFields": [] }, "status": {} });
-        StoredObject::new(&Kind::new("", "v1", "secrets", "Secret", true), &Key::new("shop", name), &object)
+        StoredObject::new(
+            &ResourceKind::new("", "v1", "secrets", "Secret", true),
+            &Key::new("shop", name),
+            &object,
+        )
     }
 
     #[tokio::test]

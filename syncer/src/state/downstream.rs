@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use controller::informer::{Key, Object, View};
-use controller::kind::Kind;
+use controller::informer::{CachedObject, Key, View};
+use controller::kind::ResourceKind;
 
 #[derive(Debug)]
 pub(crate) struct DownstreamView {
@@ -19,7 +19,7 @@ pub(crate) struct DownstreamView {
 }
 
 impl DownstreamView {
-    pub(crate) fn new(kind: &Kind) -> DownstreamView {
+    pub(crate) fn new(kind: &ResourceKind) -> DownstreamView {
         DownstreamView { all: Arc::new(View::new(kind.clone())), by_namespace: RwLock::default() }
     }
 
@@ -58,7 +58,7 @@ impl DownstreamView {
         by_namespace.into_keys().collect()
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<CachedObject>> {
         self.view(&key.namespace)?.get(key)
     }
 

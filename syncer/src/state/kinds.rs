@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use api::fleet::ServedKind;
 use api::names::GROUP;
 use controller::discovery;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::remote::{CallError, Remote};
 
 /// The group and plural of a kind, which are the same in all versions.
@@ -122,7 +122,7 @@ const INERT: &[(&str, &str)] = &[
 /// One version of a kind on one server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct KindVersion {
-    kind: Kind,
+    kind: ResourceKind,
     /// Whether it can be listed, watched and patched.
     watchable: bool,
     status: bool,
@@ -135,7 +135,7 @@ pub(crate) struct ServedKinds(BTreeMap<KindName, Vec<KindVersion>>);
 /// A kind of the mailbox, in the version in which it is synced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SyncedResource {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ResourceKind,
     /// Whether the physical cluster serves this version.
     pub(crate) is_served_downstream: bool,
     /// Whether it has a status subresource.
@@ -172,7 +172,7 @@ impl ServedKinds {
     }
 
     /// Returns the kind of a stored object, for use while the mailbox does not answer.
-    pub(crate) fn stored_resource(&self, kind: Kind) -> (KindName, SyncedResource) {
+    pub(crate) fn stored_resource(&self, kind: ResourceKind) -> (KindName, SyncedResource) {
         let name = KindName::new(&kind.group, &kind.plural);
         let version = KindVersion { kind, watchable: true, status: true };
         let downstream =

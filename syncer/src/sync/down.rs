@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use api::names::{FIELD_MANAGER, SYNCER};
 use controller::informer::Key;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::queue::Outcome;
-use controller::remote::{Patch, Place};
+use controller::remote::{ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use super::up;
@@ -191,13 +191,13 @@ async fn apply_with_uid(
 
 /// Reads an object from the physical cluster, not from a view, and checks the cluster's identity: an object that is
 /// missing on another cluster is not deleted.
-async fn read_downstream(context: &SyncerContext, place: Place<'_>) -> Result<Option<Value>, SyncError> {
+async fn read_downstream(context: &SyncerContext, place: ObjectPath<'_>) -> Result<Option<Value>, SyncError> {
     let object = async { context.downstream.get(place).await.map_err(SyncError::failed("CannotRead")) };
     Ok(tokio::try_join!(object, check_identity(context))?.0)
 }
 
 /// Reads an object from the mailbox, not from a view.
-async fn read_mailbox(context: &SyncerContext, place: Place<'_>) -> Result<Option<Value>, SyncError> {
+async fn read_mailbox(context: &SyncerContext, place: ObjectPath<'_>) -> Result<Option<Value>, SyncError> {
     context.mailbox.get(place).await.map_err(SyncError::failed("CannotRead"))
 }
 
@@ -246,9 +246,9 @@ async fn is_superseded(context: &SyncerContext, id: &ObjectId) -> bool {
     if context.lease.leads() || namespace.is_empty() {
         return context.is_superseded() && !context.lease.leads();
     }
-    let kind = Kind::new("", "v1", "namespaces", "Namespace", false);
+    let kind = ResourceKind::new("", "v1", "namespaces", "Namespace", false);
     // A syncer that may not read namespaces continues.
-    if let Ok(Some(namespace_object)) = context.downstream.get(Place::new(&kind, "", namespace)).await {
+    if let Ok(Some(namespace_object)) = context.downstream.get(ObjectPath::new(&kind, "", namespace)).await {
         context.observe_leader(AnyObject(&namespace_object).annotation(LED_BY));
     }
     context.is_superseded()

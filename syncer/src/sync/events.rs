@@ -10,7 +10,7 @@ use crate::state::errors::SyncError;
 
 /// Creates an Event about a mailbox object.
 pub(super) async fn record_event(context: &SyncerContext, object: &Value, error: &SyncError) {
-    let kind = controller::kind::Kind::new("", "v1", "events", "Event", true);
+    let kind = controller::kind::ResourceKind::new("", "v1", "events", "Event", true);
     let event = event(object, error, &context.settings.name);
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
     // The report also has the error, so losing an Event is harmless.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::names::DOWNSTREAM_UID;
-use controller::informer::{News, Object as CachedObject, View};
-use controller::kind::Kind;
+use controller::informer::{CachedObject, News, View};
+use controller::kind::ResourceKind;
 
 use crate::mirror::{AnyObject, LED_BY, is_projection};
 use crate::state::context::{ObjectId, SyncerContext, claims_of};
@@ -40,7 +40,12 @@ pub(super) fn on_mailbox_event(context: &SyncerContext, name: &Arc<KindName>, vi
     }
 }
 
-fn on_mailbox_object_added(context: &SyncerContext, name: &KindName, kind: &Kind, stored: &CachedObject) {
+fn on_mailbox_object_added(
+    context: &SyncerContext,
+    name: &KindName,
+    kind: &ResourceKind,
+    stored: &CachedObject,
+) {
     let object = stored.read(kind);
     if let Some(uid) = AnyObject(&object).annotation(DOWNSTREAM_UID).filter(|_| is_projection(&object)) {
         context.add_namespace(&stored.key.namespace);

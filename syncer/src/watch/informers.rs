@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::{PLACED, TRUE};
-use controller::informer::{Key, News, Object as CachedObject, Scope, View, follow};
+use controller::informer::{CachedObject, Key, News, Scope, View, follow};
 use controller::remote::Remote;
 use controller::tasks::KeyedTasks;
 use tokio::time::{Instant, sleep, timeout};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::meta::is_being_deleted;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use scenarios::client::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
@@ -153,7 +153,8 @@ async fn an_autoscaled_deployment_moves_with_all_its_replicas() -> Result<()> {
     scale_downstream(fleet.member("east"), 10).await?;
     fleet.root.until(WEB, |web| web["status"]["availableReplicas"] == 10).await?;
     let history = History::of_deployments(&fleet).await?;
-    let kind = Kind::new("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true);
+    let kind =
+        ResourceKind::new("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true);
     let bounds = History::of(&fleet, kind).await?;
     fleet.root.place(SHOP, "west").await?;
     fleet.member("east").mailbox.until_deleted(&downstream_path(WEB)).await?;
@@ -279,7 +280,7 @@ async fn an_autoscaled_stateful_set_runs_on_one_target() -> Result<()> {
     fleet.root.until(SET, |set| set["status"]["readyReplicas"] == 4).await?;
     let record = fleet.root.until_exists(SET_RECORD).await?;
     assert_eq!(targets(&record).len(), 2, "{:?}", targets(&record));
-    let kind = Kind::new("apps", "v1", "statefulsets", "StatefulSet", true);
+    let kind = ResourceKind::new("apps", "v1", "statefulsets", "StatefulSet", true);
     let history = History::of(&fleet, kind).await?;
     let mut scaler = scaler();
     scaler["spec"]["scaleTargetRef"]["kind"] = json!("StatefulSet");
@@ -315,7 +316,7 @@ async fn no_ordinal_exists_twice_during_a_move() -> Result<()> {
     fleet.root.create(SETS, set(3)).await?;
     let is_ready = |set: &Value| set["status"]["readyReplicas"] == 3 && set["status"]["replicas"] == 3;
     fleet.root.until(SET, is_ready).await?;
-    let kind = Kind::new("apps", "v1", "statefulsets", "StatefulSet", true);
+    let kind = ResourceKind::new("apps", "v1", "statefulsets", "StatefulSet", true);
     let history = History::of(&fleet, kind).await?;
     for placement in ["west", "*", "east"] {
         fleet.root.place(SHOP, placement).await?;

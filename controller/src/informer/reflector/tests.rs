@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::fake_server;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 
 /// Requests and responses, in order. After the end of the script the server is unavailable.
 type Script = &'static [(&'static str, u16, &'static str)];
@@ -17,7 +17,7 @@ async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
         assert!(path.contains(expected), "{path} is not {expected}");
         (*code, (*answer).to_owned())
     });
-    let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+    let view = Arc::new(View::new(ResourceKind::new("", "v1", "configmaps", "ConfigMap", true)));
     let news_log = Mutex::new(Vec::new());
     let note = |_: &View, news: News| {
         let line = match news {
@@ -47,7 +47,7 @@ async fn a_kind_that_is_no_longer_served_has_no_objects() {
         let (code, answer) = answers.lock().unwrap().pop().expect("the reflector returns");
         (code, answer.to_owned())
     });
-    let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+    let view = Arc::new(View::new(ResourceKind::new("", "v1", "configmaps", "ConfigMap", true)));
     let news_log = Mutex::new(Vec::new());
     let note = |_: &View, news: News| news_log.lock().unwrap().push(matches!(news, News::Gone { .. }));
     follow_while_served(remote, view.clone(), Scope::default(), note).await;
@@ -245,7 +245,7 @@ async fn a_server_that_ends_every_watch_at_once_is_called_with_back_off() {
                 false => (200, EMPTY.to_owned()),
             }
         });
-        let view = Arc::new(View::new(Kind::new("", "v1", "configmaps", "ConfigMap", true)));
+        let view = Arc::new(View::new(ResourceKind::new("", "v1", "configmaps", "ConfigMap", true)));
         let following = follow(remote, view.clone(), Scope::default(), |_, _| ());
         let _ = timeout(Duration::from_secs(600), following).await;
         let calls = *calls.lock().unwrap();

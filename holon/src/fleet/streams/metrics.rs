@@ -10,8 +10,8 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::metrics::{self, METRICS};
 use bytes::Bytes;
-use controller::kind::Kind;
-use controller::remote::{CallError, Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{CallError, ObjectPath, Remote};
 use http::{Request, StatusCode};
 use tunnel::ClusterConnection;
 
@@ -45,7 +45,7 @@ pub(super) async fn keep_served(
 
 async fn reconcile_definitions(connection: &ClusterConnection, mailbox: &Remote) -> Result<(), CallError> {
     let Some(is_served) = is_served(connection).await else { return Ok(()) };
-    let kind = Kind::new(
+    let kind = ResourceKind::new(
         "apiextensions.k8s.io",
         "v1",
         "customresourcedefinitions",
@@ -53,7 +53,7 @@ async fn reconcile_definitions(connection: &ClusterConnection, mailbox: &Remote)
         false,
     );
     for definition in metrics::definitions() {
-        let place = Place::new(&kind, "", definition["metadata"]["name"].as_str().unwrap_or_default());
+        let place = ObjectPath::new(&kind, "", definition["metadata"]["name"].as_str().unwrap_or_default());
         match (is_served, mailbox.get(place).await?) {
             (true, None) => drop(mailbox.create(&kind, "", &definition).await?),
             (false, Some(old)) => {

@@ -11,8 +11,8 @@ use api::fleet::Locator;
 use api::metrics::METRICS;
 use api::names::{DOWNSTREAM_NAME, DOWNSTREAM_UID, LOCATOR, MAILBOX, PLACED, PROJECTED, TRUE};
 use apiserver::endpoints::connect::ConnectRequest;
-use controller::kind::Kind;
-use controller::remote::{Place, Remote};
+use controller::kind::ResourceKind;
+use controller::remote::{ObjectPath, Remote};
 use http::HeaderValue;
 use openapi::meta::status::Status;
 use serde_json::Value;
@@ -76,8 +76,8 @@ impl StreamTarget {
     /// have taken the name since. `server` reads every mailbox.
     pub(super) async fn verify(&self, server: Option<Remote>) -> Result<(), Status> {
         let Some(TargetClaim { cluster, namespace, name, uid }) = &self.claim else { return Ok(()) };
-        let namespaces = Kind::new("", "v1", "namespaces", "Namespace", false);
-        let place = Place::new(&namespaces, "", namespace);
+        let namespaces = ResourceKind::new("", "v1", "namespaces", "Namespace", false);
+        let place = ObjectPath::new(&namespaces, "", namespace);
         let found = mailbox_object(server.as_ref(), self.mailbox, place).await?.unwrap_or_default();
         let locator = found["metadata"]["annotations"][LOCATOR].as_str();
         let locator = locator.and_then(|text| serde_json::from_str::<Locator>(text).ok());
@@ -167,14 +167,14 @@ async fn mailbox_pod(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Value>, Status> {
-    let pods = Kind::new("", "v1", "pods", "Pod", true);
-    mailbox_object(server, mailbox, Place::new(&pods, namespace, name)).await
+    let pods = ResourceKind::new("", "v1", "pods", "Pod", true);
+    mailbox_object(server, mailbox, ObjectPath::new(&pods, namespace, name)).await
 }
 
 async fn mailbox_object(
     server: Option<&Remote>,
     mailbox: Id,
-    place: Place<'_>,
+    place: ObjectPath<'_>,
 ) -> Result<Option<Value>, Status> {
     let found = server.ok_or_else(no_server)?.within(mailbox).get(place).await;
     found.map_err(|error| Status::unavailable(error.to_string()))

@@ -8,7 +8,7 @@ use api::cluster::Id;
 use api::metrics::{self, METRICS};
 use api::names::{PROJECTED, TRUE};
 use controller::informer::Key;
-use controller::remote::{CallError, Place};
+use controller::remote::{CallError, ObjectPath};
 
 use super::ProjectionMetadata;
 use crate::controller::Splitter;
@@ -36,7 +36,7 @@ pub(super) async fn ensure_definitions(
                 server.create(&view.kind, "", &definition).await?;
             }
             Some(found) if !is_served && ProjectionMetadata::of(&found).is_projection() => {
-                server.delete(Place::new(&view.kind, "", &name), &found.uid).await?;
+                server.delete(ObjectPath::new(&view.kind, "", &name), &found.uid).await?;
             }
             // A definition of the user is kept.
             Some(_) | None => {}

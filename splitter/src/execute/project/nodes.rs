@@ -8,7 +8,7 @@ use api::meta::hash::word;
 use api::meta::metadata::text;
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use super::{ProjectionMetadata, annotation, metrics};
@@ -83,7 +83,7 @@ impl NodeWriter<'_> {
     }
 
     async fn update(&self, node: &Value, projected: &Value) -> Result<(), CallError> {
-        let place = Place::new(&self.watched.kind, "", text(node, "name"));
+        let place = ObjectPath::new(&self.watched.kind, "", text(node, "name"));
         if annotation(projected, api::names::PROJECTED_HASH) != annotation(node, api::names::PROJECTED_HASH) {
             let mut object = node.clone();
             object["metadata"]["resourceVersion"] = projected["metadata"]["resourceVersion"].clone();
@@ -102,7 +102,7 @@ impl NodeWriter<'_> {
     }
 
     async fn remove(&self, key: &Key, uid: &str) -> Result<(), CallError> {
-        self.server.delete(Place::new(&self.watched.kind, "", &key.name), uid).await.map(drop)
+        self.server.delete(ObjectPath::new(&self.watched.kind, "", &key.name), uid).await.map(drop)
     }
 }
 

@@ -15,7 +15,7 @@ use api::meta::metadata::text;
 use api::names::{DOWNSTREAM_NAME, SPLITTER};
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use super::lookup::{self, downstream_uid};
@@ -94,7 +94,7 @@ async fn remove_projections(
     if projected.is_empty() || watched.is("", "Event") {
         return Ok(Outcome::Done);
     }
-    let place = Place::new(&watched.kind, &source.key.namespace, &source.key.name);
+    let place = ObjectPath::new(&watched.kind, &source.key.namespace, &source.key.name);
     let found = splitter.caches.server.within(source.cluster()).get(place).await?;
     for key in projected {
         let Some(object) = watched.get(&key) else { continue };
@@ -192,7 +192,7 @@ impl<'a> Projection<'a> {
             { "op": "test", "path": "/metadata/uid", "value": text(self.mailbox_object, "uid") },
             { "op": "replace", "path": STORAGE_REQUEST, "value": requested },
         ]);
-        let place = Place::new(&watched.kind, &self.source.key.namespace, &self.source.key.name);
+        let place = ObjectPath::new(&watched.kind, &self.source.key.namespace, &self.source.key.name);
         let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
         match mailbox.patch(place, Patch::Json, &change).await {
             // Another claim has the name in the mailbox now, and is projected next.
@@ -221,8 +221,11 @@ impl<'a> Projection<'a> {
         if is_active && self.is_user_deletion(projected).await? {
             if !is_being_deleted(self.mailbox_object) {
                 let seconds = projected["metadata"]["deletionGracePeriodSeconds"].as_i64();
-                let place =
-                    Place::new(&self.writer.watched.kind, &self.source.key.namespace, &self.source.key.name);
+                let place = ObjectPath::new(
+                    &self.writer.watched.kind,
+                    &self.source.key.namespace,
+                    &self.source.key.name,
+                );
                 let mailbox = self.splitter.caches.server.within(self.origin.mailbox);
                 mailbox.delete_within(place, text(self.mailbox_object, "uid"), seconds).await?;
                 tracing::info!(
@@ -254,7 +257,7 @@ impl<'a> Projection<'a> {
             let Some(watched) = self.splitter.caches.by_group_kind(group, owner_text("kind")) else {
                 return Ok(false);
             };
-            let place = Place::new(&watched.kind, &self.origin.namespace, owner_text("name"));
+            let place = ObjectPath::new(&watched.kind, &self.origin.namespace, owner_text("name"));
             let found = self.writer.server.get(place).await?;
             if !found
                 .is_some_and(|found| text(&found, "uid") == owner_text("uid") && !is_being_deleted(&found))

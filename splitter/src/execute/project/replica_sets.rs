@@ -4,7 +4,7 @@ use api::meta::is_being_deleted;
 use api::meta::metadata::text;
 use controller::informer::Key;
 use controller::queue::Outcome;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use super::{ProjectionMetadata, annotation, origin};
@@ -107,7 +107,8 @@ async fn write_revision(
     let Some(watched) = splitter.caches.by_resource(&deployment.kind) else { return Ok(()) };
     let change = json!({ "metadata": { "uid": text(object, "uid"), "annotations": { REVISION: revision } } });
     // Through the status subresource, so that the generation is unchanged.
-    let place = Place::new(&watched.kind, &deployment.key.namespace, &deployment.key.name).part("status");
+    let place =
+        ObjectPath::new(&watched.kind, &deployment.key.namespace, &deployment.key.name).part("status");
     server.patch(place, Patch::Merge, &change).await.map(drop)
 }
 
@@ -117,8 +118,8 @@ struct ReplicaSetWriter<'a> {
 }
 
 impl ReplicaSetWriter<'_> {
-    fn place<'a>(&'a self, set: &'a Value) -> Place<'a> {
-        Place::new(&self.sets.kind, text(set, "namespace"), text(set, "name"))
+    fn place<'a>(&'a self, set: &'a Value) -> ObjectPath<'a> {
+        ObjectPath::new(&self.sets.kind, text(set, "namespace"), text(set, "name"))
     }
 
     async fn create(&self, set: &Value) -> Result<(), CallError> {

@@ -5,7 +5,7 @@ use api::meta::is_being_deleted;
 use api::meta::metadata::text;
 use api::names::{PROJECTED_HASH, SPLITTER};
 use controller::informer::Key;
-use controller::remote::{CallError, Patch, Place, Remote};
+use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use super::annotation;
@@ -79,8 +79,8 @@ fn without_ephemeral_containers(mut object: Value) -> Value {
 }
 
 impl ProjectionWriter<'_> {
-    fn place<'a>(&'a self, key: &'a Key) -> Place<'a> {
-        Place::new(&self.watched.kind, &key.namespace, &key.name)
+    fn place<'a>(&'a self, key: &'a Key) -> ObjectPath<'a> {
+        ObjectPath::new(&self.watched.kind, &key.namespace, &key.name)
     }
 
     pub(super) async fn create(&self, key: &Key, desired: &ProjectedObject) -> Result<(), CallError> {

@@ -9,7 +9,7 @@ use api::meta::hash::word;
 use api::meta::metadata;
 use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, PROPAGATED_HASH, TRUE, VIA};
 use controller::informer::Key;
-use controller::remote::{CallError, Patch, Place};
+use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
 use crate::controller::Splitter;
@@ -75,7 +75,7 @@ pub(crate) async fn write_object(
             mailbox.create(&watched.kind, &mailbox_object.namespace, &next).await?
         }
         Some(_) => {
-            let place = Place::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
+            let place = ObjectPath::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
             mailbox.replace(place, &next).await?
         }
     };
@@ -95,7 +95,7 @@ pub(crate) async fn delete(
         return Ok(false);
     };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let place = Place::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
+    let place = ObjectPath::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
     let is_deleted = splitter.caches.server.within(mailbox_object.mailbox).delete(place, uid).await?;
     let key = Key {
         cluster: Some(mailbox_object.mailbox),
@@ -271,7 +271,7 @@ pub(crate) async fn update_namespace_labels(
         .caches
         .server
         .within(mailbox)
-        .patch(Place::new(kind, "", name), Patch::Merge, &change)
+        .patch(ObjectPath::new(kind, "", name), Patch::Merge, &change)
         .await
         .map(drop)
 }

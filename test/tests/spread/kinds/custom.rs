@@ -1,7 +1,7 @@
 //! Custom kinds.
 
 use anyhow::Result;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use controller::remote::Remote;
 use scenarios::client::{TestClient, condition, until};
 use scenarios::fleet::Fleet;
@@ -121,7 +121,8 @@ async fn a_kind_that_can_be_scaled_is_divided_on_request() -> Result<()> {
     let mut one = widget();
     one["metadata"]["annotations"] = json!({ "holon.dev/divide": "true" });
     fleet.root.create(WIDGETS, one).await?;
-    let history = History::of(&fleet, Kind::new("example.com", "v1", "widgets", "Widget", true)).await?;
+    let history =
+        History::of(&fleet, ResourceKind::new("example.com", "v1", "widgets", "Widget", true)).await?;
     for size in [3_u64, 8, 5] {
         fleet.root.merge(ONE, json!({ "spec": { "size": size } })).await?;
         let (most, least) = (size.div_ceil(2), size / 2);
@@ -190,7 +191,8 @@ async fn a_status_rule_takes_effect_at_once_and_an_invalid_one_changes_nothing()
         let is_accepted = |rule: &Value| condition(rule, "Accepted")["status"] == "True";
         fleet.root.until(&rule_path, is_accepted).await?;
     }
-    let history = History::of(&fleet, Kind::new("example.com", "v1", "widgets", "Widget", true)).await?;
+    let history =
+        History::of(&fleet, ResourceKind::new("example.com", "v1", "widgets", "Widget", true)).await?;
     fleet.root.apply(&rule_path, rule("sum(targets.map(t,\n  t.status.ready +))")).await?;
     let refused =
         fleet.root.until(&rule_path, |rule| condition(rule, "Accepted")["status"] == "False").await?;

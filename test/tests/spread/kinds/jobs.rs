@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use api::meta::is_being_deleted;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use scenarios::client::{condition, until};
 use scenarios::fleet::{Fleet, PHYSICAL_CLUSTERS};
 use scenarios::history::{History, check};
@@ -166,7 +166,7 @@ pub(crate) async fn check_hundred_completions_on(fleet: &Fleet, expected_counts:
         "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "sums" },
         "spec": { "completions": 100, "parallelism": 20, "template": ending_template() },
     });
-    let history = History::of(fleet, Kind::new("batch", "v1", "jobs", "Job", true)).await?;
+    let history = History::of(fleet, ResourceKind::new("batch", "v1", "jobs", "Job", true)).await?;
     fleet.root.create(JOBS, job).await?;
     let sums = format!("{JOBS}/sums");
     let job = fleet.root.until(&sums, |job| condition(job, "Complete")["status"] == "True").await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use controller::kind::Kind;
+use controller::kind::ResourceKind;
 use scenarios::client::{condition, until};
 use scenarios::fleet::Fleet;
 use scenarios::history::{History, Moment};
@@ -157,7 +157,7 @@ fn is_fully_updated(moment: &Moment, updated: &str, desired: &str) -> bool {
 }
 
 /// Creates and updates an object. Tools must see both as finished in the end, and never before they are.
-async fn check_no_early_success(kind: Kind, spec: Value, updated: &str, desired: &str) -> Result<()> {
+async fn check_no_early_success(kind: ResourceKind, spec: Value, updated: &str, desired: &str) -> Result<()> {
     let mut fleet = Fleet::alone().await?;
     for name in ["a", "b"] {
         fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;
@@ -198,7 +198,7 @@ async fn check_no_early_success(kind: Kind, spec: Value, updated: &str, desired:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_a_stateful_set_reports_no_early_success() -> Result<()> {
-    let kind = Kind::new("apps", "v1", "statefulsets", "StatefulSet", true);
+    let kind = ResourceKind::new("apps", "v1", "statefulsets", "StatefulSet", true);
     let spec = json!({
         "replicas": 4, "serviceName": "web", "selector": { "matchLabels": { "app": "web" } },
         "template": template("web"),
@@ -208,7 +208,7 @@ async fn the_status_of_a_stateful_set_reports_no_early_success() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_a_daemon_set_reports_no_early_success() -> Result<()> {
-    let kind = Kind::new("apps", "v1", "daemonsets", "DaemonSet", true);
+    let kind = ResourceKind::new("apps", "v1", "daemonsets", "DaemonSet", true);
     let spec = json!({ "selector": { "matchLabels": { "app": "web" } }, "template": template("web") });
     check_no_early_success(kind, spec, "/status/updatedNumberScheduled", "/status/desiredNumberScheduled")
         .await
@@ -220,7 +220,7 @@ async fn a_job_is_complete_when_all_its_parts_are() -> Result<()> {
     for name in ["a", "b"] {
         fleet.join(Options { delays: DELAYS, ..Options::new(name) }, &[]).await?;
     }
-    let history = History::of(&fleet, Kind::new("batch", "v1", "jobs", "Job", true)).await?;
+    let history = History::of(&fleet, ResourceKind::new("batch", "v1", "jobs", "Job", true)).await?;
     fleet.root.create(NAMESPACES, placed_namespace("shop", "*")).await?;
     let template = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] } });
     let spec = json!({ "completions": 7, "parallelism": 2, "template": template });
