@@ -263,6 +263,11 @@ impl Fleet {
         (&mut task.0).await.expect("the syncer stops gracefully");
     }
 
+    /// Aborts the syncer of a physical cluster in the middle of its work, as a crash does. Its lease is not released.
+    pub fn kill_syncer(&mut self, name: &str) {
+        self.members.get_mut(name).expect("the physical cluster has joined").syncer = None;
+    }
+
     pub fn member(&self, name: &str) -> &FleetMember {
         self.members.get(name).unwrap_or_else(|| panic!("{name} has not joined"))
     }

@@ -141,7 +141,7 @@ async fn an_invalid_placement_still_has_verdicts_on_every_cluster() -> Result<()
 async fn the_status_keeps_the_numbers_of_a_silent_cluster() -> Result<()> {
     let mut fleet = two_and_two().await?;
     let history = History::of_deployments(&fleet).await?;
-    fleet.stop_syncer("b").await;
+    fleet.kill_syncer("b");
     fleet.stop_fleet_controller();
     let expired_heartbeat = json!({ "status": { "conditions": [{
         "type": "Ready", "status": "Unknown", "reason": "HeartbeatExpired", "message": "the syncer has not renewed its lease for 40 s",

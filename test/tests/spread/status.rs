@@ -166,7 +166,7 @@ async fn the_status_with_a_silent_target_reports_no_early_success() -> Result<()
     until("each has two", async || Ok(shares(&fleet).await? == [Some(2), Some(2)])).await?;
     fleet.root.until(WEB, is_current).await?;
     let new_image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": "web:2" }] } } } });
-    fleet.stop_syncer("b").await;
+    fleet.kill_syncer("b");
     for change in [new_image, json!({ "spec": { "replicas": 8 } })] {
         fleet.root.merge(WEB, change).await?;
         let web = fleet.root.until_exists(WEB).await?;
