@@ -86,8 +86,10 @@ impl Syncer {
             }
             None => (StateHeader { mailbox: settings.mailbox.clone(), ..StateHeader::default() }, Vec::new()),
         };
-        // A process may run many syncers: each log line names its physical cluster.
-        let span = tracing::error_span!("syncer", physical_cluster = settings.name);
+        // A process may run many syncers: each log line names its physical cluster. Two logical clusters may call
+        // different ones alike.
+        let span =
+            tracing::error_span!("syncer", physical_cluster = settings.name, mailbox = settings.mailbox);
         let context = Arc::new(SyncerContext::new(mailbox, downstream, settings, header, stored));
         let mut tasks = Tasks::new();
         spawn(&mut tasks, "lease", never(heartbeat::hold_lease(context.clone())).instrument(span.clone()));

@@ -99,7 +99,7 @@ impl<'a> Syncers<'a> {
     fn ended(&mut self, key: &Key, reason: Option<String>) {
         self.running.remove(key);
         if let Some(reason) = reason {
-            tracing::error!(physical_cluster = key.name, error = reason, "a syncer ended; restarting it");
+            tracing::error!(physical_cluster = %key, error = reason, "a syncer ended; restarting it");
             self.failed.insert(key.clone(), SyncerFailure { reason, at: Instant::now() });
         }
     }
