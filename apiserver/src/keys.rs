@@ -16,6 +16,7 @@
 //!   ~births / ~bbbbbbbbbbbbbbbb
 //!   ~keys   / ~bbbbbbbbbbbbbbbb
 //!   ~pki    / authority            the certificate authority of servers that share an etcd
+//!   ~data   / version              which names the objects use
 //! ```
 
 use api::cluster::Id;
@@ -36,6 +37,11 @@ const SIGNING: &str = "~keys/";
 /// no group, so no path of the API leads to it.
 pub(crate) fn shared_authority() -> Key {
     Key::from("~pki/authority")
+}
+
+/// Returns the key of the version of the store: which names of annotations and fields its objects use.
+pub fn data_version() -> Key {
+    Key::from("~data/version")
 }
 
 /// Returns the key of a logical cluster's signing keys.

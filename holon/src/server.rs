@@ -1,6 +1,7 @@
 //! Assembles a server: store, certificates, API server, controllers and physical clusters.
 
 mod advertise;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -135,6 +136,7 @@ impl ServerOptions {
         let started = Instant::now();
         let mut tasks = Tasks::new();
         let store = self.store(&mut tasks).await?;
+        upgrade::upgrade(&*store).await?;
         let listener = TcpListener::bind(self.listen).await.with_context(|| {
             format!("cannot listen on {}; choose another address with --listen", self.listen)
         })?;

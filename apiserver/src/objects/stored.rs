@@ -44,6 +44,11 @@ pub fn encode(object: &Value) -> Bytes {
     encode_with(object, None)
 }
 
+/// Encodes an object that replaces this entry without a change that its schema could prune or default.
+pub fn encode_like(object: &Value, entry: &Entry) -> Bytes {
+    encode_with(object, stamp(entry.value()))
+}
+
 /// Encodes an object with a stamp.
 pub(crate) fn encode_with(object: &Value, stamp: Option<u128>) -> Bytes {
     let mut bytes = vec![0; HEADER];

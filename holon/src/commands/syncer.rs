@@ -26,6 +26,8 @@ use crate::{clients, state_key};
 
 /// The directory of the desired state, in the state directory.
 const DESIRED: &str = "desired";
+/// The name of that directory in an older version.
+const OLD_DESIRED: &str = "asked";
 /// How long a syncer may take to finish its writes.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
@@ -58,6 +60,7 @@ impl SyncerCommand {
         let encryption_key = self.state_key_file.as_deref().map(state_key::read).transpose()?;
         std::fs::create_dir_all(&self.state_dir)
             .with_context(|| format!("cannot create {}", self.state_dir.display()))?;
+        self.rename_old_state();
         let config = downstream_config(self.kubeconfig.as_deref())
             .await
             .context("cannot connect to the physical cluster")?;
@@ -164,6 +167,17 @@ impl SyncerCommand {
         };
         tasks.run_until(ended_or_stopped, STOP_WITHIN).await?;
         Ok(ended)
+    }
+
+    /// Takes over the state of an older version.
+    fn rename_old_state(&self) {
+        let (old, new) = (self.state_dir.join(OLD_DESIRED), self.state_dir.join(DESIRED));
+        if old.exists()
+            && !new.exists()
+            && let Err(error) = std::fs::rename(&old, &new)
+        {
+            tracing::warn!(%error, path = %old.display(), "cannot take over the state of an older version");
+        }
     }
 
     /// Returns the state directory of a mailbox.

@@ -34,6 +34,7 @@ pub(crate) struct Credential {
     /// The id of the ticket that it was exchanged for.
     pub(crate) ticket: String,
     /// Whether that ticket is revoked.
+    #[serde(alias = "isSpent")]
     pub(crate) is_revoked: bool,
     pub(crate) token: String,
     /// When the token was made, in seconds since 1970.

@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
     /// The certificate authority of the server, as PEM.
     pub(crate) authority: String,
     /// Additional certificate authorities to trust, as PEM: of a TLS terminator in front of the server, or of a proxy.
-    #[serde(default)]
+    #[serde(default, alias = "alsoTrusted")]
     pub(crate) extra_authorities: String,
     pub(crate) token: String,
 }

@@ -8,6 +8,9 @@ use serde_json::json;
 
 use super::manifest::SYNCER_NAMESPACE;
 
+/// The annotation in manifests of an older version.
+const OLD_SYNCER_OF: &str = "holon.dev/seat-of";
+
 /// Deletes the namespace with everything in it. The ClusterRoleBinding goes with it through an owner reference: if the
 /// syncer deleted the binding first, it would lose the right to delete anything else. A namespace that was not created
 /// for this mailbox stays.
@@ -15,7 +18,8 @@ pub(super) async fn uninstall(downstream: &Remote, mailbox: &str) -> Result<()> 
     let namespaces = ResourceKind::new("", "v1", "namespaces", "Namespace", false);
     let place = ObjectPath::new(&namespaces, "", SYNCER_NAMESPACE);
     let Some(namespace) = downstream.get(place).await? else { return Ok(()) };
-    if namespace["metadata"]["annotations"][SYNCER_OF] != mailbox {
+    let annotations = &namespace["metadata"]["annotations"];
+    if ![SYNCER_OF, OLD_SYNCER_OF].iter().any(|name| annotations[*name] == mailbox) {
         return Ok(());
     }
     let uid = namespace["metadata"]["uid"].as_str().context("the namespace has no uid")?;
