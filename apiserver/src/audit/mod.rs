@@ -45,7 +45,7 @@ impl Audit {
 
     /// Logs an answered request, if it is one to log.
     pub(crate) fn note(&self, event: &AuditEvent<'_>) {
-        let AuditEvent { id, info, sender, acting, cluster, is_refused, code, took } = *event;
+        let AuditEvent { id, info, sender, acting, cluster, is_refused, is_authorized, code, took } = *event;
         // Every 403 is a denial, whichever check it comes from.
         let refused = is_refused || matches!(code, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if !refused && !is_noted(info) {
@@ -54,7 +54,7 @@ impl Audit {
         let mut line = json!({
             "time": metadata::micro_now(), "id": id, "method": short(info.method.as_str()),
             "path": short(&info.path), "code": code.as_u16(),
-            "decision": if refused { "forbid" } else { "allow" },
+            "decision": if refused { "forbid" } else if is_authorized { "allow" } else { "none" },
             "duration_ms": took.as_secs_f64() * 1000.0,
         });
         add_users(&mut line, sender, acting);
@@ -77,6 +77,8 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) cluster: Option<(Id, Option<&'a str>)>,
     /// Access was denied, whatever the status code.
     pub(crate) is_refused: bool,
+    /// Access was granted. Without either, the request ended before it was authorized.
+    pub(crate) is_authorized: bool,
     pub(crate) code: StatusCode,
     pub(crate) took: Duration,
 }
@@ -169,6 +171,7 @@ mod tests {
             acting: None,
             cluster: None,
             is_refused: refused,
+            is_authorized: code < 429,
             code: StatusCode::from_u16(code).unwrap(),
             took: Duration::from_millis(2),
         });
@@ -193,6 +196,8 @@ mod tests {
         assert_eq!(count("GET /api/v1/namespaces/x/pods/y/status", false, 200), 0);
         assert_eq!(count("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false, 201), 0);
         assert_eq!(noted("GET /api", Err(Status::unauthorized()), false, 401).len(), 1);
+        let early = noted("POST /api/v1/namespaces", Ok(Identity::user("ann", &[])), false, 499);
+        assert_eq!(early[0]["decision"], "none", "it ended before it was authorized");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The deadline is one minute, or less if the request has a timeout. A watch has its own timeout. A request that exceeds its
 //! deadline is dropped where it is, except a write of which the store has a part: it is finished, so the client has to
-//! check.
+//! check. Only the deletion of a collection stops between two objects.
 
 use std::time::Duration;
 

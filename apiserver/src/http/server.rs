@@ -55,6 +55,8 @@ const HEADER_BYTES_MAX: u32 = 64 << 10;
 const TLS_BYTES_MAX: usize = CHUNK_BYTES;
 /// Time limit for requests in progress when the server stops.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long writes without a client may take after that. The store answers within milliseconds.
+const WRITES_LIMIT: Duration = Duration::from_secs(4);
 
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
@@ -63,6 +65,9 @@ pub trait Handler: Send + Sync + 'static {
         identity: Identity,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Finishes what goes on without a connection.
+    fn finish(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// The state that all connections share.
@@ -111,6 +116,9 @@ pub async fn serve(
     }
     drop(listener);
     finish(graceful, running).await;
+    if tokio::time::timeout(WRITES_LIMIT, state.handler.finish()).await.is_err() {
+        tracing::warn!("stopping before writes without a client have finished");
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use api::cluster::Id;
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use openapi::catalog::resource_info::ResourceInfo;
 
 use crate::authn::identity::Identity;
@@ -69,6 +69,12 @@ pub(super) struct RequestFacts {
     pub(super) resource: Option<Arc<ResourceInfo>>,
     /// Access was denied, even if the response is that of a path that does not exist.
     pub(super) is_refused: bool,
+    /// Access was granted.
+    pub(super) is_authorized: bool,
+    /// The result of a write, which its client may not receive.
+    pub(super) result: Option<StatusCode>,
+    /// The audit log has a line that says that there was no result yet.
+    pub(super) lacks_result: bool,
 }
 
 impl RequestContext {

@@ -88,11 +88,15 @@ impl Stack {
         let (stack, context) = (self.clone(), context.clone());
         let task = async move {
             let result = tokio::time::timeout(WRITE_TIMEOUT, write).await;
-            let unreceived = sender.send(result.unwrap_or_else(|_| Err(deadline::exceeded())));
-            if let Err(result) = unreceived {
-                let code = result.map_or_else(|status| status.code, |response| response.status().as_u16());
-                stack.note(&context, StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
-            }
+            let result = result.unwrap_or_else(|_| Err(deadline::exceeded()));
+            let code =
+                result.as_ref().map_or_else(|status| status.code, |response| response.status().as_u16());
+            stack.note_result(
+                &context,
+                StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            );
+            // The client may have disconnected.
+            drop(sender.send(result));
         };
         self.writes.spawn(task.in_current_span());
         let result = receiver.await;

@@ -77,6 +77,7 @@ impl Stack {
         if authorization.identity() != &*identity {
             context.facts().acting = Some(authorization.identity().clone());
         }
+        context.facts().is_authorized = true;
         authorization.pace()?;
         // Rights in the root are not rights in all logical clusters.
         if reach == Reach::Every && !authorization.identity().is_at_home_everywhere() {

@@ -11,7 +11,9 @@ use tower::{Service, ServiceExt, service_fn};
 use tracing::Instrument;
 
 use super::Stack;
-use super::context::{AUDIT_ID, ApiRequest, AuthenticatedRequest, LimitedRequest, RequestContext};
+use super::context::{
+    AUDIT_ID, ApiRequest, AuthenticatedRequest, LimitedRequest, RequestContext, RequestFacts,
+};
 use super::dispatch;
 use crate::audit::AuditEvent;
 use crate::authn::identity::Identity;
@@ -53,6 +55,9 @@ async fn answer<R: Send>(inner: impl Answering<R>, request: R) -> Response<Body>
     response
 }
 
+/// The code of a request whose client left before its response.
+const CLIENT_LEFT: u16 = 499;
+
 /// Reports the end of a request: with the status of its response, or with 499 if its client left before.
 ///
 /// A client may leave at any time, and the server then drops the request where it is. Without a line in the audit log,
@@ -64,13 +69,14 @@ struct RequestEnd<F: FnMut(StatusCode)> {
 
 impl<F: FnMut(StatusCode)> RequestEnd<F> {
     fn new(report: F) -> RequestEnd<F> {
-        RequestEnd { report, code: StatusCode::from_u16(499).expect("three digits") }
+        RequestEnd { report, code: StatusCode::from_u16(CLIENT_LEFT).expect("three digits") }
     }
 }
 
 impl<F: FnMut(StatusCode)> Drop for RequestEnd<F> {
     fn drop(&mut self) {
-        (self.report)(self.code);
+        let is_bug = std::thread::panicking();
+        (self.report)(if is_bug { StatusCode::INTERNAL_SERVER_ERROR } else { self.code });
     }
 }
 
@@ -262,10 +268,31 @@ fn deprecated(
 }
 
 impl Stack {
-    /// Writes a line into the audit log.
+    /// Writes the end of a request into the audit log. A client may leave, or the deadline be exceeded, just when its
+    /// write has a result.
     pub(super) fn note(&self, context: &RequestContext, code: StatusCode) {
+        let mut facts = context.facts();
+        let is_early = code == CLIENT_LEFT || code == StatusCode::GATEWAY_TIMEOUT;
+        if code != CLIENT_LEFT || facts.result.is_none() {
+            self.write_audit_line(context, &facts, code);
+        }
+        match facts.result {
+            Some(result) if is_early && code != result => self.write_audit_line(context, &facts, result),
+            _ => facts.lacks_result = is_early,
+        }
+    }
+
+    /// Remembers the result of a write, and writes it into the audit log if the line of the request lacks it.
+    pub(super) fn note_result(&self, context: &RequestContext, code: StatusCode) {
+        let mut facts = context.facts();
+        facts.result = Some(code);
+        if facts.lacks_result {
+            self.write_audit_line(context, &facts, code);
+        }
+    }
+
+    fn write_audit_line(&self, context: &RequestContext, facts: &RequestFacts, code: StatusCode) {
         let Some(audit) = &self.audit else { return };
-        let facts = context.facts();
         audit.note(&AuditEvent {
             id: context.id.to_str().unwrap_or_default(),
             info: &context.info,
@@ -273,6 +300,7 @@ impl Stack {
             acting: facts.acting.as_ref(),
             cluster: facts.cluster.as_ref().map(|(id, path)| (*id, path.as_deref())),
             is_refused: facts.is_refused,
+            is_authorized: facts.is_authorized,
             code,
             took: context.elapsed(),
         });

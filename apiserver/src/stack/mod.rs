@@ -221,4 +221,8 @@ impl Handler for Stack {
     ) -> Response<Body> {
         self.respond(peer, request).await
     }
+
+    async fn finish(&self) {
+        self.writes.drain().await;
+    }
 }

@@ -91,6 +91,19 @@ impl StreamTasks {
         }
         set.spawn(task);
     }
+
+    /// Waits until all tasks have ended, those that are spawned meanwhile included.
+    pub async fn drain(&self) {
+        loop {
+            let mut running = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            if running.is_empty() {
+                return;
+            }
+            while let Some(ended) = running.join_next().await {
+                log_panic(ended);
+            }
+        }
+    }
 }
 
 fn log_panic(ended: Result<(), JoinError>) {

@@ -64,6 +64,10 @@ impl Handler for Frontend {
     ) -> Response<Body> {
         self.respond(identity, request).await
     }
+
+    async fn finish(&self) {
+        self.stack.finish().await;
+    }
 }
 
 /// Returns a Status that reports a failure of the server.
