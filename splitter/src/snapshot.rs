@@ -217,9 +217,12 @@ impl Caches {
         keys.iter().filter_map(|key| self.get_own(view, key)).collect()
     }
 
-    /// An object of one of Holon's kinds.
+    /// An object of one of Holon's kinds. An invalid one counts as absent.
     pub fn get_own<T: DeserializeOwned>(&self, view: &View, key: &Key) -> Option<T> {
-        serde_json::from_str(view.get(key)?.text()).ok()
+        let warn = |error: &serde_json::Error| {
+            tracing::warn!(kind = %view.kind, object = %key, %error, "cannot decode the object, which is ignored");
+        };
+        serde_json::from_str(view.get(key)?.text()).inspect_err(warn).ok()
     }
 
     /// Labels and annotations of a namespace.
