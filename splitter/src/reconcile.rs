@@ -223,8 +223,10 @@ async fn reconcile_workload(
     object: &Value,
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
+    let policies = splitter.caches.policies(subject.cluster(), &subject.key.namespace);
     // Its mailbox objects are deleted with its record, when the object is gone.
     if is_being_deleted(object) {
+        lock(&splitter.placement_index).set_policies(subject, policies);
         if let Some(record) = record.filter(|_| has_finalizer(object, ORPHAN)) {
             events::record_not_orphaned(splitter, subject, &record.spec.object).await?;
         }
@@ -262,6 +264,7 @@ async fn reconcile_workload(
         mailbox_objects,
         namespace: caches.namespace(cluster, &subject.key.namespace),
         placements: caches.list_own(&caches.config.placements, cluster),
+        policies,
         overrides: caches.list_own(&caches.config.overrides, cluster),
         refused: grants::refused(splitter, cluster, &members).await?,
         members,
@@ -350,6 +353,7 @@ async fn delete_expired(
 fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &PlacementDecision) {
     let mut entry = PlacementEntry::of(context.object, Some(&decided.record));
     entry.pod_counts = context.pods(&entry.targets, &decided.plan);
+    entry.policies = context.policies;
     if entry.is_moving() {
         let ready = crate::placement::decide::readiness(context);
         entry.ready = ready
@@ -359,7 +363,21 @@ fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &Pl
             .collect();
     }
     let (cluster, namespace) = (context.subject.cluster(), &context.subject.key.namespace);
-    let before = lock(&splitter.placement_index).put(context.subject, entry.clone());
+    let mut before = lock(&splitter.placement_index).put(context.subject, entry.clone());
+    let unblocks = |before: &PlacementEntry| {
+        before.policies != entry.policies || entry.is_moving() && before.ready != entry.ready
+    };
+    if before.as_ref().is_none_or(unblocks) {
+        let siblings: Vec<ObjectRef> = lock(&splitter.placement_index)
+            .within(cluster, namespace)
+            .filter(|(other, entry)| *other != context.subject && entry.is_moving())
+            .map(|(other, _)| other.clone())
+            .collect();
+        siblings.into_iter().for_each(|other| splitter.queue.add(WorkItem::Object(other)));
+    }
+    if let Some(before) = &mut before {
+        before.policies = entry.policies;
+    }
     if before.as_ref() == Some(&entry) {
         return;
     }
@@ -372,14 +390,6 @@ fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &Pl
     following_kinds.for_each(|watched| splitter.enqueue_kind_in_namespace(&watched.name, cluster, namespace));
     splitter.queue.add(WorkItem::Namespace(cluster, namespace.clone()));
     splitter.queue.add(WorkItem::Nodes(cluster));
-    if entry.is_moving() && before.is_none_or(|before| before.ready != entry.ready) {
-        let siblings: Vec<ObjectRef> = lock(&splitter.placement_index)
-            .within(cluster, namespace)
-            .filter(|(other, entry)| *other != context.subject && entry.is_moving())
-            .map(|(other, _)| other.clone())
-            .collect();
-        siblings.into_iter().for_each(|other| splitter.queue.add(WorkItem::Object(other)));
-    }
 }
 
 /// Removes an object that has no placement of its own any more from the index, and releases its capacity.

@@ -21,12 +21,13 @@ mod member_clusters;
 pub(crate) mod placement_index;
 pub(crate) mod pod_count;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Locator, Override, Placement, Resource, StatusRule};
-use api::names::{GROUP, LOCATOR, PLACED, PROJECTED, TRUE, VERSION};
+use api::names::{GROUP, LOCATOR, PLACED, PLACEMENT, PROJECTED, TRUE, VERSION};
 use controller::informer::{CachedObject, Key, View};
 use controller::kind::ResourceKind;
 use controller::remote::Remote;
@@ -34,6 +35,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use self::placement_index::PolicyVersion;
 pub(crate) use custom_kinds::{CustomKind, CustomKinds, KindChange};
 pub use kinds::{KindClass, WatchedKind};
 pub use logical_clusters::LogicalClusters;
@@ -223,6 +225,19 @@ impl Caches {
             tracing::warn!(kind = %view.kind, object = %key, %error, "cannot decode the object, which is ignored");
         };
         serde_json::from_str(view.get(key)?.text()).inspect_err(warn).ok()
+    }
+
+    /// The version of all that decides about every object of a namespace: its labels and its placement, that of its logical
+    /// cluster, and Placements. A change of any of these queues all objects of the namespace.
+    pub(crate) fn policies(&self, cluster: Id, namespace: &str) -> PolicyVersion {
+        let mut hasher = DefaultHasher::new();
+        let metadata = self.namespace(cluster, namespace);
+        (&metadata.labels, metadata.annotations.get(PLACEMENT)).hash(&mut hasher);
+        self.clusters().placement(cluster).hash(&mut hasher);
+        let placements = self.list_own::<Placement>(&self.config.placements, cluster);
+        let versions = placements.into_iter().map(|one| (one.metadata.uid, one.metadata.generation));
+        versions.collect::<BTreeSet<_>>().hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Labels and annotations of a namespace.

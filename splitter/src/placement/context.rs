@@ -17,6 +17,7 @@ use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement, Labels
 use crate::placement::reservations::ClusterName;
 use crate::placement::targets::Extent;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
+use crate::snapshot::placement_index::PolicyVersion;
 use crate::snapshot::pod_count::PodCounter;
 use crate::snapshot::{LabelsAndAnnotations, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
@@ -37,6 +38,8 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) namespace: LabelsAndAnnotations,
     pub(crate) placements: Vec<Placement>,
     pub(crate) overrides: Vec<Override>,
+    /// At most as new as what is read from the caches after it.
+    pub(crate) policies: PolicyVersion,
     /// The members that the logical cluster may not use.
     pub(crate) refused: HashSet<ClusterName>,
     /// `maxReplicas` of its autoscaler. None if it has no autoscaler.

@@ -485,20 +485,11 @@ fn with_namespace(
     if next.step != MigrationStep::Finished || level == Some(AnnotationLevel::Object) {
         return next;
     }
-    let arriving: Vec<&str> = recorded
-        .iter()
-        .filter(|target| target.role == Role::Arriving)
-        .map(|target| target.cluster.as_str())
-        .collect();
-    let placement_index = lock(&splitter.placement_index);
-    let mut others = placement_index.within(context.subject.cluster(), &context.subject.key.namespace);
-    let unready = others.find_map(|(other, entry)| {
-        let at = arriving.iter().find(|cluster| other != context.subject && entry.is_unready_at(cluster))?;
-        Some(format!("{at}: {} {} is not ready there", entry.kind, other.key.name))
-    });
-    match unready {
-        Some(unready) => {
-            MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![unready] } }
+    let blocked =
+        lock(&splitter.placement_index).blocks_migration(context.subject, recorded, context.policies);
+    match blocked {
+        Some(why) => {
+            MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![why] } }
         }
         None => next,
     }

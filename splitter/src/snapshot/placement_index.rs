@@ -31,7 +31,12 @@ pub(crate) struct PlacementEntry {
     pub(crate) by_default: bool,
     /// The targets where it is ready, during a migration.
     pub(crate) ready: BTreeSet<String>,
+    /// The policies with which it was decided.
+    pub(crate) policies: PolicyVersion,
 }
+
+/// Identifies the policies that apply to all objects of a namespace. Zero before the first decision.
+pub(crate) type PolicyVersion = u64;
 
 impl PlacementEntry {
     pub(crate) fn of(object: &Value, record: Option<&Distribution>) -> PlacementEntry {
@@ -53,6 +58,7 @@ impl PlacementEntry {
             by_default: record
                 .is_some_and(|record| record.spec.chosen_by.source == api::fleet::Source::Default),
             ready: BTreeSet::new(),
+            policies: 0,
         }
     }
 
@@ -108,6 +114,36 @@ impl PlacementIndex {
         removed
     }
 
+    /// Records that an object was reconciled with these policies and keeps its targets.
+    pub(crate) fn set_policies(&mut self, subject: &ObjectRef, policies: PolicyVersion) {
+        let namespace = self.namespaces.get_mut(&Self::namespace_of(subject));
+        if let Some(entry) = namespace.and_then(|entries| entries.get_mut(subject)) {
+            entry.policies = policies;
+        }
+    }
+
+    /// Returns what prevents the end of an object's migration: another object of its namespace that is not ready on a
+    /// target that both arrive at, or that runs on a cluster that the object leaves and was not decided with the same
+    /// policies yet.
+    pub(crate) fn blocks_migration(
+        &self,
+        subject: &ObjectRef,
+        targets: &[Target],
+        policies: PolicyVersion,
+    ) -> Option<String> {
+        let with = |role: Role| targets.iter().filter(move |target| target.role == role);
+        let others = self.within(subject.cluster(), &subject.key.namespace);
+        others.filter(|(other, _)| *other != subject).find_map(|(_, entry)| {
+            let PlacementEntry { kind, name, .. } = entry;
+            if let Some(at) = with(Role::Arriving).find(|target| entry.is_unready_at(&target.cluster)) {
+                return Some(format!("{}: {kind} {name} is not ready there", at.cluster));
+            }
+            let left = with(Role::Leaving).find(|target| entry.needs_cluster(&target.cluster))?;
+            (entry.policies != policies)
+                .then(|| format!("{}: {kind} {name} is not decided yet", left.cluster))
+        })
+    }
+
     pub(crate) fn get(&self, subject: &ObjectRef) -> Option<&PlacementEntry> {
         self.namespaces.get(&Self::namespace_of(subject))?.get(subject)
     }
@@ -134,5 +170,52 @@ impl PlacementIndex {
     pub(crate) fn of(&self, cluster: Id) -> impl Iterator<Item = &PlacementEntry> {
         let here = self.namespaces.iter().filter(move |((at, _), _)| *at == cluster);
         here.flat_map(|(_, entries)| entries.values())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namespace was moved by one annotation. A CronJob was decided first and left the old cluster before the Deployment
+    /// beside it had been decided at all.
+    #[test]
+    fn a_migration_ends_after_all_objects_of_the_namespace_are_decided_and_ready() {
+        let target = |cluster: &str, role| Target { cluster: cluster.into(), role, share: None };
+        let subject = |name: &str| ObjectRef {
+            kind: "deployments.apps".into(),
+            key: controller::informer::Key {
+                cluster: Some(Id::ROOT),
+                namespace: "shop".into(),
+                name: name.into(),
+            },
+        };
+        let moving = [target("west", Role::Arriving), target("east", Role::Leaving)];
+        let check = |entry: PlacementEntry, expected: Option<&str>| {
+            let mut index = PlacementIndex::default();
+            let entry = PlacementEntry { kind: "Deployment".into(), name: "web".into(), ..entry };
+            index.put(&subject("web"), entry);
+            index.put(
+                &subject("cron"),
+                PlacementEntry { targets: moving.to_vec(), ..PlacementEntry::default() },
+            );
+            let blocks = index.blocks_migration(&subject("cron"), &moving, 2);
+            assert_eq!(blocks.as_deref(), expected);
+        };
+        let at = |cluster: &str, role, policies| PlacementEntry {
+            targets: vec![target(cluster, role)],
+            policies,
+            ..PlacementEntry::default()
+        };
+        let undecided = Some("east: Deployment web is not decided yet");
+        check(at("east", Role::Steady, 1), undecided);
+        check(at("east", Role::Steady, 0), undecided);
+        // It has a placement of its own, or cannot move.
+        check(at("east", Role::Steady, 2), None);
+        check(at("north", Role::Steady, 1), None);
+        check(PlacementEntry { is_completed: true, ..at("east", Role::Steady, 1) }, None);
+        let arriving = PlacementEntry { targets: moving.to_vec(), policies: 2, ..PlacementEntry::default() };
+        check(arriving.clone(), Some("west: Deployment web is not ready there"));
+        check(PlacementEntry { ready: ["west".to_owned()].into(), ..arriving }, None);
     }
 }
