@@ -71,12 +71,17 @@ pub(super) async fn upgrade(store: &dyn Store) -> Result<()> {
     }
 }
 
-/// Replaces an object. Returns false if it changed meanwhile: then a server of this version wrote it.
+/// Replaces an object. Returns false if it changed meanwhile: then a server of this version wrote it. An object that is too
+/// large with the longer names keeps the old ones: its tenant must not be able to keep the server from starting.
 async fn put(store: &dyn Store, entry: &Entry, value: Bytes) -> Result<bool> {
     let written = store.commit(entry.key().clone(), Expect::Revision(entry.revision()), Change::Put(value));
     match written.await {
         Ok(_) => Ok(true),
         Err(CommitError::Conflict { .. }) => Ok(false),
+        Err(error @ CommitError::Refused { .. }) => {
+            tracing::warn!(%error, key = ?entry.key(), "cannot rename the annotations of an object");
+            Ok(false)
+        }
         Err(error) => Err(error).with_context(|| format!("cannot upgrade {:?}", entry.key())),
     }
 }
@@ -202,5 +207,17 @@ mod tests {
         let revision = store.get(&record.into()).await.unwrap().revision;
         upgrade(&store).await.unwrap();
         assert_eq!(store.get(&record.into()).await.unwrap().revision, revision);
+    }
+
+    /// The present names are longer. A tenant could have filled an object up to the limit.
+    #[tokio::test]
+    async fn an_object_at_the_size_limit_does_not_stop_the_upgrade() {
+        let store = Memory::default();
+        let object = |padding: usize| json!({ "metadata": { "annotations": { "holon.dev/shown": "x".repeat(padding) } } });
+        let full = object(storage::VALUE_BYTES_MAX - stored::encode(&object(0)).len());
+        let key = "core/configmaps/~bbbbbbbbbbbbbbbb/shop/full";
+        store.commit(key.into(), Expect::Absent, Change::Put(stored::encode(&full))).await.unwrap();
+        upgrade(&store).await.unwrap();
+        assert!(read(&store, key).await["metadata"]["annotations"]["holon.dev/shown"].is_string());
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) namespace: LabelsAndAnnotations,
     pub(crate) placements: Vec<Placement>,
     pub(crate) overrides: Vec<Override>,
-    /// At most as new as what is read from the caches after it.
+    /// The version of the namespace's policies. It is read before everything else here, so it is never newer.
     pub(crate) policies: PolicyVersion,
     /// The members that the logical cluster may not use.
     pub(crate) refused: HashSet<ClusterName>,
