@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   keys ◄ request ◄ objects ◄ rbac ◄ authn ◄ http ◄ clusters ◄ kinds ◄ quota ◄ authz ◄ admission ◄ audit
-//!        ◄ response ◄ registry ◄ endpoints ◄ controllers ◄ stack ◄ local
+//!        ◄ response ◄ registry ◄ endpoints ◄ controllers ◄ stack ◄ local, history
 //! ```
 //!
 //! This crate does not know placement, mailboxes or physical clusters: to it a mailbox is a logical cluster and a
@@ -21,6 +21,7 @@ pub mod authz;
 pub mod clusters;
 pub mod controllers;
 pub mod endpoints;
+pub mod history;
 pub mod http;
 pub mod keys;
 pub mod kinds;

@@ -13,8 +13,12 @@
 //! it keeps its objects and the reason. An object that is missing from a later list differs from one whose deletion the
 //! server reported: only the second is known to have been deleted.
 
+mod follower;
+mod object;
 mod reflector;
 mod view;
 
-pub use reflector::{follow, follow_while_served};
-pub use view::{CachedObject, Key, News, Scope, Trim, View};
+pub use follower::{FollowedView, Follower};
+pub use object::CachedObject;
+pub use reflector::follow;
+pub use view::{Key, News, Scope, View};

@@ -12,6 +12,7 @@
 pub mod discovery;
 #[cfg(test)]
 mod fake_server;
+pub mod history;
 pub mod informer;
 pub mod kind;
 pub mod lease;

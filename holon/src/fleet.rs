@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use api::cluster::{Id, Path};
 use apiserver::authn::identity::{Identity, User};
+use apiserver::history::history;
 use apiserver::local;
 use apiserver::rbac::controller_role::ControllerRole;
 use apiserver::request::path::Cluster;
@@ -109,25 +110,29 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 impl FleetContext {
     /// Returns a client for one of Holon's controllers, with its role.
     fn client(&self, name: &str, controller_role: Arc<ControllerRole>, cluster: &Cluster) -> Remote {
-        let user = User {
-            name: format!("{CONTROLLERS}{name}"),
-            controller_role: Some(controller_role),
-            ..User::default()
-        };
-        let client = Remote::new(local::client(self.stack.clone(), Identity::known(user), cluster));
+        let identity = controller_identity(name, controller_role);
+        let client = Remote::new(local::client(self.stack.clone(), identity, cluster));
         // Another server may lead soon after this one has lost the lease, so calls time out early.
         if self.is_shared { client.with_patience(TERMS.patience) } else { client }
     }
 }
 
+fn controller_identity(name: &str, controller_role: Arc<ControllerRole>) -> Identity {
+    Identity::known(User {
+        name: format!("{CONTROLLERS}{name}"),
+        controller_role: Some(controller_role),
+        ..User::default()
+    })
+}
+
 /// Runs the fleet controller, the splitter and the syncers until `until`.
 async fn run_fleet(context: &FleetContext, until: impl Future<Output = ()>) {
     let server = context.client("fleet", roles::fleet(), &Cluster::Bare);
-    let (fleet, changed) = (Fleet::new(server.clone()), Queue::new());
+    let history = history(&context.stack, controller_identity("fleet", roles::fleet()));
+    let (fleet, changed) = (Fleet::new(server.clone(), history), Queue::new());
     let mut syncers = Syncers::new(context, server);
-    let all = context.client("fleet", roles::fleet(), &Cluster::All);
     tokio::select! {
-        never = fleet.run(all, |key| changed.add(key)) => match never {},
+        never = fleet.run(|key| changed.add(key)) => match never {},
         never = run_splitter(context) => match never {},
         never = syncers.run(&fleet, &changed) => match never {},
         () = until => {}
@@ -138,13 +143,13 @@ async fn run_fleet(context: &FleetContext, until: impl Future<Output = ()>) {
 /// Runs the splitter, and restarts it when it fails.
 async fn run_splitter(context: &FleetContext) -> Infallible {
     loop {
-        let splitter = Splitter::new(context.client("splitter", roles::splitter(), &Cluster::Bare));
+        let history = history(&context.stack, controller_identity("splitter", roles::splitter()));
+        let splitter = Splitter::new(context.client("splitter", roles::splitter(), &Cluster::Bare), history);
         let splitter = match &context.pod_access {
             Some(endpoint) => splitter.with_api_endpoint(endpoint.clone()),
             None => splitter,
         };
-        let error =
-            Arc::new(splitter).run(context.client("splitter", roles::splitter(), &Cluster::All)).await;
+        let error = Arc::new(splitter).run().await;
         tracing::error!(%error, "the splitter failed; restarting it");
         tokio::time::sleep(RESTART_DELAY).await;
     }

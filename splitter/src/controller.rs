@@ -1,7 +1,7 @@
-//! The controller: watches, event handlers and the work queue.
+//! The controller: caches, event handlers and the work queue.
 //!
 //! ```text
-//!   watches ─► caches ─► handle_event: which objects does it affect? ─► queue ─► reconcile: decide ─► propagate ─► aggregate
+//!   history ─► caches ─► handle_event: which objects does it affect? ─► queue ─► reconcile: decide ─► propagate ─► aggregate
 //!                                                                        └─ project: objects of mailboxes, in the user's cluster
 //! ```
 //!
@@ -18,13 +18,13 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::fleet::{Distribution, StatusRule};
 use api::names::PLACEMENT;
-use controller::informer::{CachedObject, Key, News, Scope, View, follow, follow_while_served};
+use controller::history::History;
+use controller::informer::{CachedObject, Follower, Key, News, View};
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, Remote};
 use controller::repeated_lines::RepeatedLines;
 use controller::run::work;
 use controller::tasks::KeyedTasks;
-use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use crate::execute::api_access::{self, ApiEndpoint, ServiceAccountRef};
@@ -35,8 +35,8 @@ use crate::placement::estimate;
 use crate::placement::grants::{self, Grants};
 use crate::placement::reservations::CapacityReservations;
 use crate::reconcile;
-use crate::snapshot::cache_transform;
-use crate::snapshot::freshness;
+use crate::snapshot::followed::followed;
+use crate::snapshot::own_writes::OwnWrites;
 use crate::snapshot::placement_index::PlacementIndex;
 use crate::snapshot::{
     Caches, ClusterChange, CustomKinds, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters,
@@ -48,10 +48,7 @@ use crate::transform::references::CLAIM;
 /// Objects reconciled at the same time by each task. Most of the time a reconcile waits for its writes to be durable,
 /// and writes that wait together are committed together.
 const CONCURRENCY: usize = 64;
-const TASKS: usize = 2;
-/// Poll intervals while caches have not synced.
-const CACHE_SYNC_POLL: Duration = Duration::from_millis(50);
-const FIRST_SYNC_POLL: Duration = Duration::from_millis(2);
+const WORKERS: usize = 2;
 
 /// Delay that turns many events into one reconcile: of a Placement that counts its records, or of objects that wait for
 /// capacity.
@@ -79,6 +76,18 @@ pub enum WorkItem {
     Namespace(Id, String),
     /// A Placement, Override or StatusRule: its conditions and counts.
     Policy(PolicyKind, Id, String),
+}
+
+impl From<&ObjectRef> for WorkItem {
+    fn from(object: &ObjectRef) -> WorkItem {
+        WorkItem::Object(object.clone())
+    }
+}
+
+impl From<&ServiceAccountRef> for WorkItem {
+    fn from(account: &ServiceAccountRef) -> WorkItem {
+        WorkItem::ApiAccess(account.clone())
+    }
 }
 
 impl WorkItem {
@@ -112,13 +121,13 @@ impl fmt::Display for WorkItem {
     }
 }
 
-/// The tasks of a splitter.
+/// The tasks of a splitter. None of them ends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum TaskName {
-    /// Watches the objects of a custom kind, by its resource name.
-    CustomKind(Arc<str>),
-    /// Keeps a cache up to date, or works on the queue. It never ends.
-    Permanent(usize),
+    /// Keeps the caches up to date.
+    Caches,
+    /// Works on the queue.
+    Worker(usize),
 }
 
 /// Keeps mailboxes in the state that users' logical clusters request, and reports the results to users.
@@ -137,10 +146,10 @@ pub struct Splitter {
     pub(crate) waiting_for_capacity: Mutex<HashSet<ObjectRef>>,
     /// Which projections exist, and which wait for their owner.
     pub(crate) projections: project::ProjectionIndex,
-    /// Checks that the caches are current before the first decision about an object.
-    pub(crate) freshness: freshness::FreshnessChecks,
-    /// Own writes that the caches have not observed yet.
-    pub(crate) expectations: reconcile::WriteExpectations,
+    /// Keeps the caches equal to the history of the server.
+    pub(crate) follower: Follower,
+    /// Writes of the reconciles in progress.
+    pub(crate) own_writes: OwnWrites,
     /// Namespaces of mailboxes that are being deleted.
     pub(crate) terminating: namespaces::TerminatingNamespaces,
     /// Warnings and held objects that were logged in the last minute.
@@ -151,9 +160,6 @@ pub struct Splitter {
     policies: Mutex<HashMap<(PolicyKind, Id, String), PolicyVersion>>,
     /// Which logical clusters define which custom kinds.
     definitions: Mutex<CustomKinds>,
-    /// Custom kinds whose watch is to be started, or restarted.
-    watch_requests: mpsc::UnboundedSender<Arc<WatchedKind>>,
-    watch_queue: Mutex<Option<mpsc::UnboundedReceiver<Arc<WatchedKind>>>>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,9 +167,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Splitter {
-    /// `server` names no logical cluster.
-    pub fn new(server: Remote) -> Splitter {
-        let (watch_requests, watch_queue) = mpsc::unbounded_channel();
+    /// `server` names no logical cluster; `history` is that of the same server.
+    pub fn new(server: Remote, history: Arc<dyn History>) -> Splitter {
         Splitter {
             caches: Caches::new(server),
             queue: Queue::new(),
@@ -174,15 +179,13 @@ impl Splitter {
             placement_counts: Mutex::default(),
             waiting_for_capacity: Mutex::default(),
             projections: project::ProjectionIndex::default(),
-            freshness: freshness::FreshnessChecks::default(),
-            expectations: reconcile::WriteExpectations::default(),
+            follower: Follower::new(history),
+            own_writes: OwnWrites::default(),
             terminating: namespaces::TerminatingNamespaces::default(),
             repeated: RepeatedLines::default(),
             namespaces: Mutex::default(),
             policies: Mutex::default(),
             definitions: Mutex::default(),
-            watch_requests,
-            watch_queue: Mutex::new(Some(watch_queue)),
         }
     }
 
@@ -191,77 +194,29 @@ impl Splitter {
         Splitter { api_endpoint: Some(api_endpoint), ..self }
     }
 
-    /// Runs for as long as it is polled; `all` reads from all logical clusters at once. Returns only if one of its tasks
-    /// panicked; the caller then starts a new splitter.
-    pub async fn run(self: Arc<Self>, all: Remote) -> String {
-        // The only tasks that end are watches of custom kinds that no server serves any more.
-        let (mut tasks, mut number) = (KeyedTasks::default(), 0);
-        let mut permanent = || {
-            number += 1;
-            TaskName::Permanent(number)
-        };
-        let watch = |splitter: &Arc<Splitter>, view: &Arc<View>, scope: Scope| {
-            let (this, view, all) = (splitter.clone(), view.clone(), all.clone());
-            async move {
-                match follow(all, view, scope, move |view, news| this.handle_event(view, &news)).await {}
-            }
-        };
-        // Events of objects are attributed to logical clusters, so logical and physical clusters sync first.
-        let own = &self.caches.config;
-        let first = [&own.logical, &own.physical];
-        for view in first {
-            tasks.spawn(permanent(), watch(&self, view, cache_transform::scope(&view.kind)));
-        }
-        while !first.iter().all(|view| view.synced()) {
-            tokio::time::sleep(FIRST_SYNC_POLL).await;
-        }
-        for view in own.all().into_iter().filter(|view| !first.iter().any(|one| Arc::ptr_eq(one, view))) {
-            tasks.spawn(permanent(), watch(&self, view, cache_transform::scope(&view.kind)));
-        }
-        for watched in self.caches.watched_kinds() {
-            let scope = cache_transform::scope(&watched.kind);
-            tasks.spawn(permanent(), watch(&self, &watched.view, scope));
-        }
-        for _ in 0..TASKS {
+    /// Runs for as long as it is polled. Returns only if one of its tasks panicked; the caller then starts a new splitter.
+    pub async fn run(self: Arc<Self>) -> String {
+        let mut tasks = KeyedTasks::default();
+        let this = self.clone();
+        tasks.spawn(TaskName::Caches, async move {
+            let views = this.caches.followed_views();
+            match this.follower.run(views, |view, news| this.handle_event(view, &news)).await {}
+        });
+        for number in 0..WORKERS {
             let this = self.clone();
-            tasks.spawn(permanent(), async move {
+            tasks.spawn(TaskName::Worker(number), async move {
+                this.follower.reach(0).await;
                 match work(&this.queue, CONCURRENCY, |item| this.reconcile_item(item)).await {}
             });
         }
-        let watch_queue = lock(&self.watch_queue).take();
-        let mut watch_queue = watch_queue.expect("a splitter runs once");
         loop {
-            let (watched, wait) = tokio::select! {
-                Some(watched) = watch_queue.recv() => (watched, Duration::ZERO),
-                Some(ended) = tasks.next_ended() => match ended {
-                    // A logical cluster defines the kind, and the server does not serve it yet.
-                    (TaskName::CustomKind(name), Ok(())) if lock(&self.definitions).has(&name) => {
-                        match self.caches.by_resource(&name) {
-                            Some(watched) => (watched, CACHE_SYNC_POLL),
-                            None => continue,
-                        }
-                    }
-                    (_, Ok(())) => continue,
-                    (_, Err(error)) => return error,
-                }
-            };
-            let name = TaskName::CustomKind(watched.name.clone());
-            tasks.spawn(name, self.clone().watch_custom_kind(all.clone(), watched, wait));
+            if let Some((_, Err(error))) = tasks.next_ended().await {
+                return error;
+            }
         }
-    }
-
-    /// Watches a custom kind for as long as the server serves it.
-    async fn watch_custom_kind(self: Arc<Self>, all: Remote, watched: Arc<WatchedKind>, wait: Duration) {
-        tokio::time::sleep(wait).await;
-        let (view, scope) = (watched.view.clone(), cache_transform::scope(&watched.kind));
-        follow_while_served(all, view, scope, move |view, news| self.handle_event(view, &news)).await;
     }
 
     async fn reconcile_item(&self, item: WorkItem) -> Outcome {
-        // A reconcile waits here until the caches have synced. Requeuing the item would only wake it again.
-        while !self.caches.has_synced() {
-            tokio::time::sleep(CACHE_SYNC_POLL).await;
-        }
         // Of the highest level, so that it names the object of a warning whatever is logged.
         let span = tracing::error_span!(
             "reconcile",
@@ -271,6 +226,8 @@ impl Splitter {
         );
         let outcome = async {
             let done = self.reconcile_by_kind(&item).await;
+            // The next reconcile of the item, and others that depend on it, see what this one wrote.
+            self.own_writes.observe(&item, &self.follower).await;
             done.unwrap_or_else(|error| self.requeue_failed(&error))
         };
         outcome.instrument(span).await
@@ -306,7 +263,8 @@ impl Splitter {
         let (object, gone) = match news {
             News::Put { now, .. } => (*now, false),
             News::Gone { last, .. } => (*last, true),
-            News::Synced | News::Lost => return,
+            News::Synced => return self.handle_list(view),
+            News::Lost => return,
         };
         let own = &self.caches.config;
         let is = |other: &Arc<View>| std::ptr::eq(&raw const **other, view);
@@ -462,18 +420,25 @@ impl Splitter {
         drop(definitions);
         match change {
             KindChange::Watch(shape) => self.caches.add_kind(shape),
-            // A mailbox with objects of the kind may still serve it; the restarted watch ends if none does.
-            KindChange::Removed => {}
-            KindChange::Unchanged => return,
+            // Its objects are deleted with it.
+            KindChange::Removed | KindChange::Unchanged => return,
         }
-        self.restart_watch(name);
+        self.list_again(name);
     }
 
-    /// Restarts the watch of a custom kind with a new list.
-    pub(crate) fn restart_watch(&self, name: &str) {
+    /// Lists the objects of a custom kind again: it is followed in another version, or served in further ones.
+    pub(crate) fn list_again(&self, name: &str) {
         let custom = self.caches.by_resource(name).filter(|watched| watched.class == KindClass::Custom);
-        // The receiver is dropped only when the splitter stops.
-        custom.into_iter().for_each(|watched| drop(self.watch_requests.send(watched)));
+        custom.into_iter().for_each(|watched| self.follower.follow(followed(&watched.view)));
+    }
+
+    /// The objects of a custom kind were listed. Those with a record that are not in the list were deleted before.
+    fn handle_list(&self, view: &View) {
+        let records = &self.caches.config.distributions;
+        let is_custom = |watched: &Arc<WatchedKind>| watched.class == KindClass::Custom;
+        if self.caches.by_resource(&view.kind.to_string()).as_ref().is_some_and(is_custom) {
+            records.all().iter().for_each(|record| self.handle_record(record, false));
+        }
     }
 
     /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.

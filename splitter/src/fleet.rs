@@ -8,7 +8,7 @@
 //!      deleted ──────────── deletes ──────────────────►  everything that is placed
 //! ```
 //!
-//! One instance reconciles all physical clusters of a server. It watches three kinds over all logical clusters, and
+//! One instance reconciles all physical clusters of a server. It follows three kinds in all logical clusters, and
 //! works only on events and when a lease expires.
 
 mod health;
@@ -23,7 +23,8 @@ use std::time::Duration;
 use api::cluster::Id;
 use api::fleet::{Condition, Connection, PhysicalCluster, PhysicalClusterStatus};
 use api::names::{FLEET, FORGET, GROUP, HEARTBEAT, MAILBOX_OF, SPLITTER, TRUE, VERSION, owner_of_mailbox};
-use controller::informer::{CachedObject, Key, News, Scope, View, follow};
+use controller::history::History;
+use controller::informer::{CachedObject, FollowedView, Follower, Key, News, View};
 use controller::kind::ResourceKind;
 use controller::queue::{Outcome, Queue};
 use controller::remote::{CallError, ObjectPath, Patch, Remote};
@@ -59,6 +60,7 @@ pub struct Fleet {
     /// Only mailboxes: there may be a million other logical clusters.
     logical: Arc<View>,
     leases: Arc<View>,
+    follower: Follower,
     queue: Queue<Key>,
     /// The physical cluster by mailbox.
     owners: Mutex<HashMap<Id, Key>>,
@@ -90,14 +92,15 @@ fn kind_of(resource: api::fleet::Resource) -> ResourceKind {
 }
 
 impl Fleet {
-    /// `server` names no logical cluster.
-    pub fn new(server: Remote) -> Fleet {
+    /// `server` names no logical cluster; `history` is that of the same server.
+    pub fn new(server: Remote, history: Arc<dyn History>) -> Fleet {
         let view = |kind| Arc::new(View::new(kind));
         Fleet {
             server,
             physical: view(kind_of(PhysicalCluster::RESOURCE)),
             logical: view(ResourceKind::new(GROUP, VERSION, "logicalclusters", "LogicalCluster", false)),
             leases: view(ResourceKind::new("coordination.k8s.io", "v1", "leases", "Lease", true)),
+            follower: Follower::new(history),
             queue: Queue::new(),
             owners: Mutex::default(),
             heartbeats: Mutex::default(),
@@ -106,21 +109,26 @@ impl Fleet {
         }
     }
 
-    /// Runs for as long as it is polled. `all` reads from all logical clusters at once; `changed` is called with every
-    /// [member](Fleet::member) that may have changed. Heartbeats and reports change none.
-    pub async fn run(&self, all: Remote, changed: impl Fn(Key)) -> Infallible {
-        let across = || Scope { across: true, ..Scope::default() };
-        let heartbeats = Scope {
-            keep: Some(Box::new(|key: &Key| key.name == HEARTBEAT && key.namespace == "kube-system")),
-            ..across()
-        };
-        let mailboxes = Scope { labels: MAILBOX_OF.to_owned(), ..across() };
+    /// Runs for as long as it is polled. `changed` is called with every [member](Fleet::member) that may have changed.
+    /// Heartbeats and reports change none.
+    pub async fn run(&self, changed: impl Fn(Key)) -> Infallible {
+        let is_mailbox = |object: &CachedObject| owner_of_mailbox(&object.key.name).is_some();
+        let is_heartbeat =
+            |object: &CachedObject| object.key.name == HEARTBEAT && object.key.namespace == "kube-system";
+        // Mailboxes first: PhysicalClusters in them are reports.
+        let views = vec![
+            FollowedView::filtered(&self.logical, is_mailbox),
+            FollowedView::all(&self.physical),
+            FollowedView::filtered(&self.leases, is_heartbeat),
+        ];
         let handler = |view: &View, news: News<'_>| self.handle_event(view, &news, &changed);
+        let work = async {
+            self.follower.reach(0).await;
+            work(&self.queue, CONCURRENCY, |key| self.reconcile_item(key)).await
+        };
         tokio::select! {
-            never = follow(all.clone(), self.physical.clone(), across(), handler) => never,
-            never = follow(all.clone(), self.logical.clone(), mailboxes, handler) => never,
-            never = follow(all, self.leases.clone(), heartbeats, handler) => never,
-            never = work(&self.queue, CONCURRENCY, |key| self.reconcile_item(key)) => never,
+            never = self.follower.run(views, handler) => never,
+            never = work => never,
         }
     }
 
@@ -209,9 +217,6 @@ impl Fleet {
     }
 
     async fn reconcile_key(&self, key: Key) -> Outcome {
-        if !(self.physical.synced() && self.logical.synced() && self.leases.synced()) {
-            return Outcome::RequeueAfter(WRITE_REQUEUE);
-        }
         match self.reconcile(&key).await {
             Ok(outcome) => outcome,
             // The next reconcile reads the newer version, or finds that the PhysicalCluster is gone.

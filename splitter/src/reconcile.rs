@@ -1,15 +1,14 @@
 //! Reconciles one user's object.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Role, Target};
 use api::meta::quantity;
 use api::meta::{is_being_deleted, metadata};
 use api::names::{PLACEMENT, PROJECTED, TRUE};
-use controller::informer::{Key, View};
 use controller::queue::Outcome;
 use controller::remote::{CallError, ObjectPath};
 use jiff::Timestamp;
@@ -30,7 +29,6 @@ use crate::placement::explain::sentence;
 use crate::placement::grants;
 use crate::placement::migration::MigrationStep;
 use crate::placement::reservations;
-use crate::snapshot::freshness;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::snapshot::pod_count::PodCounter;
@@ -39,90 +37,12 @@ use crate::status::completed;
 use crate::status::degraded::DegradedTargets;
 use crate::transform::references::{self, pod_spec_at};
 
-/// Requeue delay while the caches have not observed an own write.
-pub(crate) const OWN_WRITE_REQUEUE: Duration = Duration::from_millis(5);
+/// Reconciles an object again at once: the caches have observed what this reconcile wrote.
+const AGAIN: Outcome = Outcome::RequeueAfter(Duration::ZERO);
 /// Requeue delay while something else has to be done first.
 pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
 /// Requeue delay during a migration, in case no event reports progress.
 const MIGRATION_REQUEUE: Duration = Duration::from_secs(10);
-
-/// A write that is not observed for this long was lost with a restored server.
-const UNOBSERVED_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Own writes that the caches have not observed yet, by the object they were made for. A decision on older state would
-/// repeat them, or count an object that it has deleted.
-#[derive(Debug, Default)]
-pub(crate) struct WriteExpectations(Mutex<HashMap<ObjectRef, Vec<ExpectedWrite>>>);
-
-#[derive(Debug)]
-struct ExpectedWrite {
-    view: Arc<View>,
-    key: Key,
-    effect: WriteEffect,
-    at: Instant,
-}
-
-#[derive(Debug)]
-enum WriteEffect {
-    /// The object has at least this version, or was deleted since.
-    Version(u64),
-    /// The object of this uid is gone or being deleted.
-    Deletion { uid: String },
-}
-
-impl ExpectedWrite {
-    fn is_overdue(&self) -> bool {
-        let is_overdue = self.at.elapsed() >= UNOBSERVED_WRITE_TIMEOUT;
-        if is_overdue {
-            tracing::warn!(kind = %self.view.kind, object = %self.key, effect = ?self.effect, "the cache has not received a write of this splitter; reconciling without it");
-        }
-        is_overdue
-    }
-
-    fn is_observed(&self) -> bool {
-        let object = self.view.get(&self.key);
-        match &self.effect {
-            WriteEffect::Version(version) => {
-                let seen = object.and_then(|object| object.version.parse::<u64>().ok());
-                seen.is_some_and(|seen| seen >= *version) || self.view.has_observed(*version)
-            }
-            WriteEffect::Deletion { uid } => object
-                .is_none_or(|object| object.uid != *uid || is_being_deleted(&object.read(&self.view.kind))),
-        }
-    }
-}
-
-impl WriteExpectations {
-    /// Records a write, from the response of the server.
-    pub(crate) fn expect_write(&self, subject: &ObjectRef, view: &Arc<View>, cluster: Id, written: &Value) {
-        let text = |field: &str| metadata::text(written, field).to_owned();
-        let key = Key { cluster: Some(cluster), namespace: text("namespace"), name: text("name") };
-        let version = text("resourceVersion").parse().unwrap_or_default();
-        self.expect(subject, view, key, WriteEffect::Version(version));
-    }
-
-    /// Records that an object was deleted, or began to be.
-    pub(crate) fn expect_deletion(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, uid: &str) {
-        self.expect(subject, view, key, WriteEffect::Deletion { uid: uid.to_owned() });
-    }
-
-    fn expect(&self, subject: &ObjectRef, view: &Arc<View>, key: Key, effect: WriteEffect) {
-        let write = ExpectedWrite { view: view.clone(), key, effect, at: Instant::now() };
-        lock(&self.0).entry(subject.clone()).or_default().push(write);
-    }
-
-    /// Whether a write is not observed yet. Observed writes are dropped.
-    pub(crate) fn is_pending(&self, subject: &ObjectRef) -> bool {
-        let mut expectations = lock(&self.0);
-        let Some(writes) = expectations.get_mut(subject) else { return false };
-        writes.retain(|write| !write.is_observed() && !write.is_overdue());
-        let waits = !writes.is_empty();
-        if !waits {
-            expectations.remove(subject);
-        }
-        waits
-    }
-}
 
 /// Reconciles a user's object: one with a placement of its own, a dependency of others, or one that was deleted.
 pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -> Result<Outcome, CallError> {
@@ -131,10 +51,14 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     if splitter.caches.is_mailbox(subject.cluster()) {
         return Ok(Outcome::Done);
     }
-    if !watched.view.synced() || splitter.expectations.is_pending(subject) {
-        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
+    // Its objects, and records of objects that it lacks, are queued again when it is listed.
+    if !watched.view.synced() {
+        return Ok(Outcome::Done);
     }
     splitter.index_recorded_placements();
+    // The caches advance meanwhile, in one order. What is read later is at least as new, so a record is never read with an
+    // older state of its object: a garbage collector that was observed in the record was right about the object.
+    let record = record::find(splitter, &watched, subject);
     let object = watched.get(&subject.key);
     let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));
     tracing::Span::current().record("revision", revision);
@@ -142,7 +66,6 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     if object.is_some() && splitter.caches.clusters().lineage(subject.cluster()).is_empty() {
         return Ok(Outcome::Done);
     }
-    let record = record::find(splitter, &watched, subject);
     // The record is being deleted because its object was. Another object of the same name may exist already.
     if let Some(record) = record.as_ref().filter(|record| record.metadata.is_being_deleted()) {
         return finalize_record(splitter, &watched, subject, object.as_ref(), record).await;
@@ -232,22 +155,9 @@ async fn reconcile_workload(
         }
         return Ok(Outcome::Done);
     }
-    // Every kind has its own watch. So it may be observed that the garbage collector took the owner from the record before
-    // it is observed that the object is deleted with propagation policy Orphan. The owner must not be added again.
-    if record.as_ref().is_some_and(record::is_orphaned) {
-        let present = get_live(splitter, watched, subject).await?;
-        let is_other = |present: &Value| present["metadata"]["uid"] != object["metadata"]["uid"];
-        if present.is_none_or(|present| is_being_deleted(&present) || is_other(&present)) {
-            return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
-        }
-    }
     let ttl_left = completed::ttl_left(object, Timestamp::now());
     if ttl_left.is_some_and(|left| left.is_zero()) {
         return delete_expired(splitter, watched, subject, object).await;
-    }
-    // Checked before anything is read from the caches, so that what is read is at least as new as the check.
-    if record.is_none() && freshness::is_behind(splitter, subject).await? {
-        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
     }
     let caches = &splitter.caches;
     let cluster = subject.cluster();
@@ -287,7 +197,7 @@ async fn reconcile_workload(
     }
     if propagation.wrote {
         // The status is written once the caches have observed the writes. Writing it now would write it twice.
-        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
+        return Ok(AGAIN);
     }
     aggregate::aggregate_status(splitter, &context, &decided, &propagation.problems).await?;
     if propagation.unfinished {
@@ -295,7 +205,7 @@ async fn reconcile_workload(
     }
     Ok(match decided.step {
         // The next step follows as soon as the caches have observed the record.
-        MigrationStep::Started | MigrationStep::Finished => Outcome::RequeueAfter(OWN_WRITE_REQUEUE),
+        MigrationStep::Started | MigrationStep::Finished => AGAIN,
         MigrationStep::Waiting { .. } | MigrationStep::Overdue { .. } => {
             Outcome::RequeueAfter(MIGRATION_REQUEUE)
         }
@@ -423,15 +333,10 @@ async fn finalize_record(
 ) -> Result<Outcome, CallError> {
     let is_same = |object: &&Value| object["metadata"]["uid"] == *record.spec.object.uid;
     if let Some(object) = object.filter(is_same) {
-        // Every kind has its own watch, so the deletion of the record may be observed before the deletion of the object.
-        let present = get_live(splitter, watched, subject).await?;
-        if present.is_none_or(|present| present["metadata"]["uid"] != object["metadata"]["uid"]) {
-            return Ok(Outcome::Failed);
-        }
         let spec = record.spec.clone();
         record::release(splitter, subject, record).await?;
         if !has_own_placement(splitter, watched, subject, object) {
-            return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
+            return Ok(AGAIN);
         }
         let effective = record.metadata.annotations.get(api::names::PLACEMENT_HASH).cloned();
         let anew = record::written(watched, object, None, spec, &[(api::names::PLACEMENT_HASH, effective)]);
@@ -495,7 +400,7 @@ async fn reconcile_deleted(
     record: Option<Distribution>,
 ) -> Result<Outcome, CallError> {
     if let Some(record) = record {
-        if record::is_orphaned(&record) && get_live(splitter, watched, subject).await?.is_none() {
+        if record::is_orphaned(&record) {
             return delete_orphaned_record(splitter, subject, &record).await;
         }
         // The garbage collector cannot look up owners of a kind that is no longer defined.
@@ -513,8 +418,9 @@ async fn reconcile_deleted(
     if left.is_empty() {
         return Ok(Outcome::Done);
     }
+    // The cache lacks an object that its logical cluster serves in another version only.
     if get_live(splitter, watched, subject).await?.is_some() {
-        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
+        return Ok(Outcome::Failed);
     }
     for mailbox_object in left {
         propagate::delete(splitter, watched, subject, mailbox_object, "the object does not exist").await?;

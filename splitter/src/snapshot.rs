@@ -10,14 +10,14 @@
 //! Users' logical clusters and mailboxes are logical clusters of one server, so one cache of a kind has both: an object
 //! and its mailbox objects are observed in the order in which they were written.
 
-pub(crate) mod cache_transform;
 mod custom_kinds;
 mod cycles;
-pub(crate) mod freshness;
+pub(crate) mod followed;
 mod kinds;
 mod logical_clusters;
 pub(crate) mod mailbox_objects;
 mod member_clusters;
+pub(crate) mod own_writes;
 pub(crate) mod placement_index;
 pub(crate) mod pod_count;
 
@@ -28,7 +28,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use api::cluster::Id;
 use api::fleet::{Distribution, Locator, Override, Placement, Resource, StatusRule};
 use api::names::{GROUP, LOCATOR, PLACED, PLACEMENT, PROJECTED, TRUE, VERSION};
-use controller::informer::{CachedObject, Key, View};
+use controller::informer::{CachedObject, FollowedView, Key, View};
 use controller::kind::ResourceKind;
 use controller::remote::Remote;
 use serde::Deserialize;
@@ -97,10 +97,11 @@ impl ConfigCaches {
         }
     }
 
+    /// Logical clusters first: whether one is a mailbox decides what the objects in it mean.
     pub fn all(&self) -> [&Arc<View>; 8] {
         [
-            &self.physical,
             &self.logical,
+            &self.physical,
             &self.namespaces,
             &self.distributions,
             &self.placements,
@@ -139,6 +140,13 @@ impl Caches {
             clusters: RwLock::default(),
             members: RwLock::default(),
         }
+    }
+
+    /// All views of kinds that are known from the start.
+    pub(crate) fn followed_views(&self) -> Vec<FollowedView> {
+        let kinds = self.watched_kinds();
+        let views = self.config.all().into_iter().chain(kinds.iter().map(|watched| &watched.view));
+        views.map(followed::followed).collect()
     }
 
     pub fn clusters(&self) -> RwLockReadGuard<'_, LogicalClusters> {
@@ -185,13 +193,6 @@ impl Caches {
         }
     }
 
-    /// Whether all caches that a decision needs have synced. A custom kind only delays its own objects.
-    pub fn has_synced(&self) -> bool {
-        let built_in = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Custom;
-        self.config.all().iter().all(|view| view.synced())
-            && read(&self.kinds).values().filter(built_in).all(|watched| watched.view.synced())
-    }
-
     /// Whether a logical cluster is a mailbox.
     pub fn is_mailbox(&self, cluster: Id) -> bool {
         self.clusters().is_mailbox(cluster)
@@ -224,7 +225,7 @@ impl Caches {
         let warn = |error: &serde_json::Error| {
             tracing::warn!(kind = %view.kind, object = %key, %error, "cannot decode the object, which is ignored");
         };
-        serde_json::from_str(view.get(key)?.text()).inspect_err(warn).ok()
+        view.get(key)?.try_parse().inspect_err(warn).ok()
     }
 
     /// The version of all that decides about every object of a namespace: its labels and its placement, that of its logical

@@ -22,6 +22,7 @@ use apiserver::authz::policy_index::Index;
 use apiserver::clusters::bootstrap;
 use apiserver::clusters::bootstrap::{BootstrapObject, BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
+use apiserver::history::history;
 use apiserver::keys::Collection;
 use apiserver::kinds::{Own, Registry};
 use apiserver::local;
@@ -112,9 +113,9 @@ impl Fleet {
         let _ = subscriber.with_test_writer().without_time().try_init();
         let mut tasks = Tasks::new();
         let stack = stack(&mut tasks).await?;
-        let fleet = splitter::fleet::Fleet::new(admin_client(&stack, "fleet", &Cluster::Bare));
-        let all = admin_client(&stack, "fleet", &Cluster::All);
-        let running = AbortOnDrop::spawn(async move { match fleet.run(all, |_| {}).await {} });
+        let server = admin_client(&stack, "fleet", &Cluster::Bare);
+        let fleet = splitter::fleet::Fleet::new(server, history(&stack, admin("fleet")));
+        let running = AbortOnDrop::spawn(async move { match fleet.run(|_| {}).await {} });
         let root = TestClient(admin_client(&stack, "user", &Cluster::Id(Id::ROOT)));
         let mut fleet = Fleet {
             stack,
@@ -131,10 +132,10 @@ impl Fleet {
     /// Starts the splitter. One that already runs is aborted first; the new one starts with empty caches.
     pub fn start_splitter(&mut self) {
         self.stop_splitter();
-        let splitter = Arc::new(Splitter::new(admin_client(&self.stack, "splitter", &Cluster::Bare)));
-        let all = admin_client(&self.stack, "splitter", &Cluster::All);
+        let server = admin_client(&self.stack, "splitter", &Cluster::Bare);
+        let splitter = Arc::new(Splitter::new(server, history(&self.stack, admin("splitter"))));
         self.splitter = Some(AbortOnDrop::spawn(async move {
-            panic!("the splitter failed: {}", splitter.run(all).await);
+            panic!("the splitter failed: {}", splitter.run().await);
         }));
     }
 
@@ -349,10 +350,13 @@ async fn stack(tasks: &mut Tasks) -> Result<Arc<Stack>> {
 }
 
 /// Returns a client with all rights, under a user name of its own.
-fn admin_client(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
+fn admin(name: &str) -> Identity {
     let groups = vec!["system:masters".to_owned()];
-    let user = User { name: format!("system:holon:{name}"), groups, ..User::default() };
-    Remote::new(local::client(stack.clone(), Identity::known(user), cluster))
+    Identity::known(User { name: format!("system:holon:{name}"), groups, ..User::default() })
+}
+
+fn admin_client(stack: &Arc<Stack>, name: &str, cluster: &Cluster) -> Remote {
+    Remote::new(local::client(stack.clone(), admin(name), cluster))
 }
 
 /// Returns the identity of a syncer: its service account in its mailbox.

@@ -143,6 +143,12 @@ fn split(stored: &[u8]) -> Option<(usize, usize, Option<u128>, &[u8])> {
     Some(((at & !STAMPED) as usize, notes as usize, stamp, json))
 }
 
+/// Returns the JSON of an object without its version, and the position at which the version belongs. Copies nothing.
+pub(crate) fn without_version(stored: &Bytes) -> Option<(Bytes, usize)> {
+    let (at, _, _, json) = split(stored)?;
+    Some((stored.slice_ref(json), at))
+}
+
 /// A stored value, split where the version and the annotation are inserted.
 struct StoredObject<'a> {
     before: &'a [u8],

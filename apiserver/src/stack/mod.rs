@@ -141,6 +141,14 @@ impl Stack {
         self
     }
 
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn kinds(&self) -> &Arc<Registry> {
+        &self.kinds
+    }
+
     /// Makes the readiness probe fail, so that no new requests are sent here.
     pub fn retire(&self) {
         self.ready.store(false, Ordering::Relaxed);

@@ -13,7 +13,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::view::{CachedObject, Key, News, Scope, View, object};
+use super::object::{CachedObject, of_text};
+use super::view::{Key, News, Scope, View};
 use crate::remote::{CallError, Remote, request};
 
 /// Objects in one response. At a few kilobytes each, usually a few megabytes.
@@ -101,24 +102,7 @@ pub async fn follow(
     scope: Scope,
     notify: impl Fn(&View, News),
 ) -> Infallible {
-    let reflector = Reflector { remote, view, scope, notify };
-    loop {
-        reflector.list_and_watch(|_| false).await;
-    }
-}
-
-/// The same, until the server no longer serves the kind. Then there are no such objects either, and the view is empty
-/// and synced. Only for a server that deletes the objects of a deleted definition.
-pub async fn follow_while_served(
-    remote: Remote,
-    view: Arc<View>,
-    scope: Scope,
-    notify: impl Fn(&View, News),
-) {
-    let reflector = Reflector { remote, view, scope, notify };
-    reflector.list_and_watch(CallError::is_not_found).await;
-    reflector.retain(&HashSet::new());
-    reflector.synced();
+    Reflector { remote, view, scope, notify }.list_and_watch().await
 }
 
 struct Reflector<T> {
@@ -129,7 +113,7 @@ struct Reflector<T> {
 }
 
 impl<T: Fn(&View, News)> Reflector<T> {
-    async fn list_and_watch(&self, ends: fn(&CallError) -> bool) {
+    async fn list_and_watch(&self) -> Infallible {
         let mut backoff = Backoff(0);
         // The version up to which the view is complete. None: list again.
         let mut through = None;
@@ -145,9 +129,6 @@ impl<T: Fn(&View, News)> Reflector<T> {
                 backoff = Backoff(0);
             }
             let Err(error) = ended else { continue };
-            if ends(&error) {
-                return;
-            }
             // The server answers and refuses this version, so list again.
             if error.is_answer() || error.is_ahead() {
                 through = None;
@@ -181,7 +162,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
             let text = self.remote.text(Method::GET, &path, "", Vec::new(), PAGE_TIMEOUT).await?;
             let page: Page = serde_json::from_str(&text).map_err(garbled)?;
             for item in page.items.into_iter().flatten() {
-                let object = object(item, &self.scope).map_err(garbled)?;
+                let object = of_text(item, &self.scope).map_err(garbled)?;
                 if self.keeps(&object.key) {
                     listed.insert(object.key.clone());
                     self.put(object);
@@ -231,7 +212,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
         let line: Line = serde_json::from_slice(line).map_err(garbled)?;
         match &*line.r#type {
             "ADDED" | "MODIFIED" => {
-                let object = object(line.object, &self.scope).map_err(garbled)?;
+                let object = of_text(line.object, &self.scope).map_err(garbled)?;
                 let version = object.version.clone();
                 if self.keeps(&object.key) {
                     self.put(object);
@@ -239,7 +220,7 @@ impl<T: Fn(&View, News)> Reflector<T> {
                 Ok(Some(version))
             }
             "DELETED" => {
-                let object = object(line.object, &self.scope).map_err(garbled)?;
+                let object = of_text(line.object, &self.scope).map_err(garbled)?;
                 let version = object.version.clone();
                 if self.view.remove(&object.key).is_some() {
                     // The last state of the object, which is newer than that of the view.

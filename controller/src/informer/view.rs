@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use api::cluster::Id;
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
-
+use super::object::CachedObject;
 use crate::kind::ResourceKind;
 use crate::remote::CallError;
+use api::cluster::Id;
 
 /// The identity of an object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,76 +37,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// An object as the server sent it.
-#[derive(Debug)]
-pub struct CachedObject {
-    pub key: Key,
-    pub uid: String,
-    pub version: String,
-    text: Box<RawValue>,
-}
-
-impl CachedObject {
-    /// The whole object. Sets `kind` and `apiVersion`, which items of a list lack.
-    pub fn read(&self, kind: &ResourceKind) -> Value {
-        let mut tree: Value = serde_json::from_str(self.text.get()).unwrap_or_default();
-        if tree["kind"].is_null() {
-            tree["kind"] = kind.name.clone().into();
-            tree["apiVersion"] = kind.api_version().into();
-        }
-        tree
-    }
-
-    /// The JSON text.
-    pub fn text(&self) -> &str {
-        self.text.get()
-    }
-
-    /// Only the fields of `T`.
-    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
-        serde_json::from_str(self.text.get()).ok()
-    }
-}
-
-#[derive(Deserialize)]
-struct Head {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    resource_version: String,
-    annotations: Option<Home>,
-}
-
-/// The one annotation that is read: [`api::names::LOGICAL_CLUSTER`].
-#[derive(Deserialize)]
-struct Home {
-    #[serde(rename = "holon.dev/logical-cluster")]
-    cluster: Option<String>,
-}
-
-pub(super) fn object(text: &RawValue, scope: &Scope) -> Result<CachedObject, serde_json::Error> {
-    let Head { metadata } = serde_json::from_str(text.get())?;
-    let home = metadata.annotations.and_then(|annotations| annotations.cluster);
-    // In a view of one logical cluster a user may have written the annotation, so it is ignored.
-    let cluster = home.filter(|_| scope.across).and_then(|id| id.parse().ok());
-    let key = Key { cluster, namespace: metadata.namespace, name: metadata.name };
-    let trimmed = scope.trim.and_then(|trim| trim(text));
-    let text = trimmed.unwrap_or_else(|| text.to_owned());
-    Ok(CachedObject { key, uid: metadata.uid, version: metadata.resource_version, text })
-}
-
 type Keep = dyn Fn(&Key) -> bool + Send + Sync;
-/// The cache transform: the part of an object that is kept. None: all of it.
-pub type Trim = fn(&RawValue) -> Option<Box<RawValue>>;
 
 /// Which objects of a kind are watched.
 #[derive(Default)]
@@ -122,8 +50,6 @@ pub struct Scope {
     pub across: bool,
     /// Which objects to keep. The others are read and dropped.
     pub keep: Option<Box<Keep>>,
-    /// The cache transform, for kinds with many objects of which little is read.
-    pub trim: Option<Trim>,
 }
 
 impl fmt::Debug for Scope {

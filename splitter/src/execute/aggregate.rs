@@ -133,7 +133,7 @@ async fn write(
         { "op": "add", "path": "/status", "value": status },
     ]);
     let written = splitter.caches.server.within(subject.cluster()).patch(place, Patch::Json, &change).await?;
-    splitter.expectations.expect_write(subject, &watched.view, subject.cluster(), &written);
+    splitter.own_writes.add(subject, &written);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ async fn scale(
         json!({ "metadata": { "uid": context.object["metadata"]["uid"] }, "spec": { "replicas": total } });
     let written =
         splitter.caches.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await?;
-    splitter.expectations.expect_write(subject, &watched.view, subject.cluster(), &written);
+    splitter.own_writes.add(*subject, &written);
     Ok(())
 }
 

@@ -29,7 +29,7 @@ use controller::remote::{CallError, ObjectPath};
 use serde_json::{Value, json};
 
 use crate::controller::{Splitter, WorkItem, lock};
-use crate::reconcile::{OWN_WRITE_REQUEUE, PREREQUISITE_REQUEUE};
+use crate::reconcile::PREREQUISITE_REQUEUE;
 use crate::snapshot::mailbox_objects::{MailboxObject, namespace_on};
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
@@ -173,16 +173,6 @@ impl ServiceAccountRef {
         }
     }
 
-    /// The key under which writes of its Secrets are expected.
-    fn subject(&self, secrets: &WatchedKind) -> ObjectRef {
-        let key = controller::informer::Key {
-            cluster: Some(self.cluster),
-            namespace: self.namespace.clone(),
-            name: secret::name(&self.name),
-        };
-        ObjectRef { kind: secrets.name.clone(), key }
-    }
-
     /// The account in the cache. The default account is not cached.
     fn cached(&self, splitter: &Splitter) -> Option<Value> {
         let accounts = splitter.caches.by_group_kind("", "ServiceAccount")?;
@@ -229,9 +219,6 @@ pub(crate) async fn reconcile(
     else {
         return Ok(Outcome::Done);
     };
-    if splitter.expectations.is_pending(&account.subject(&secrets)) {
-        return Ok(Outcome::RequeueAfter(OWN_WRITE_REQUEUE));
-    }
     let found = account.read(splitter).await?;
     let target_clusters = account.target_clusters(splitter, found.as_ref().is_none_or(automounts));
     let mut used = splitter.visible_from(account.cluster);
@@ -277,6 +264,7 @@ async fn delete_unused_secrets(
         let namespace = namespace_on(member, account.cluster, &account.namespace);
         let place = ObjectPath::new(&secrets.kind, &namespace, &secret.name);
         splitter.caches.server.within(mailbox).delete(place, &secret.uid).await?;
+        splitter.own_writes.add_deletion(account);
     }
     Ok(true)
 }
@@ -332,7 +320,7 @@ async fn ensure_secret(
             client.replace(ObjectPath::new(&secrets.kind, &namespace, &present.name), &desired).await?
         }
     };
-    splitter.expectations.expect_write(&account.subject(secrets), &secrets.view, mailbox, &written);
+    splitter.own_writes.add(account, &written);
     Ok(Some(left))
 }
 

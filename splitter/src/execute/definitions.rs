@@ -33,7 +33,7 @@ pub(crate) async fn ensure_definition(
     let name = watched.name.to_string();
     let read = |cluster: Id| {
         let key = Key { cluster: Some(cluster), namespace: String::new(), name: name.clone() };
-        view.get(&key).map(|definition| definition.read(&view.kind))
+        view.get(&key).map(|definition| definition.read_without_managed_fields(&view.kind))
     };
     // The definition is being deleted, and its objects with it.
     let Some(own) = read(subject.cluster()) else { return Ok(()) };
@@ -48,7 +48,7 @@ pub(crate) async fn ensure_definition(
             Some(wider) => {
                 client.replace(ObjectPath::new(&view.kind, "", &name), &wider).await?;
                 // Existing objects are now served in a further version, which no event reports.
-                splitter.restart_watch(&name);
+                splitter.list_again(&name);
                 Ok(())
             }
             None => Ok(()),
@@ -112,9 +112,6 @@ fn widened(present: &Value, own: &Value) -> Option<Value> {
     }
     let mut wider = present.clone();
     wider["spec"]["versions"].as_array_mut()?.extend(missing);
-    if let Some(annotations) = wider.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.remove(api::names::LOGICAL_CLUSTER);
-    }
     Some(wider)
 }
 

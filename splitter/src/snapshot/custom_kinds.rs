@@ -2,7 +2,7 @@
 //!
 //! Every logical cluster has definitions of its own, and those with the same name may differ. A kind is watched once
 //! for all of them, in the version that most of them serve; objects of a logical cluster that does not serve this
-//! version are not observed. The watch ends with the last definition, and starts again with the next.
+//! version are not observed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -96,10 +96,6 @@ impl CustomKinds {
                 KindChange::Removed
             }
         }
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::names::{DIVIDE, LOGICAL_CLUSTER, TRUE};
+use api::names::{DIVIDE, TRUE};
 use controller::informer::{Key, View};
 use controller::kind::ResourceKind;
 use serde_json::Value;
@@ -83,14 +83,13 @@ impl WatchedKind {
         WatchedKind { name: kind.to_string().into(), kind, class, replicas_at, has_status, view }
     }
 
-    /// An object as the cache has it, without the annotation that a list over all logical clusters adds.
+    /// An object as the cache has it. Only Services have their managed fields: these tell which node ports the user chose.
     pub fn get(&self, key: &Key) -> Option<Value> {
-        let mut object = self.view.get(key)?.read(&self.kind);
-        let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-        if let Some(annotations) = annotations {
-            annotations.remove(LOGICAL_CLUSTER);
-        }
-        Some(object)
+        let object = self.view.get(key)?;
+        Some(match self.is("", "Service") {
+            true => object.read(&self.kind),
+            false => object.read_without_managed_fields(&self.kind),
+        })
     }
 
     /// A custom kind with an empty cache.

@@ -1,6 +1,6 @@
 //! Physical clusters, and from which logical clusters they are visible.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::cluster::Id;
@@ -85,13 +85,6 @@ impl MemberClusters {
     fn within(&self, owner: Id) -> impl Iterator<Item = (&str, &Arc<MemberCluster>)> {
         let from = self.all.range((owner, String::new())..).take_while(move |((at, _), _)| *at == owner);
         from.map(|((_, name), member)| (name.as_str(), member))
-    }
-
-    /// The resource versions of the physical clusters of one logical cluster.
-    pub fn versions(&self, owner: Id) -> HashMap<String, u64> {
-        let version =
-            |member: &MemberCluster| member.object.metadata.resource_version.parse().unwrap_or_default();
-        self.within(owner).map(|(name, member)| (name.to_owned(), version(member))).collect()
     }
 
     /// The physical clusters of a logical cluster and its ancestors. Of several with one name, the nearest.

@@ -34,9 +34,8 @@ async fn until_ready_is(root: &TestClient, status: &str, reason: &str) -> Result
 #[tokio::test(start_paused = true)]
 async fn a_silent_syncer_is_unknown_after_forty_seconds_and_ready_after_two_heartbeats() -> Result<()> {
     let (server, downstream) = (InProcessServer::start().await?, InProcessServer::start().await?);
-    let [bare, all] = [Cluster::Bare, Cluster::All].map(|cluster| Remote::new(server.reach(&cluster)));
-    let _fleet_controller =
-        AbortOnDrop::spawn(async move { match Fleet::new(bare).run(all, |_| {}).await {} });
+    let fleet = Fleet::new(Remote::new(server.reach(&Cluster::Bare)), server.history());
+    let _fleet_controller = AbortOnDrop::spawn(async move { match fleet.run(|_| {}).await {} });
     let root = TestClient(Remote::new(server.client()));
     let pull_cluster = json!({
         "apiVersion": "holon.dev/v1alpha1", "kind": "PhysicalCluster", "metadata": { "name": "east" },

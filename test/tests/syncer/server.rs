@@ -11,11 +11,13 @@ use apiserver::authn::identity::{Identity, User};
 use apiserver::clusters::bootstrap;
 use apiserver::clusters::bootstrap::{BootstrapOptions, BootstrapStore};
 use apiserver::controllers::Controllers;
+use apiserver::history::history;
 use apiserver::kinds::{Own, Registry};
 use apiserver::local;
 use apiserver::request::path::Cluster;
 use apiserver::stack::Stack;
 use bytes::Bytes;
+use controller::history::History;
 use controller::tasks::Tasks;
 use futures::stream;
 use http::{Method, Request, Response};
@@ -89,6 +91,11 @@ impl InProcessServer {
     /// Returns a client of the administrator for a logical cluster.
     pub(crate) fn reach(&self, cluster: &Cluster) -> Client {
         local::client(self.stack.clone(), administrator(), cluster)
+    }
+
+    /// Returns the history as the administrator reads it.
+    pub(crate) fn history(&self) -> Arc<dyn History> {
+        history(&self.stack, administrator())
     }
 
     /// Returns a client of the administrator with an undisturbed link.

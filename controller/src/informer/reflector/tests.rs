@@ -32,29 +32,6 @@ async fn play(script: Script, scope: Scope) -> (Vec<String>, Arc<View>) {
     (news_log.into_inner().unwrap(), view)
 }
 
-/// The view of a kind whose definition was deleted stayed unsynced for ever, so a caller could not know that it has no
-/// objects left.
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_is_no_longer_served_has_no_objects() {
-    let answers = Arc::new(Mutex::new(vec![
-        (404, r#"{"kind":"Status","code":404,"message":"no such kind"}"#),
-        (
-            200,
-            r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}"#,
-        ),
-    ]));
-    let remote = fake_server::remote(move |_, _, _| {
-        let (code, answer) = answers.lock().unwrap().pop().expect("the reflector returns");
-        (code, answer.to_owned())
-    });
-    let view = Arc::new(View::new(ResourceKind::new("", "v1", "configmaps", "ConfigMap", true)));
-    let news_log = Mutex::new(Vec::new());
-    let note = |_: &View, news: News| news_log.lock().unwrap().push(matches!(news, News::Gone { .. }));
-    follow_while_served(remote, view.clone(), Scope::default(), note).await;
-    assert_eq!(news_log.into_inner().unwrap(), [false, false, true], "put, synced, gone");
-    assert!(view.synced() && view.keys().is_empty());
-}
-
 const EMPTY: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
 
 #[tokio::test(start_paused = true)]

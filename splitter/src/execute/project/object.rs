@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   source exists             ──► projected
-//!   source gone, confirmed    ──► projection removed
+//!   source gone               ──► projection removed
 //!   source is being deleted   ──► projection too, with the same grace period
 //!   projection is deleted     ──► source too, if the user deleted it
 //! ```
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use api::meta::is_being_deleted;
 use api::meta::metadata::text;
@@ -27,8 +26,6 @@ use crate::snapshot::{ObjectRef, WatchedKind};
 use crate::transform::projection::object_references;
 use crate::transform::projection::pods::{self, CLUSTER, ProjectionTarget, SourceObject};
 
-/// Requeue delay while the cache is older than the server.
-const STALE_CACHE_REQUEUE: Duration = Duration::from_millis(50);
 /// The storage request of a claim.
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 
@@ -83,7 +80,7 @@ async fn remove(
     ProjectionWriter { server: &server, watched }.remove(key, projected).await
 }
 
-/// The source was deleted. The server has to confirm that before projections are removed.
+/// The source was deleted.
 async fn remove_projections(
     splitter: &Splitter,
     source: &ObjectRef,
@@ -94,13 +91,8 @@ async fn remove_projections(
     if projected.is_empty() || watched.is("", "Event") {
         return Ok(Outcome::Done);
     }
-    let place = ObjectPath::new(&watched.kind, &source.key.namespace, &source.key.name);
-    let found = splitter.caches.server.within(source.cluster()).get(place).await?;
     for key in projected {
         let Some(object) = watched.get(&key) else { continue };
-        if found.as_ref().is_some_and(|found| downstream_uid(found) == downstream_uid(&object)) {
-            return Ok(Outcome::RequeueAfter(STALE_CACHE_REQUEUE));
-        }
         remove(splitter, watched, &key, &object).await?;
     }
     Ok(Outcome::Done)
@@ -218,7 +210,7 @@ impl<'a> Projection<'a> {
         // owners.
         let is_active =
             origin::is_namespace_active(&self.splitter.caches, self.origin.cluster, &self.origin.namespace);
-        if is_active && self.is_user_deletion(projected).await? {
+        if is_active && self.is_user_deletion(projected) {
             if !is_being_deleted(self.mailbox_object) {
                 let seconds = projected["metadata"]["deletionGracePeriodSeconds"].as_i64();
                 let place = ObjectPath::new(
@@ -248,24 +240,23 @@ impl<'a> Projection<'a> {
         Ok(Outcome::Done)
     }
 
-    /// Whether the user deleted this projection, and not its owner. Owners are read from the server: their cache may be
-    /// older than that of the objects deleted after them.
-    async fn is_user_deletion(&self, projected: &Value) -> Result<bool, CallError> {
+    /// Whether the user deleted this projection, and not its owner. An owner is deleted before what it owns, and the
+    /// caches observe deletions in their order.
+    fn is_user_deletion(&self, projected: &Value) -> bool {
         for owner in projected["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let owner_text = |field: &str| owner[field].as_str().unwrap_or_default();
             let group = owner_text("apiVersion").split_once('/').map_or("", |(group, _)| group);
             let Some(watched) = self.splitter.caches.by_group_kind(group, owner_text("kind")) else {
-                return Ok(false);
+                return false;
             };
-            let place = ObjectPath::new(&watched.kind, &self.origin.namespace, owner_text("name"));
-            let found = self.writer.server.get(place).await?;
+            let found = watched.get(&self.key(owner_text("name")));
             if !found
                 .is_some_and(|found| text(&found, "uid") == owner_text("uid") && !is_being_deleted(&found))
             {
-                return Ok(false);
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     /// The projection as it should be.

@@ -7,7 +7,7 @@ use api::fleet::PodSecurity;
 use api::meta::cover::{SharedLists, covers};
 use api::meta::hash::word;
 use api::meta::metadata;
-use api::names::{LOCATOR, LOGICAL_CLUSTER, PLACED, PROPAGATED_HASH, TRUE, VIA};
+use api::names::{LOCATOR, PLACED, PROPAGATED_HASH, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ pub(crate) async fn write_object(
             mailbox.replace(place, &next).await?
         }
     };
-    splitter.expectations.expect_write(subject, &watched.view, mailbox_object.mailbox, &written);
+    splitter.own_writes.add(subject, &written);
     Ok(SendResult::Written)
 }
 
@@ -97,12 +97,7 @@ pub(crate) async fn delete(
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let place = ObjectPath::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
     let is_deleted = splitter.caches.server.within(mailbox_object.mailbox).delete(place, uid).await?;
-    let key = Key {
-        cluster: Some(mailbox_object.mailbox),
-        namespace: mailbox_object.namespace.clone(),
-        name: subject.key.name.clone(),
-    };
-    splitter.expectations.expect_deletion(subject, &watched.view, key, uid);
+    splitter.own_writes.add_deletion(subject);
     if is_deleted {
         tracing::info!(
             revision = metadata::text(object, "resourceVersion"),
@@ -175,7 +170,7 @@ pub(super) fn comparable(mut present: Value) -> Value {
         metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
     }
     if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
-        annotations.retain(|name, _| name != PROPAGATED_HASH && name != LOGICAL_CLUSTER);
+        annotations.retain(|name, _| name != PROPAGATED_HASH);
     }
     present
 }
