@@ -7,7 +7,7 @@
 //! A watch per kind delivers the changes of each kind in order, but says nothing about the order between kinds: an
 //! object may be observed before its namespace, or a deletion before its cause. A controller in the server's process
 //! reads the one history of the server's store instead ([`History`]). A reader that has observed a revision has observed all
-//! earlier ones, of every kind and logical cluster. [`Follower`](crate::informer::Follower) keeps views equal to it.
+//! earlier ones, of every kind and logical cluster. The follower of `informer` keeps views equal to it.
 //!
 //! The server implements this trait. Its objects are shared bytes: reading them copies nothing.
 
@@ -16,7 +16,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-use crate::informer::Key;
+use crate::key::Key;
 use crate::kind::ResourceKind;
 
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -21,4 +21,6 @@ mod view;
 pub use follower::{FollowedView, Follower};
 pub use object::CachedObject;
 pub use reflector::follow;
-pub use view::{Key, News, Scope, View};
+pub use view::{News, Scope, View};
+
+pub use crate::key::Key;

@@ -4,7 +4,7 @@
 //!   server ──list, watch──► informer ──keys──► queue ──► run ──► reconcile ──► remote ──► server
 //! ```
 //!
-//! Keys contain their logical cluster ([`informer::Key`]). All tasks of a controller are in one supervised group
+//! Keys contain their logical cluster ([`key::Key`]). All tasks of a controller are in one supervised group
 //! ([`tasks`]), and of several processes a [`lease`] elects the one that may write.
 //!
 //! This crate makes no decisions about users' objects. It passes keys to reconcilers until they succeed.
@@ -14,6 +14,7 @@ pub mod discovery;
 mod fake_server;
 pub mod history;
 pub mod informer;
+pub mod key;
 pub mod kind;
 pub mod lease;
 pub mod queue;

@@ -18,6 +18,7 @@ pub mod division;
 pub mod execute;
 pub mod fleet;
 pub mod placement;
+mod plan;
 mod reconcile;
 pub mod snapshot;
 pub mod status;

@@ -6,6 +6,7 @@ pub(crate) mod estimate;
 pub mod explain;
 pub(crate) mod grants;
 pub mod migration;
+pub(crate) mod permissions;
 pub mod pod_security;
 pub mod policy;
 pub(crate) mod reservations;

@@ -1,6 +1,5 @@
 //! Reconciles one user's object.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,15 +25,14 @@ use crate::execute::record;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::{PlacementDecision, decide};
 use crate::placement::explain::sentence;
-use crate::placement::grants;
-use crate::placement::migration::MigrationStep;
+use crate::placement::migration::{MigrationStep, Readiness};
 use crate::placement::reservations;
+use crate::plan::plan_mailboxes;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::snapshot::pod_count::PodCounter;
 use crate::snapshot::{KindClass, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::completed;
-use crate::status::degraded::DegradedTargets;
 use crate::transform::references::{self, pod_spec_at};
 
 /// Reconciles an object again at once: the caches have observed what this reconcile wrote.
@@ -159,39 +157,17 @@ async fn reconcile_workload(
     if ttl_left.is_some_and(|left| left.is_zero()) {
         return delete_expired(splitter, watched, subject, object).await;
     }
-    let caches = &splitter.caches;
-    let cluster = subject.cluster();
     // Registered before the decision, so that capacity that is freed meanwhile requeues the object.
     lock(&splitter.waiting_for_capacity).insert(subject.clone());
-    let mailbox_objects = mailbox_objects::list_current(caches, watched, subject, object);
-    let members = splitter.visible_from(cluster);
-    let api_access = api_access::of(splitter, subject, object, &mailbox_objects).await?;
-    let context = PlacementContext {
-        watched,
-        subject,
-        object,
-        record,
-        mailbox_objects,
-        namespace: caches.namespace(cluster, &subject.key.namespace),
-        placements: caches.list_own(&caches.config.placements, cluster),
-        policies,
-        overrides: caches.list_own(&caches.config.overrides, cluster),
-        refused: grants::refused(splitter, cluster, &members).await?,
-        members,
-        scaled_to: dependencies::scaled_to(splitter, subject, object),
-        claims: dependencies::claims(splitter, subject, object),
-        api_access,
-        terminating_pods: BTreeMap::new(),
-        degraded: DegradedTargets::default(),
-        templates: BTreeMap::new(),
+    let context = PlacementContext::read(splitter, watched, subject, object, record, policies).await?;
+    let mut decided = decide_and_reserve(splitter, &context);
+    if !decided.is_recorded {
+        decided.record = record::commit(splitter, subject, &decided.record).await?;
     }
-    .with_terminating_pods(splitter)
-    .with_templates()
-    .with_degraded(splitter);
-    let decided = decide(splitter, &context).await?;
     log_decision(&context, &decided);
     index_placement(splitter, &context, &decided);
-    let propagation = propagate::propagate(splitter, &context, &decided).await?;
+    let plan = plan_mailboxes(&context, &decided);
+    let propagation = propagate::propagate(splitter, &context, plan).await?;
     if !decided.waits_for_capacity() {
         lock(&splitter.waiting_for_capacity).remove(subject);
     }
@@ -210,11 +186,24 @@ async fn reconcile_workload(
             Outcome::RequeueAfter(MIGRATION_REQUEUE)
         }
         MigrationStep::Settled => {
-            let requeue_after =
-                decided.requeue_after.into_iter().chain(ttl_left).chain(context.degraded.requeue_after).min();
+            let requeue_after = [context.estimates.requeue_after, ttl_left, context.degraded.requeue_after]
+                .into_iter()
+                .flatten()
+                .min();
             requeue_after.map_or(Outcome::Done, Outcome::RequeueAfter)
         }
     })
+}
+
+/// Decides and reserves the capacity under one lock, so that two decisions cannot use the same capacity.
+fn decide_and_reserve(splitter: &Splitter, context: &PlacementContext) -> PlacementDecision {
+    let mut reservations = lock(&splitter.reservations);
+    let decided = decide(context, &reservations, &lock(&splitter.placement_index));
+    let targets = &decided.record.spec.targets;
+    if decided.reservation.reserve(&mut reservations, context.subject, targets) {
+        splitter.enqueue_waiting_for_capacity();
+    }
+    decided
 }
 
 /// Logs a decision that changed the targets of an object, with the targets before and after, and the reason.
@@ -265,12 +254,8 @@ fn index_placement(splitter: &Splitter, context: &PlacementContext, decided: &Pl
     entry.pod_counts = context.pods(&entry.targets, &decided.plan);
     entry.policies = context.policies;
     if entry.is_moving() {
-        let ready = crate::placement::decide::readiness(context);
-        entry.ready = ready
-            .into_iter()
-            .filter(|(_, readiness)| *readiness == crate::placement::migration::Readiness::Ready)
-            .map(|(cluster, _)| cluster)
-            .collect();
+        let ready = context.readiness.iter().filter(|(_, readiness)| **readiness == Readiness::Ready);
+        entry.ready = ready.map(|(cluster, _)| cluster.clone()).collect();
     }
     let (cluster, namespace) = (context.subject.cluster(), &context.subject.key.namespace);
     let mut before = lock(&splitter.placement_index).put(context.subject, entry.clone());

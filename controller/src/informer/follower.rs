@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use super::object::CachedObject;
 use super::view::{News, View};
 use crate::history::{ChangeBatch, Changes, History, HistoryError, ObjectChange};
+use crate::key::Key;
 use crate::remote::CallError;
 
 /// Pause before the history is read again after an error.
@@ -234,7 +235,7 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
         }
     }
 
-    fn remove(&self, view: &View, key: &super::view::Key) {
+    fn remove(&self, view: &View, key: &Key) {
         if let Some(last) = view.remove(key) {
             (self.notify)(view, News::Gone { last: &last, witnessed: true });
         }

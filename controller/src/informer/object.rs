@@ -8,8 +8,9 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, Map
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::view::{Key, Scope};
+use super::view::Scope;
 use crate::history::SharedObject;
+use crate::key::Key;
 use crate::kind::ResourceKind;
 
 /// An object as the server sent it, or in the bytes of its store.

@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::object::{CachedObject, of_text};
-use super::view::{Key, News, Scope, View};
+use super::view::{News, Scope, View};
+use crate::key::Key;
 use crate::remote::{CallError, Remote, request};
 
 /// Objects in one response. At a few kilobytes each, usually a few megabytes.

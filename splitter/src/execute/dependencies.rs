@@ -22,9 +22,11 @@ use crate::controller::{Splitter, WorkItem, lock};
 use crate::division::{self, Dividend, DivisionPlan, DivisionRule, TargetPatch, limits};
 use crate::execute::aggregate;
 use crate::execute::events;
-use crate::execute::propagate::{self, SendResult};
+use crate::execute::propagate;
 use crate::placement::context::table;
+use crate::placement::permissions::SendPermissions;
 use crate::placement::targets::Pick;
+use crate::plan::{MailboxWrite, plan_mailbox_write};
 use crate::reconcile::PREREQUISITE_REQUEUE;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
@@ -115,6 +117,12 @@ async fn send_to_targets(
 ) -> Result<SendSummary, CallError> {
     let overrides = splitter.caches.list_own(&splitter.caches.config.overrides, subject.cluster());
     let namespace = splitter.caches.namespace(subject.cluster(), &subject.key.namespace);
+    let members: Vec<_> = mailbox_objects
+        .iter()
+        .filter(|one| plan.patches.iter().any(|(cluster, _)| one.is_at(cluster)))
+        .map(|one| one.member.clone())
+        .collect();
+    let permissions = SendPermissions::read(splitter, subject, &namespace, &members).await?;
     let mut sent = SendSummary::default();
     for (cluster, patch) in &plan.patches {
         let mailbox_object = mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(cluster));
@@ -136,8 +144,13 @@ async fn send_to_targets(
                 sent.unfinished = true;
                 None
             }
-            Ok(Transformed::Object(desired)) => {
-                send_to_target(splitter, watched, subject, object, mailbox_object, desired, &mut sent).await?
+            Ok(Transformed::Object(mut desired)) => {
+                let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
+                desired["metadata"]["annotations"][api::names::SOURCE_GENERATION] =
+                    generation.to_string().into();
+                report_missing_class(splitter, subject, object, mailbox_object, &desired).await?;
+                let write = plan_mailbox_write(&watched.kind, mailbox_object, desired, &permissions);
+                send_to_target(splitter, watched, subject, mailbox_object, &write, &mut sent).await?
             }
             Ok(Transformed::NotPropagated(_)) => None,
             Err(error) => Some(error.to_string()),
@@ -149,36 +162,43 @@ async fn send_to_targets(
     Ok(sent)
 }
 
+/// Reports a class that a dependency names and the physical cluster lacks, before the dependency is first sent.
+async fn report_missing_class(
+    splitter: &Splitter,
+    subject: &ObjectRef,
+    object: &Value,
+    mailbox_object: &MailboxObject,
+    desired: &Value,
+) -> Result<(), CallError> {
+    let missing = classes::missing(desired, &mailbox_object.member.object);
+    if mailbox_object.object.is_some() || missing.is_empty() {
+        return Ok(());
+    }
+    let missing = classes::missing_message(&missing, mailbox_object.name());
+    events::record_missing_class(splitter, subject, object, &missing).await
+}
+
 /// Sends a dependency to one target. Returns the problem if the mailbox or the physical cluster refuses it.
 async fn send_to_target(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
-    object: &Value,
     mailbox_object: &MailboxObject,
-    mut desired: Value,
+    write: &MailboxWrite,
     sent: &mut SendSummary,
 ) -> Result<Option<String>, CallError> {
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
-    desired["metadata"]["annotations"][api::names::SOURCE_GENERATION] = generation.to_string().into();
-    let missing = classes::missing(&desired, &mailbox_object.member.object);
-    if mailbox_object.object.is_none() && !missing.is_empty() {
-        let missing = classes::missing_message(&missing, mailbox_object.name());
-        events::record_missing_class(splitter, subject, object, &missing).await?;
+    if let MailboxWrite::Denied(why) = write {
+        return Ok(Some(why.message_with_remedy(mailbox_object.name())));
     }
-    match propagate::write_object(splitter, watched, subject, mailbox_object, desired).await {
+    match propagate::execute_write(splitter, watched, subject, mailbox_object, write).await {
         Err(error) if propagate::is_refused(&error) => {
             sent.unfinished = true;
             Ok(Some(error.to_string()))
         }
-        result => match result? {
-            SendResult::Unchanged => Ok(None),
-            SendResult::Written => {
-                sent.wrote = true;
-                Ok(None)
-            }
-            SendResult::Denied(why) => Ok(Some(why.message_with_remedy(mailbox_object.name()))),
-        },
+        wrote => {
+            sent.wrote |= wrote?;
+            Ok(None)
+        }
     }
 }
 

@@ -1,25 +1,28 @@
 //! A workload, and everything a placement decision about it needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, Division, Override, Placement, Target};
 use api::meta::quantity::{self, Amounts};
+use controller::remote::CallError;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::controller::Splitter;
 use crate::division::autoscaled;
 use crate::division::{self, DivisionPlan, DivisionRule, REPLICAS};
-use crate::execute::api_access;
-use crate::placement::migration::{self, ExclusiveReason};
+use crate::execute::{api_access, dependencies};
+use crate::placement::estimate::CapacityEstimates;
+use crate::placement::migration::{self, ExclusiveReason, Readiness};
+use crate::placement::permissions::SendPermissions;
 use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement, Labels};
-use crate::placement::reservations::ClusterName;
 use crate::placement::targets::Extent;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PolicyVersion;
 use crate::snapshot::pod_count::PodCounter;
-use crate::snapshot::{LabelsAndAnnotations, MemberCluster, ObjectRef, WatchedKind};
+use crate::snapshot::{Caches, LabelsAndAnnotations, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
 use crate::status::degraded::DegradedTargets;
 use crate::transform::api_access::ApiAccess;
@@ -40,8 +43,9 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) overrides: Vec<Override>,
     /// The version of the namespace's policies. It is read before everything else here, so it is never newer.
     pub(crate) policies: PolicyVersion,
-    /// The members that the logical cluster may not use.
-    pub(crate) refused: HashSet<ClusterName>,
+    /// The placement annotation of the logical cluster.
+    pub(crate) inherited_placement: Option<String>,
+    pub(crate) permissions: SendPermissions,
     /// `maxReplicas` of its autoscaler. None if it has no autoscaler.
     pub(crate) scaled_to: Option<u32>,
     /// The claims it mounts, each with the physical clusters that have it.
@@ -56,9 +60,61 @@ pub(crate) struct PlacementContext<'a> {
     /// The desired template hash of each mailbox object, by mailbox. None if the object cannot be transformed for that
     /// physical cluster.
     pub(crate) templates: BTreeMap<Id, Option<String>>,
+    /// How many replicas fit on its targets, as far as its pods show.
+    pub(crate) estimates: CapacityEstimates,
+    /// Why it must not run on two targets at the same time, if so.
+    pub(crate) exclusive: Option<ExclusiveReason>,
+    /// The readiness of each recorded target.
+    pub(crate) readiness: BTreeMap<String, Readiness>,
+    /// The time of the decision.
+    pub(crate) now: Timestamp,
 }
 
-impl PlacementContext<'_> {
+impl<'a> PlacementContext<'a> {
+    /// Reads everything about a workload from the caches. What they lack is read from the server: reviews of grants, and
+    /// service accounts that are not cached.
+    pub(crate) async fn read(
+        splitter: &Splitter,
+        watched: &'a WatchedKind,
+        subject: &'a ObjectRef,
+        object: &'a Value,
+        record: Option<Distribution>,
+        policies: PolicyVersion,
+    ) -> Result<PlacementContext<'a>, CallError> {
+        let caches = &splitter.caches;
+        let cluster = subject.cluster();
+        let mailbox_objects = mailbox_objects::list_current(caches, watched, subject, object);
+        let members = splitter.visible_from(cluster);
+        let api_access = api_access::of(splitter, subject, object, &mailbox_objects).await?;
+        let namespace = caches.namespace(cluster, &subject.key.namespace);
+        let permissions = SendPermissions::read(splitter, subject, &namespace, &members).await?;
+        let context = PlacementContext {
+            watched,
+            subject,
+            object,
+            record,
+            mailbox_objects,
+            members,
+            namespace,
+            placements: caches.list_own(&caches.config.placements, cluster),
+            overrides: caches.list_own(&caches.config.overrides, cluster),
+            policies,
+            inherited_placement: caches.clusters().placement(cluster).map(str::to_owned),
+            permissions,
+            scaled_to: dependencies::scaled_to(splitter, subject, object),
+            claims: dependencies::claims(splitter, subject, object),
+            api_access,
+            terminating_pods: BTreeMap::new(),
+            degraded: DegradedTargets::default(),
+            templates: BTreeMap::new(),
+            estimates: CapacityEstimates::default(),
+            exclusive: exclusive(caches, subject, object),
+            readiness: BTreeMap::new(),
+            now: Timestamp::now(),
+        };
+        Ok(context.with_terminating_pods(caches).with_templates().with_observations(caches))
+    }
+
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.subject.key.namespace, self.subject.key.name)
     }
@@ -116,7 +172,7 @@ impl PlacementContext<'_> {
     }
 
     /// Adds the pods that have to terminate first, if it has to wait for any.
-    pub(crate) fn with_terminating_pods(self, splitter: &Splitter) -> Self {
+    fn with_terminating_pods(self, caches: &Caches) -> Self {
         let is_recreated = self.object.pointer("/spec/strategy/type").is_some_and(|kind| kind == "Recreate");
         let is_awaited = is_recreated && autoscaled::is_moving(self.recorded());
         let awaited = self
@@ -124,7 +180,7 @@ impl PlacementContext<'_> {
             .iter()
             .filter(|mailbox_object| is_awaited && mailbox_object.object.is_some());
         let count = |mailbox_object: &MailboxObject| {
-            let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object).len();
+            let pods = mailbox_objects::pods_of(caches, mailbox_object).len();
             (mailbox_object.mailbox, u32::try_from(pods).unwrap_or(u32::MAX))
         };
         let terminating_pods = awaited.map(count).collect();
@@ -133,7 +189,7 @@ impl PlacementContext<'_> {
 
     /// Adds the desired template of every mailbox object. An Override or another server address changes it without a
     /// change of the object.
-    pub(crate) fn with_templates(self) -> Self {
+    fn with_templates(self) -> Self {
         let cluster = self.subject.cluster().to_string();
         let template_hash = |mailbox_object: &MailboxObject| {
             let api_access = api_access::at(self.api_access.as_ref(), self.object, mailbox_object);
@@ -149,10 +205,12 @@ impl PlacementContext<'_> {
         Self { templates, ..self }
     }
 
-    /// Adds the degraded targets. Needs the templates.
-    pub(crate) fn with_degraded(self, splitter: &Splitter) -> Self {
-        let degraded = DegradedTargets::of(splitter, &self);
-        Self { degraded, ..self }
+    /// Adds what the pods and statuses of the targets show. Needs the templates.
+    fn with_observations(self, caches: &Caches) -> Self {
+        let degraded = DegradedTargets::of(caches, &self);
+        let estimates = CapacityEstimates::of(caches, &self);
+        let readiness = readiness(&self);
+        Self { degraded, estimates, readiness, ..self }
     }
 
     /// The destination of a mailbox object.
@@ -187,7 +245,7 @@ impl PlacementContext<'_> {
     }
 
     /// The status report of a mailbox object.
-    pub(crate) fn report<'a>(&self, target: &Target, mailbox_object: &'a MailboxObject) -> Report<'a> {
+    pub(crate) fn report<'b>(&self, target: &Target, mailbox_object: &'b MailboxObject) -> Report<'b> {
         let report = Report { current: self.is_current(mailbox_object), ..mailbox_object.report(target) };
         let share = match self.is_autoscaled() {
             true => autoscaled::current_replicas(mailbox_object, self.replicas_at()),
@@ -198,16 +256,11 @@ impl PlacementContext<'_> {
 
     pub(crate) fn effective_placement(
         &self,
-        splitter: &Splitter,
     ) -> (Option<AnnotationLevel>, Result<EffectivePlacement, policy::InvalidAnnotation>) {
         let (labels, annotations) = (self.labels(), self.annotations());
-        let logical_cluster: Labels = splitter
-            .caches
-            .clusters()
-            .placement(self.subject.cluster())
-            .map(|text| (api::names::PLACEMENT.to_owned(), text.to_owned()))
-            .into_iter()
-            .collect();
+        let inherited = self.inherited_placement.iter();
+        let logical_cluster: Labels =
+            inherited.map(|text| (api::names::PLACEMENT.to_owned(), text.clone())).collect();
         let nearest = policy::nearest(&annotations, &self.namespace.annotations, &logical_cluster);
         let subject = policy::ObjectAttributes {
             group: &self.watched.kind.group,
@@ -246,19 +299,52 @@ impl PlacementContext<'_> {
             _ => 1,
         }
     }
+}
 
-    /// Why it must not run on two targets at the same time, if so.
-    pub(crate) fn exclusive(&self, splitter: &Splitter) -> Option<ExclusiveReason> {
-        let claims = splitter.caches.by_group_kind("", "PersistentVolumeClaim");
-        migration::exclusive(self.object, |claim| {
-            let key = controller::informer::Key { name: claim.to_owned(), ..self.subject.key.clone() };
-            let found = claims.as_ref().and_then(|claims| claims.get(&key));
-            let modes = found.as_ref().and_then(|claim| claim["spec"]["accessModes"].as_array());
-            modes.is_none_or(|modes| {
-                modes.iter().any(|mode| mode != "ReadWriteMany" && mode != "ReadOnlyMany")
-            })
-        })
-    }
+/// Why an object must not run on two targets at the same time, if so.
+fn exclusive(caches: &Caches, subject: &ObjectRef, object: &Value) -> Option<ExclusiveReason> {
+    let claims = caches.by_group_kind("", "PersistentVolumeClaim");
+    migration::exclusive(object, |claim| {
+        let key = controller::informer::Key { name: claim.to_owned(), ..subject.key.clone() };
+        let found = claims.as_ref().and_then(|claims| claims.get(&key));
+        let modes = found.as_ref().and_then(|claim| claim["spec"]["accessModes"].as_array());
+        modes.is_none_or(|modes| modes.iter().any(|mode| mode != "ReadWriteMany" && mode != "ReadOnlyMany"))
+    })
+}
+
+/// The readiness of each target, as observed after the record was written.
+fn readiness(context: &PlacementContext) -> BTreeMap<String, Readiness> {
+    let one = |(target, mailbox_object): (&Target, &MailboxObject)| {
+        let readiness =
+            match (&mailbox_object.object, mailbox_object.is_applied() && mailbox_object.member.is_ready()) {
+                (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
+                // It is created again after its deletion. Its status is that of pods that are being deleted.
+                (Some(_), _) if mailbox_object.is_being_deleted() => Readiness::Unready {
+                    why: "the previous mailbox object is still being deleted".to_owned(),
+                },
+                (Some(_), false) => Readiness::Unknown,
+                (Some(object), true) => {
+                    let report = context.report(target, mailbox_object);
+                    let number = context.desired_replicas(mailbox_object);
+                    let share = target.share.and_then(|share| u32::try_from(share).ok());
+                    match crate::status::health::of(&report, object) {
+                        _ if context.rule().has_replicas() && share.is_some() && number < share => {
+                            Readiness::Unready {
+                                why: format!(
+                                    "{} of {} replicas requested",
+                                    number.unwrap_or(0),
+                                    share.unwrap_or(0)
+                                ),
+                            }
+                        }
+                        (api::fleet::Health::Available, _) => Readiness::Ready,
+                        (_, why) => Readiness::Unready { why },
+                    }
+                }
+            };
+        (target.cluster.clone(), readiness)
+    };
+    mailbox_objects::at_targets(&context.mailbox_objects, context.recorded()).into_iter().map(one).collect()
 }
 
 pub(crate) fn table(value: &Value) -> Labels {

@@ -1,4 +1,4 @@
-//! Where an object runs: collects the input, chooses targets, and records the decision.
+//! Where an object runs: chooses targets, and plans the record of the decision. A pure function.
 //!
 //! ```text
 //!   annotations, Placements ─► effective placement ─┐
@@ -6,36 +6,36 @@
 //!   the record so far ─► current targets ───────────┘
 //! ```
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
+use api::cluster::Path;
 use api::fleet::{Chosen, Distribution, DistributionSpec, Division, GroupKind, Role, Target};
+use api::meta::quantity::Amounts;
 use api::names::{ESTIMATES, MOVING_SINCE, PLACEMENT_HASH};
-use controller::remote::CallError;
 use jiff::Timestamp;
 
-use crate::controller::{Splitter, lock};
 use crate::division;
 use crate::division::autoscaled;
 use crate::division::{Dividend, DivisionPlan, DivisionRule};
 use crate::execute::record;
 use crate::placement::context::PlacementContext;
 use crate::placement::estimate::CapacityEstimates;
-use crate::placement::migration::{self, ExclusiveReason, MigrationPlan, MigrationStep, Readiness};
+use crate::placement::migration::{self, ExclusiveReason, MigrationPlan, MigrationStep};
 use crate::placement::pod_security;
 use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement};
-use crate::placement::reservations::{self, CapacityReservations};
+use crate::placement::reservations::{self, CapacityReservations, ClusterName};
 use crate::placement::targets::{
     self, Candidate, ChoiceOutcome, ClaimLocation, CurrentPlacement, Pick, PlacementRequest, TargetChoice,
 };
-use crate::snapshot::MemberCluster;
-use crate::snapshot::mailbox_objects::{self, MailboxObject};
-use crate::status;
+use crate::snapshot::mailbox_objects;
+use crate::snapshot::placement_index::PlacementIndex;
+use crate::snapshot::{MemberCluster, ObjectRef};
 
-/// A placement decision, as recorded.
+/// A placement decision.
 #[derive(Debug)]
 pub(crate) struct PlacementDecision {
+    /// The record to write.
     pub(crate) record: Distribution,
+    /// Whether the record is the present one.
+    pub(crate) is_recorded: bool,
     pub(crate) plan: DivisionPlan,
     pub(crate) rule: DivisionRule,
     pub(crate) decision: TargetChoice,
@@ -44,10 +44,7 @@ pub(crate) struct PlacementDecision {
     pub(crate) unplaced: Option<String>,
     /// Why some replicas have no target.
     pub(crate) pending_reason: Option<String>,
-    /// Whether it must not run on two targets at the same time.
-    pub(crate) exclusive: bool,
-    /// When to reconcile again without an event.
-    pub(crate) requeue_after: Option<Duration>,
+    pub(crate) reservation: Reservation,
 }
 
 impl PlacementDecision {
@@ -58,34 +55,100 @@ impl PlacementDecision {
     }
 }
 
-/// Decides and writes the record.
-pub(crate) async fn decide(
-    splitter: &Splitter,
-    context: &PlacementContext<'_>,
-) -> Result<PlacementDecision, CallError> {
-    let estimates = CapacityEstimates::of(splitter, context);
-    let PlannedRecord { spec, effective, plan, decision, step, unplaced, exclusive } =
-        plan_and_reserve(splitter, context, &estimates);
-    let input = RecordAnnotations {
-        effective: effective.as_ref(),
-        step: &step,
-        is_placed: unplaced.is_none(),
-        estimates: &estimates,
+/// The capacity and claims that a decision reserves, and the cluster it chose for a namespace without policy.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Reservation {
+    requests: Vec<(ClusterName, Amounts)>,
+    claims: Vec<String>,
+    default_cluster: Option<String>,
+}
+
+impl Reservation {
+    /// Replaces the reservation of an object. Returns whether capacity was released.
+    pub(crate) fn reserve(
+        &self,
+        reservations: &mut CapacityReservations,
+        subject: &ObjectRef,
+        targets: &[Target],
+    ) -> bool {
+        if let Some(cluster) = &self.default_cluster {
+            reservations.set_default(subject.cluster(), &subject.key.namespace, cluster);
+        }
+        reservations.mount(subject, &self.claims, targets);
+        reservations.set(subject, self.requests.clone())
+    }
+}
+
+/// Decides where an object runs, from everything that is known about it, what others have reserved, and how far the
+/// other objects of its namespace are.
+pub(crate) fn decide(
+    context: &PlacementContext,
+    reservations: &CapacityReservations,
+    placement_index: &PlacementIndex,
+) -> PlacementDecision {
+    let estimates = &context.estimates;
+    let (level, effective) = context.effective_placement();
+    let current = current(context);
+    let before = PreviousTargets { held: held(context, &current), current };
+    let (mut decision, mut plan) = choose_and_divide(reservations, context, &effective, estimates, &before);
+    if let Some(waiting) = estimates.with_pending(plan.pending).filter(|_| plan.pending > 0) {
+        (decision, plan) = choose_and_divide(reservations, context, &effective, &waiting, &before);
+    }
+    let effective = effective.ok();
+    let held = &before.held;
+    let mut unplaced = match &decision.outcome {
+        ChoiceOutcome::Placed => None,
+        ChoiceOutcome::Held { why } | ChoiceOutcome::Pending { why } => Some(why.clone()),
     };
-    let record = recorded(splitter, context, spec, &input).await?;
-    let (rule, requeue_after, pending_reason) =
-        (context.rule(), estimates.requeue_after, pending_reason(&plan, &decision.picks));
-    Ok(PlacementDecision {
+    let by_default =
+        effective.as_ref().is_some_and(|effective| *effective == EffectivePlacement::default_choice());
+    let default_cluster = decision.picks.first().filter(|_| by_default).map(|pick| pick.cluster.clone());
+    if let Some(why) =
+        context.exclusive.and_then(|exclusive| reason_to_stay(exclusive, held, &decision.picks))
+    {
+        let division = effective.as_ref().map(|effective| effective.spec.division).unwrap_or_default();
+        plan = divide(context, division, &as_recorded(held), held);
+        unplaced = Some(why);
+    }
+    let desired: Vec<(String, Option<i64>)> = plan
+        .patches
+        .iter()
+        .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
+        .collect();
+    let next = migration::plan_migration(held, &desired, &context.readiness, moving_for(context));
+    let next = with_namespace(placement_index, context, level, held, next);
+    let next = with_capacity_for_all(held, &plan, next);
+    let spec = DistributionSpec {
+        chosen_by: match &effective {
+            Some(effective) => effective.by.clone(),
+            None => {
+                context.record.as_ref().map_or_else(Chosen::default, |record| record.spec.chosen_by.clone())
+            }
+        },
+        total: plan.total.map(i64::from),
+        pending: i64::from(plan.pending),
+        targets: next.targets,
+        ..DistributionSpec::default()
+    };
+    let pods = context.pods(&spec.targets, &plan);
+    let reservation = Reservation {
+        requests: reservations::target_requests(&context.each(), &spec.targets, &context.members, &pods),
+        claims: context.claims.keys().cloned().collect(),
+        default_cluster,
+    };
+    let (record, is_recorded) =
+        planned_record(context, spec, effective.as_ref(), &next.step, unplaced.is_none());
+    PlacementDecision {
         record,
+        is_recorded,
+        rule: context.rule(),
+        pending_reason: pending_reason(&plan, &decision.picks),
         plan,
-        rule,
         decision,
-        step,
+        step: next.step,
         unplaced,
-        pending_reason,
-        exclusive,
-        requeue_after,
-    })
+        reservation,
+    }
 }
 
 /// Why replicas are pending: the limit of every chosen cluster.
@@ -109,18 +172,6 @@ fn pending_message(plan: &DivisionPlan) -> String {
     )
 }
 
-/// The record to write, and how it was decided.
-struct PlannedRecord {
-    spec: DistributionSpec,
-    /// None if the annotation is invalid.
-    effective: Option<EffectivePlacement>,
-    plan: DivisionPlan,
-    decision: TargetChoice,
-    step: MigrationStep,
-    unplaced: Option<String>,
-    exclusive: bool,
-}
-
 /// The recorded targets that may still hold the object.
 struct PreviousTargets {
     /// Those that may be chosen again.
@@ -129,91 +180,24 @@ struct PreviousTargets {
     held: Vec<Target>,
 }
 
-/// Decides and reserves the capacity under one lock, so that two decisions cannot use the same capacity.
-fn plan_and_reserve(
-    splitter: &Splitter,
-    context: &PlacementContext,
-    estimates: &CapacityEstimates,
-) -> PlannedRecord {
-    let (level, effective) = context.effective_placement(splitter);
-    let exclusive = context.exclusive(splitter);
-    let current = current(splitter, context);
-    let before = PreviousTargets { held: held(context, exclusive, &current), current };
-    let mut reservations = lock(&splitter.reservations);
-    let (mut decision, mut plan) =
-        choose_and_divide(splitter, &mut reservations, context, &effective, estimates, &before);
-    if let Some(waiting) = estimates.with_pending(plan.pending).filter(|_| plan.pending > 0) {
-        (decision, plan) =
-            choose_and_divide(splitter, &mut reservations, context, &effective, &waiting, &before);
-    }
-    let effective = effective.ok();
-    let held = &before.held;
-    let mut unplaced = match &decision.outcome {
-        ChoiceOutcome::Placed => None,
-        ChoiceOutcome::Held { why } | ChoiceOutcome::Pending { why } => Some(why.clone()),
-    };
-    if let Some(why) = exclusive.and_then(|exclusive| reason_to_stay(exclusive, held, &decision.picks)) {
-        let division = effective.as_ref().map(|effective| effective.spec.division).unwrap_or_default();
-        plan = divide(context, division, &as_recorded(held), held);
-        unplaced = Some(why);
-    }
-    let desired: Vec<(String, Option<i64>)> = plan
-        .patches
-        .iter()
-        .map(|(cluster, _)| (cluster.clone(), plan.shares.get(cluster).map(|share| i64::from(*share))))
-        .collect();
-    let readiness = readiness(context);
-    let next = migration::plan_migration(held, &desired, &readiness, moving_for(context));
-    let next = with_namespace(splitter, context, level, held, next);
-    let next = with_capacity_for_all(held, &plan, next);
-    let spec = DistributionSpec {
-        chosen_by: match &effective {
-            Some(effective) => effective.by.clone(),
-            None => {
-                context.record.as_ref().map_or_else(Chosen::default, |record| record.spec.chosen_by.clone())
-            }
-        },
-        total: plan.total.map(i64::from),
-        pending: i64::from(plan.pending),
-        targets: next.targets,
-        ..DistributionSpec::default()
-    };
-    let pods = context.pods(&spec.targets, &plan);
-    if reservations.set(
-        context.subject,
-        reservations::target_requests(&context.each(), &spec.targets, &context.members, &pods),
-    ) {
-        splitter.enqueue_waiting_for_capacity();
-    }
-    reservations.mount(context.subject, &context.claims.keys().cloned().collect::<Vec<_>>(), &spec.targets);
-    let (step, exclusive) = (next.step, exclusive.is_some());
-    PlannedRecord { spec, effective, plan, decision, step, unplaced, exclusive }
-}
-
 /// Chooses targets and divides the object over them.
 fn choose_and_divide(
-    splitter: &Splitter,
-    reservations: &mut CapacityReservations,
+    reservations: &CapacityReservations,
     context: &PlacementContext,
     effective: &Result<EffectivePlacement, policy::InvalidAnnotation>,
     estimates: &CapacityEstimates,
     before: &PreviousTargets,
 ) -> (TargetChoice, DivisionPlan) {
     let (decision, division) = match effective {
-        Ok(effective) => (
-            choose(splitter, reservations, context, effective, estimates, &before.current),
-            effective.spec.division,
-        ),
+        Ok(effective) => {
+            (choose(reservations, context, effective, estimates, &before.current), effective.spec.division)
+        }
         Err(invalid) => {
             let (why, division) = (invalid.to_string(), Division::default());
-            let decision = evaluate_candidates(
-                splitter,
-                reservations,
-                context,
-                division,
-                estimates,
-                |request, candidates| targets::hold_current(&why, &request, candidates, &existing(context)),
-            );
+            let decision =
+                evaluate_candidates(reservations, context, division, estimates, |request, candidates| {
+                    targets::hold_current(&why, &request, candidates, &existing(context))
+                });
             (decision, division)
         }
     };
@@ -237,8 +221,7 @@ fn recorded_for_division<'a>(recorded: &'a [Target], held: &[Target]) -> &'a [Ta
 }
 
 fn choose(
-    splitter: &Splitter,
-    reservations: &mut CapacityReservations,
+    reservations: &CapacityReservations,
     context: &PlacementContext,
     effective: &EffectivePlacement,
     estimates: &CapacityEstimates,
@@ -253,32 +236,17 @@ fn choose(
     let fingerprint =
         context.record.as_ref().and_then(|record| record.metadata.annotations.get(PLACEMENT_HASH));
     let current = CurrentPlacement { targets: current, fingerprint: fingerprint.map(String::as_str) };
-    let decision = evaluate_candidates(
-        splitter,
-        reservations,
-        context,
-        effective.spec.division,
-        estimates,
-        |request, candidates| {
-            let request = PlacementRequest { key, beside: beside.as_deref(), ..request };
-            targets::choose(effective, &request, candidates, &current)
-        },
-    );
-    if by_default && let Some(pick) = decision.picks.first() {
-        reservations.set_default(context.subject.cluster(), namespace, &pick.cluster);
-    }
-    decision
+    evaluate_candidates(reservations, context, effective.spec.division, estimates, |request, candidates| {
+        let request = PlacementRequest { key, beside: beside.as_deref(), ..request };
+        targets::choose(effective, &request, candidates, &current)
+    })
 }
 
 /// The recorded targets that are kept unless a placement, drain or failure moves them. A target to which nothing was sent
 /// holds nothing: if its physical cluster was removed, may not be used, is dedicated to another logical cluster or does not
 /// answer, the target is not chosen again.
-fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
-    let path = splitter.caches.clusters().path(context.subject.cluster());
-    let is_dedicated_elsewhere = |member: &MemberCluster| {
-        let to = member.object.spec.dedicated_to.as_deref();
-        to.is_some_and(|to| path.as_ref().is_none_or(|path| path.as_str() != to))
-    };
+fn current(context: &PlacementContext) -> Vec<Target> {
+    let permissions = &context.permissions;
     let is_sent = |target: &Target| {
         context
             .mailbox_objects
@@ -288,8 +256,8 @@ fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
     let is_open = |target: &Target| {
         let member = context.members.iter().find(|member| member.name() == target.cluster);
         member.is_some_and(|member| {
-            let is_granted = !context.refused.contains(&(member.owner, member.name().to_owned()));
-            member.is_ready() && is_granted && !is_dedicated_elsewhere(member)
+            let is_elsewhere = permissions.dedicated_elsewhere(member).is_some();
+            member.is_ready() && permissions.is_granted(member) && !is_elsewhere
         })
     };
     context.recorded().iter().filter(|target| is_sent(target) || is_open(target)).cloned().collect()
@@ -302,7 +270,7 @@ fn current(splitter: &Splitter, context: &PlacementContext) -> Vec<Target> {
 /// Some records keep all targets. Without its record a completed Job would start again elsewhere, a pod would run twice,
 /// and a workload would start with an empty volume. A Job of which some targets are left keeps the others, because the
 /// indexes of a running Job cannot be changed.
-fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, current: &[Target]) -> Vec<Target> {
+fn held(context: &PlacementContext, current: &[Target]) -> Vec<Target> {
     let is_on_former = |target: &Target| {
         let mut former = context
             .mailbox_objects
@@ -316,7 +284,7 @@ fn held(context: &PlacementContext, exclusive: Option<ExclusiveReason>, current:
     };
     let is_held = |target: &&Target| current.contains(target) || is_on_former(target) || is_unknown(target);
     let held: Vec<Target> = context.recorded().iter().filter(is_held).cloned().collect();
-    match exclusive {
+    match context.exclusive {
         Some(ExclusiveReason::CompletedJob | ExclusiveReason::BarePod | ExclusiveReason::Volume) => {
             context.recorded().to_vec()
         }
@@ -333,15 +301,13 @@ fn existing(context: &PlacementContext) -> Vec<Target> {
 
 /// Evaluates all physical clusters with everything known about them, and lets `decides` choose.
 fn evaluate_candidates(
-    splitter: &Splitter,
     reservations: &CapacityReservations,
     context: &PlacementContext,
     division: Division,
     estimates: &CapacityEstimates,
     decides: impl FnOnce(PlacementRequest, &[Candidate]) -> TargetChoice,
 ) -> TargetChoice {
-    let path = splitter.caches.clusters().path(context.subject.cluster());
-    let path = path.map(|path| path.to_string()).unwrap_or_default();
+    let path = context.permissions.path().map(Path::to_string).unwrap_or_default();
     let kind = &context.watched.kind;
     let kinds = [GroupKind { group: kind.group.clone(), kind: kind.name.clone() }];
     let request = PlacementRequest {
@@ -360,7 +326,7 @@ fn evaluate_candidates(
         .map(|member| Candidate {
             estimate: estimates.fits(member.name()),
             waiting: estimates.waiting(member.name()),
-            circular: splitter.caches.cycle_through(member),
+            circular: context.permissions.cycle_through(member).map(str::to_owned),
             ..candidate(reservations, context, member)
         })
         .collect();
@@ -374,7 +340,7 @@ fn candidate<'a>(
 ) -> Candidate<'a> {
     let name = (member.owner, member.name().to_owned());
     Candidate {
-        usable: !context.refused.contains(&name),
+        usable: context.permissions.is_granted(member),
         taken: reservations.taken_from(context.subject, &name),
         namespace: mailbox_objects::namespace_on(
             member,
@@ -431,52 +397,15 @@ fn as_recorded(recorded: &[Target]) -> Vec<Pick> {
     staying.map(pick).collect()
 }
 
-/// The readiness of each target, as observed after the record was written.
-pub(crate) fn readiness(context: &PlacementContext) -> BTreeMap<String, Readiness> {
-    let one = |(target, mailbox_object): (&Target, &MailboxObject)| {
-        let readiness =
-            match (&mailbox_object.object, mailbox_object.is_applied() && mailbox_object.member.is_ready()) {
-                (None, _) => Readiness::Unready { why: "not sent yet".to_owned() },
-                // It is created again after its deletion. Its status is that of pods that are being deleted.
-                (Some(_), _) if mailbox_object.is_being_deleted() => Readiness::Unready {
-                    why: "the previous mailbox object is still being deleted".to_owned(),
-                },
-                (Some(_), false) => Readiness::Unknown,
-                (Some(object), true) => {
-                    let report = context.report(target, mailbox_object);
-                    let number = context.desired_replicas(mailbox_object);
-                    let share = target.share.and_then(|share| u32::try_from(share).ok());
-                    match status::health::of(&report, object) {
-                        _ if context.rule().has_replicas() && share.is_some() && number < share => {
-                            Readiness::Unready {
-                                why: format!(
-                                    "{} of {} replicas requested",
-                                    number.unwrap_or(0),
-                                    share.unwrap_or(0)
-                                ),
-                            }
-                        }
-                        (api::fleet::Health::Available, _) => Readiness::Ready,
-                        (_, why) => Readiness::Unready { why },
-                    }
-                }
-            };
-        (target.cluster.clone(), readiness)
-    };
-    mailbox_objects::at_targets(&context.mailbox_objects, context.recorded()).into_iter().map(one).collect()
-}
-
 fn moving_for(context: &PlacementContext) -> u64 {
     let since = context.record.as_ref().and_then(|record| record.metadata.annotations.get(MOVING_SINCE));
     let since = since.and_then(|text| text.parse::<Timestamp>().ok());
-    since.map_or(0, |since| {
-        u64::try_from(Timestamp::now().duration_since(since).as_secs()).unwrap_or_default()
-    })
+    since.map_or(0, |since| u64::try_from(context.now.duration_since(since).as_secs()).unwrap_or_default())
 }
 
 /// A namespace that moves as a whole finishes together: a ConfigMap must not leave before the pods that mount it.
 fn with_namespace(
-    splitter: &Splitter,
+    placement_index: &PlacementIndex,
     context: &PlacementContext,
     level: Option<AnnotationLevel>,
     recorded: &[Target],
@@ -485,9 +414,7 @@ fn with_namespace(
     if next.step != MigrationStep::Finished || level == Some(AnnotationLevel::Object) {
         return next;
     }
-    let blocked =
-        lock(&splitter.placement_index).blocks_migration(context.subject, recorded, context.policies);
-    match blocked {
+    match placement_index.blocks_migration(context.subject, recorded, context.policies) {
         Some(why) => {
             MigrationPlan { targets: recorded.to_vec(), step: MigrationStep::Waiting { on: vec![why] } }
         }
@@ -507,45 +434,40 @@ fn with_capacity_for_all(recorded: &[Target], plan: &DivisionPlan, next: Migrati
     }
 }
 
-/// The annotations of a record.
-struct RecordAnnotations<'a> {
-    effective: Option<&'a EffectivePlacement>,
-    step: &'a MigrationStep,
-    is_placed: bool,
-    estimates: &'a CapacityEstimates,
-}
-
-/// The record with this decision; written if it changed.
-async fn recorded(
-    splitter: &Splitter,
-    context: &PlacementContext<'_>,
+/// The record with a decision, and whether it is the present one.
+fn planned_record(
+    context: &PlacementContext,
     spec: DistributionSpec,
-    input: &RecordAnnotations<'_>,
-) -> Result<Distribution, CallError> {
-    let RecordAnnotations { effective, step, is_placed, estimates } = input;
+    effective: Option<&EffectivePlacement>,
+    step: &MigrationStep,
+    is_placed: bool,
+) -> (Distribution, bool) {
     let before = context.record.as_ref();
     let is_moving = spec.targets.iter().any(|target| target.role != Role::Steady);
     let since = before.and_then(|before| before.metadata.annotations.get(MOVING_SINCE));
     let since = match (is_moving, step) {
         (false, _) => None,
-        (true, MigrationStep::Started) => Some(Timestamp::now().to_string()),
-        (true, _) => since.cloned().or_else(|| Some(Timestamp::now().to_string())),
+        (true, MigrationStep::Started) => Some(context.now.to_string()),
+        (true, _) => since.cloned().or_else(|| Some(context.now.to_string())),
     };
     // A placement that could not be satisfied is not recorded as the one in effect, so that it is tried again.
-    let fingerprint = match effective.filter(|_| *is_placed) {
+    let fingerprint = match effective.filter(|_| is_placed) {
         Some(effective) => Some(effective.fingerprint()),
         None => before.and_then(|before| before.metadata.annotations.get(PLACEMENT_HASH)).cloned(),
     };
-    let annotations = [(PLACEMENT_HASH, fingerprint), (MOVING_SINCE, since), (ESTIMATES, estimates.text())];
+    let annotations =
+        [(PLACEMENT_HASH, fingerprint), (MOVING_SINCE, since), (ESTIMATES, context.estimates.text())];
     let now = record::written(context.watched, context.object, before, spec, &annotations);
     let comparable = |record: &Distribution| {
-        let mut annotations = record.metadata.annotations.clone();
-        annotations.remove(api::names::LOGICAL_CLUSTER);
-        (record.spec.clone(), annotations, record.metadata.rest.get("ownerReferences").cloned())
+        (
+            record.spec.clone(),
+            record.metadata.annotations.clone(),
+            record.metadata.rest.get("ownerReferences").cloned(),
+        )
     };
     match before {
-        Some(before) if comparable(before) == comparable(&now) => Ok(before.clone()),
-        _ => record::commit(splitter, context.subject, &now).await,
+        Some(before) if comparable(before) == comparable(&now) => (before.clone(), true),
+        _ => (now, false),
     }
 }
 

@@ -25,6 +25,7 @@ use crate::controller::{Splitter, WorkItem, lock};
 use crate::division::DivisionRule;
 use crate::placement::context::{PlacementContext, table};
 use crate::placement::policy::Labels;
+use crate::snapshot::Caches;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
 
@@ -52,11 +53,11 @@ pub(crate) struct CapacityEstimates {
 
 impl CapacityEstimates {
     /// The recorded estimates, updated with the present pods.
-    pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> CapacityEstimates {
+    pub(crate) fn of(caches: &Caches, context: &PlacementContext) -> CapacityEstimates {
         let text = context.record.as_ref().and_then(|record| record.metadata.annotations.get(ESTIMATES));
         let by_cluster = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let mut estimates = CapacityEstimates { by_cluster, ..CapacityEstimates::default() };
-        let now = Timestamp::now();
+        let now = context.now;
         estimates.expire(now);
         if context.rule() == DivisionRule::Replicas {
             let at = context.replicas_at();
@@ -67,7 +68,7 @@ impl CapacityEstimates {
                     mailbox_object.reported("availableReplicas").unwrap_or_default() < *requested
                 });
             short.for_each(|(mailbox_object, _)| {
-                estimates.observe(mailbox_object.name(), &pods(splitter, mailbox_object), now)
+                estimates.observe(mailbox_object.name(), &pods(caches, mailbox_object), now)
             });
         }
         estimates
@@ -162,8 +163,8 @@ pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// The pods of a mailbox object that are not being deleted, with the time since which they are unschedulable.
-fn pods(splitter: &Splitter, mailbox_object: &MailboxObject) -> Vec<Option<Timestamp>> {
-    let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object);
+fn pods(caches: &Caches, mailbox_object: &MailboxObject) -> Vec<Option<Timestamp>> {
+    let pods = mailbox_objects::pods_of(caches, mailbox_object);
     let staying = pods.iter().filter(|pod| !is_being_deleted(pod));
     staying.map(unschedulable).collect()
 }

@@ -12,11 +12,10 @@ use api::meta::{conditions, is_being_deleted};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::controller::Splitter;
 use crate::division::DivisionRule;
 use crate::placement::context::PlacementContext;
 use crate::placement::estimate::{UNSCHEDULABLE_AFTER, since};
-use crate::snapshot::mailbox_objects;
+use crate::snapshot::{Caches, mailbox_objects};
 
 /// The targets where a workload that waits for a new template is degraded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -27,12 +26,12 @@ pub(crate) struct DegradedTargets {
 }
 
 impl DegradedTargets {
-    pub(crate) fn of(splitter: &Splitter, context: &PlacementContext) -> DegradedTargets {
+    pub(crate) fn of(caches: &Caches, context: &PlacementContext) -> DegradedTargets {
         let mut degraded = DegradedTargets::default();
         if context.rule() != DivisionRule::Replicas {
             return degraded;
         }
-        let now = Timestamp::now();
+        let now = context.now;
         for mailbox_object in
             context.mailbox_objects.iter().filter(|mailbox_object| !context.is_current(mailbox_object))
         {
@@ -43,7 +42,7 @@ impl DegradedTargets {
             {
                 continue;
             }
-            let pods = mailbox_objects::pods_of(&splitter.caches, mailbox_object);
+            let pods = mailbox_objects::pods_of(caches, mailbox_object);
             let Some(begun) = down_since(object, &pods) else { continue };
             let left = UNSCHEDULABLE_AFTER.saturating_sub(since(begun, now));
             if left.is_zero() {

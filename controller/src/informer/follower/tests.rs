@@ -6,8 +6,9 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::history::{Boxed, SharedObject};
-use crate::informer::Key;
+use crate::key::Key;
 use crate::kind::ResourceKind;
+use crate::tasks::KeyedTasks;
 
 /// A history in memory: one write is one revision.
 #[derive(Debug, Default)]
@@ -128,7 +129,7 @@ struct Fixture {
     follower: Arc<Follower>,
     news: Arc<Mutex<Vec<String>>>,
     b: Arc<View>,
-    _task: tokio::task::JoinSet<()>,
+    _task: KeyedTasks<&'static str, ()>,
 }
 
 impl Fixture {
@@ -145,8 +146,8 @@ impl Fixture {
             FollowedView::all(&view("a")),
             FollowedView::filtered(&b, |object| object.key.name != "hidden"),
         ];
-        let mut task = tokio::task::JoinSet::new();
-        task.spawn(async move {
+        let mut task = KeyedTasks::default();
+        task.spawn("follower", async move {
             let note = |view: &View, news: News| {
                 let kind = &view.kind.plural;
                 log.lock().unwrap().push(match news {

@@ -1,13 +1,11 @@
-//! Writes mailbox objects, if they changed.
+//! Writes mailbox objects and their namespaces.
 
 use std::collections::BTreeMap;
 
 use api::cluster::Id;
 use api::fleet::PodSecurity;
-use api::meta::cover::{SharedLists, covers};
-use api::meta::hash::word;
 use api::meta::metadata;
-use api::names::{LOCATOR, PLACED, PROPAGATED_HASH, TRUE, VIA};
+use api::names::{LOCATOR, PLACED, TRUE, VIA};
 use controller::informer::Key;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
@@ -17,70 +15,41 @@ use crate::execute::definitions;
 use crate::placement::context::table;
 use crate::placement::pod_security;
 use crate::placement::policy::Labels;
-use crate::placement::targets::Rejection;
-use crate::snapshot::mailbox_objects::{MailboxObject, locator};
+use crate::plan::MailboxWrite;
+use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
-use crate::transform::group_kind;
 use crate::transform::server_fields::is_not_propagated;
-
-use super::permission;
 
 /// The label by which Pod Security admission of a physical cluster checks the pods of a namespace.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 const BASELINE: &str = "baseline";
 
-/// The result of sending an object to a mailbox.
-#[derive(Debug)]
-pub(crate) enum SendResult {
-    Unchanged,
-    Written,
-    /// Not written: the object may not be sent to the physical cluster.
-    Denied(Rejection),
-}
-
-/// Creates or replaces a mailbox object, if it may be sent to the physical cluster.
-pub(crate) async fn write_object(
+/// Executes the planned write of a mailbox object. Returns whether it wrote anything.
+pub(crate) async fn execute_write(
     splitter: &Splitter,
     watched: &WatchedKind,
     subject: &ObjectRef,
     mailbox_object: &MailboxObject,
-    mut desired: Value,
-) -> Result<SendResult, CallError> {
-    let hash = word(&[&desired.to_string()], 12);
-    desired["metadata"]["annotations"][PROPAGATED_HASH] = hash.into();
+    write: &MailboxWrite,
+) -> Result<bool, CallError> {
     let mailbox = splitter.caches.server.within(mailbox_object.mailbox);
-    let next = match &mailbox_object.object {
-        // The mailbox object belongs to a deleted object of the same name. It is created again after its deletion.
-        Some(present) if is_another(present, &desired) => {
-            let deleted =
-                delete(splitter, watched, subject, mailbox_object, "the object was replaced").await?;
-            return Ok(if deleted { SendResult::Written } else { SendResult::Unchanged });
+    let written = match write {
+        MailboxWrite::Unchanged | MailboxWrite::Denied(_) => return Ok(false),
+        MailboxWrite::DeletePrevious => {
+            return delete(splitter, watched, subject, mailbox_object, "the object was replaced").await;
         }
-        Some(present) => {
-            let next = replaced(present, desired);
-            if is_current(present, &next) {
-                return Ok(SendResult::Unchanged);
-            }
-            next
-        }
-        None => desired,
-    };
-    if let Some(rejection) = permission::check(splitter, watched, subject, mailbox_object, &next).await? {
-        return Ok(SendResult::Denied(rejection));
-    }
-    let written = match &mailbox_object.object {
-        None => {
+        MailboxWrite::Create(object) => {
             definitions::ensure_definition(splitter, watched, subject, mailbox_object.mailbox).await?;
             create_namespace(splitter, subject, mailbox_object).await?;
-            mailbox.create(&watched.kind, &mailbox_object.namespace, &next).await?
+            mailbox.create(&watched.kind, &mailbox_object.namespace, object).await?
         }
-        Some(_) => {
+        MailboxWrite::Replace(object) => {
             let place = ObjectPath::new(&watched.kind, &mailbox_object.namespace, &subject.key.name);
-            mailbox.replace(place, &next).await?
+            mailbox.replace(place, object).await?
         }
     };
     splitter.own_writes.add(subject, &written);
-    Ok(SendResult::Written)
+    Ok(true)
 }
 
 /// Deletes a mailbox object, and with it the object on the physical cluster. Returns whether a request was made.
@@ -107,72 +76,6 @@ pub(crate) async fn delete(
         );
     }
     Ok(is_deleted)
-}
-
-fn is_another(present: &Value, desired: &Value) -> bool {
-    let uid = |object: &Value| locator(object).map(|locator| locator.uid);
-    uid(present) != uid(desired)
-}
-
-/// Whether the mailbox object has all desired fields, and was last written from the same content.
-fn is_current(present: &Value, desired: &Value) -> bool {
-    present["metadata"]["annotations"][PROPAGATED_HASH] == desired["metadata"]["annotations"][PROPAGATED_HASH]
-        && covers(present, desired, SharedLists::None)
-}
-
-/// Kinds whose spec is mostly immutable. Fields that the server defaulted, such as the selector of a Job, the volume of
-/// a claim or the token volume of a pod, cannot be removed.
-const FIXED: &[(&str, &str)] = &[("batch", "Job"), ("", "Pod"), ("", "PersistentVolumeClaim")];
-
-/// The desired object with the identity, finalizers and status of the present one.
-fn replaced(present: &Value, desired: Value) -> Value {
-    let mut object = desired;
-    if FIXED.contains(&group_kind(present)) {
-        object["spec"] = overlaid(&present["spec"], &object["spec"]);
-    }
-    for field in ["uid", "resourceVersion", "finalizers"] {
-        if let Some(value) = present["metadata"].get(field) {
-            object["metadata"][field] = value.clone();
-        }
-    }
-    if let Some(status) = present.get("status") {
-        object["status"] = status.clone();
-    }
-    object
-}
-
-/// The present value with all desired fields set. Fields that the desired value lacks are kept.
-fn overlaid(present: &Value, desired: &Value) -> Value {
-    match (present, desired) {
-        (Value::Object(present), Value::Object(desired)) => {
-            let mut both = present.clone();
-            for (name, desired) in desired {
-                let value = overlaid(present.get(name).unwrap_or(&Value::Null), desired);
-                both.insert(name.clone(), value);
-            }
-            Value::Object(both)
-        }
-        // Servers append to lists.
-        (Value::Array(present), Value::Array(desired)) if present.len() >= desired.len() => {
-            let ours = present.iter().zip(desired).map(|(present, desired)| overlaid(present, desired));
-            Value::Array(ours.chain(present[desired.len()..].iter().cloned()).collect())
-        }
-        _ => desired.clone(),
-    }
-}
-
-/// The present mailbox object as if it had just been transformed, so that it can be compared with the desired one.
-pub(super) fn comparable(mut present: Value) -> Value {
-    if let Some(whole) = present.as_object_mut() {
-        whole.remove("status");
-    }
-    if let Some(metadata) = present["metadata"].as_object_mut() {
-        metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&&**name));
-    }
-    if let Some(annotations) = present["metadata"]["annotations"].as_object_mut() {
-        annotations.retain(|name, _| name != PROPAGATED_HASH);
-    }
-    present
 }
 
 /// Creates the namespace of a mailbox object in its mailbox.
@@ -269,31 +172,4 @@ pub(crate) async fn update_namespace_labels(
         .patch(ObjectPath::new(kind, "", name), Patch::Merge, &change)
         .await
         .map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn immutable_fields_set_by_the_server_are_kept() {
-        let of = |kind: &str, version: &str, spec: Value| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "one", "uid": "1" }, "spec": spec });
-        let job = json!({ "parallelism": 3, "selector": { "matchLabels": { "controller-uid": "2" } },
-            "template": { "metadata": { "labels": { "a": "b", "controller-uid": "2" } } } });
-        let desired = json!({ "parallelism": 5, "template": { "metadata": { "labels": { "a": "b" } } } });
-        let now = replaced(&of("Job", "batch/v1", job.clone()), of("Job", "batch/v1", desired.clone()));
-        assert_eq!(now["spec"]["parallelism"], 5);
-        assert_eq!(
-            (&now["spec"]["selector"], &now["spec"]["template"]),
-            (&job["selector"], &job["template"])
-        );
-        // Other kinds lose fields that are no longer desired.
-        let now = replaced(&of("Deployment", "apps/v1", job), of("Deployment", "apps/v1", desired.clone()));
-        assert_eq!(now["spec"], desired);
-        let pod = json!({ "volumes": [{ "name": "a" }, { "name": "kube-api-access-x" }], "containers": [{ "image": "a:1", "imagePullPolicy": "Always" }] });
-        let desired = json!({ "volumes": [{ "name": "a" }], "containers": [{ "image": "a:2" }] });
-        let now = replaced(&of("Pod", "v1", pod.clone()), of("Pod", "v1", desired));
-        assert_eq!(now["spec"]["volumes"], pod["volumes"]);
-        assert_eq!(now["spec"]["containers"], json!([{ "image": "a:2", "imagePullPolicy": "Always" }]));
-    }
 }
