@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -89,11 +89,26 @@ pub struct Entry(Arc<Stored>);
 struct Stored {
     revision: Revision,
     key: Key,
-    value: Bytes,
+    value: Value,
 }
+
+enum Value {
+    Bytes(Bytes),
+    /// Made when it is first read.
+    Made(OnceLock<Bytes>, Box<MakeValue>),
+}
+
+type MakeValue = dyn Fn() -> Bytes + Send + Sync;
 
 impl Entry {
     pub fn new(key: Key, revision: Revision, value: Bytes) -> Self {
+        Entry(Arc::new(Stored { revision, key, value: Value::Bytes(value) }))
+    }
+
+    /// Returns an entry whose value is made when it is first read, for a store that is derived from another one. Most
+    /// readers of such a store pass over most of its entries.
+    pub fn made(key: Key, revision: Revision, make: impl Fn() -> Bytes + Send + Sync + 'static) -> Self {
+        let value = Value::Made(OnceLock::new(), Box::new(make));
         Entry(Arc::new(Stored { revision, key, value }))
     }
 
@@ -102,7 +117,10 @@ impl Entry {
     }
 
     pub fn value(&self) -> &Bytes {
-        &self.0.value
+        match &self.0.value {
+            Value::Bytes(value) => value,
+            Value::Made(made, make) => made.get_or_init(make),
+        }
     }
 
     /// Returns the revision of the write of this value.
@@ -116,7 +134,7 @@ impl PartialEq for Entry {
         Arc::ptr_eq(&self.0, &other.0)
             || (self.0.revision == other.0.revision
                 && self.0.key == other.0.key
-                && self.0.value == other.0.value)
+                && self.value() == other.value())
     }
 }
 
@@ -124,7 +142,7 @@ impl Eq for Entry {}
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = &self.0.value[..self.0.value.len().min(32)];
+        let value = &self.value()[..self.value().len().min(32)];
         write!(f, "{:?}@{:?}={}", self.0.key, self.0.revision, value.escape_ascii())
     }
 }

@@ -166,7 +166,8 @@ fn watches_beyond_the_limit_are_rejected() {
     let is_rejected = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (test, maps, is_rejected) = (&test, &maps, &is_rejected);
-        let watch = move |seconds: u32| test.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
+        let watch =
+            move |seconds: u32| test.user("ann").get(&format!("{maps}?watch=1&timeoutSeconds={seconds}"));
         // Two others watch again and again until this user is rejected: a watch of its own may take a place first.
         let others = move || {
             while !is_rejected.load(Ordering::Relaxed) {

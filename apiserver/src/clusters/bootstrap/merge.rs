@@ -118,7 +118,7 @@ fn range_after(range: &Range, after: &Key) -> Range {
 /// A visible object. A bootstrap object is rendered only if it is returned, not if it is only counted.
 enum VisibleObject<'a> {
     Stored(Entry),
-    Template { key: Key, object: &'a TemplateObject, found: RecordAtRevision },
+    Template { key: Key, object: &'a Arc<TemplateObject>, found: RecordAtRevision },
 }
 
 impl VisibleObject<'_> {
@@ -216,7 +216,7 @@ struct TemplateCursor<'a> {
     chunk: Option<usize>,
     ranges: &'a [TemplateRange],
     records: Option<Pages>,
-    next: VecDeque<(Key, &'a TemplateObject, RecordAtRevision)>,
+    next: VecDeque<(Key, &'a Arc<TemplateObject>, RecordAtRevision)>,
 }
 
 impl<'a> TemplateCursor<'a> {
@@ -240,14 +240,14 @@ impl<'a> TemplateCursor<'a> {
             };
             let Some(found) = record.as_ref().and_then(RecordAtRevision::read) else { continue };
             let objects =
-                range.collection.objects.iter().map(|object| (range.collection.key(object, id), &**object));
+                range.collection.objects.iter().map(|object| (range.collection.key(object, id), object));
             let covered = objects.filter(|(key, _)| self.range.contains(key.as_bytes()));
             self.next.extend(covered.map(|(key, object)| (key, object, found.clone())));
         }
         Ok(self.next.front().map(|(key, ..)| key))
     }
 
-    fn pop(&mut self) -> Option<(Key, &'a TemplateObject, RecordAtRevision)> {
+    fn pop(&mut self) -> Option<(Key, &'a Arc<TemplateObject>, RecordAtRevision)> {
         self.next.pop_front()
     }
 }

@@ -135,7 +135,12 @@ fn visible(entry: Option<Entry>) -> Option<Entry> {
 }
 
 impl BootstrapState {
-    async fn get(&self, key: &Key, id: Id, object: &TemplateObject) -> Result<At<Option<Entry>>, ReadError> {
+    async fn get(
+        &self,
+        key: &Key,
+        id: Id,
+        object: &Arc<TemplateObject>,
+    ) -> Result<At<Option<Entry>>, ReadError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -178,7 +183,7 @@ impl BootstrapState {
         &self,
         key: Key,
         id: Id,
-        object: &TemplateObject,
+        object: &Arc<TemplateObject>,
         expect: Expect,
         change: Change,
     ) -> Result<Event, CommitError> {
@@ -216,7 +221,7 @@ impl BootstrapState {
         event: Event,
         previous: Option<Entry>,
         id: Id,
-        object: &TemplateObject,
+        object: &Arc<TemplateObject>,
     ) -> Event {
         let (revision, current) = (event.revision, visible(event.current.clone()));
         let key = event.key.clone();
@@ -232,7 +237,7 @@ impl BootstrapState {
         &self,
         event: Event,
         id: Id,
-        object: &TemplateObject,
+        object: &Arc<TemplateObject>,
         records_at: Revision,
     ) -> Result<Option<Event>, ReadError> {
         let previous = match event.previous {
@@ -249,7 +254,7 @@ impl BootstrapState {
         &self,
         key: &Key,
         id: Id,
-        object: &TemplateObject,
+        object: &Arc<TemplateObject>,
         revision: Revision,
         records_at: Revision,
     ) -> Result<Option<Entry>, ReadError> {

@@ -165,10 +165,21 @@ impl TemplateObject {
         TemplateObject { place, uids: gaps(UID), times: gaps(TIME), value: value.clone() }
     }
 
-    /// Renders the template object as an entry of a logical cluster whose record has this revision. The result is
-    /// always the same.
-    pub(super) fn entry(&self, key: Key, record: &LogicalClusterRecord, revision: Revision) -> Entry {
-        let uid = Uuid::new_v5(&record.seed, key.as_bytes()).to_string();
+    /// Returns the template object as an entry of a logical cluster whose record has this revision. It is rendered when
+    /// it is read.
+    pub(super) fn entry(
+        self: &Arc<Self>,
+        key: Key,
+        record: &LogicalClusterRecord,
+        revision: Revision,
+    ) -> Entry {
+        let (object, at, seed, time) = (self.clone(), key.clone(), record.seed, record.time.clone());
+        Entry::made(key, revision, move || object.render(&at, &seed, &time))
+    }
+
+    /// Renders the template object. The result is always the same.
+    fn render(&self, key: &Key, seed: &Uuid, time: &str) -> Bytes {
+        let uid = Uuid::new_v5(seed, key.as_bytes()).to_string();
         let mut value = self.value.to_vec();
         let mut write = |gaps: &[usize], text: &str| {
             for at in gaps {
@@ -177,10 +188,10 @@ impl TemplateObject {
         };
         write(&self.uids, &uid);
         // A time of another length would not fit the gaps; the objects then have no creation time.
-        if record.time.len() == TIME.len() {
-            write(&self.times, &record.time);
+        if time.len() == TIME.len() {
+            write(&self.times, time);
         }
-        Entry::new(key, revision, value.into())
+        value.into()
     }
 }
 

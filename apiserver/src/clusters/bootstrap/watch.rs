@@ -183,8 +183,8 @@ impl BootstrapCursor {
         let Some(id) = keys::cluster_record_id(&event.key) else { return Ok(()) };
         let record = |entry: &Option<Entry>| entry.as_ref().and_then(RecordAtRevision::read);
         for collection in &self.collections {
-            let objects = collection.objects.iter().map(|object| (collection.key(object, id), &**object));
-            let objects: Vec<(Key, &TemplateObject)> =
+            let objects = collection.objects.iter().map(|object| (collection.key(object, id), object));
+            let objects: Vec<(Key, &Arc<TemplateObject>)> =
                 objects.filter(|(key, _)| self.range.contains(key.as_bytes())).collect();
             match (record(&event.previous), record(&event.current)) {
                 (None, Some(found)) => out.extend(objects.into_iter().map(|(key, object)| {
