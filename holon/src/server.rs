@@ -27,7 +27,7 @@ use apiserver::quota::Quotas;
 use apiserver::stack::Stack;
 use clap::Args;
 use controller::tasks::Tasks;
-use splitter::execute::api_access::ApiEndpoint;
+use splitter::ApiEndpoint;
 use storage::Store;
 use storage::embedded::{Embedded, Options};
 use tokio::net::TcpListener;

@@ -9,117 +9,40 @@
 //! and aggregates their status. Each step does nothing if nothing changed, so a reconcile may run at any time and any
 //! number of times. The queue never gives an object to two workers.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::{Distribution, StatusRule};
 use api::names::PLACEMENT;
-use controller::history::History;
-use controller::informer::{CachedObject, Follower, Key, News, View};
-use controller::queue::{Outcome, Queue};
-use controller::remote::{CallError, Remote};
-use controller::repeated_lines::RepeatedLines;
+use controller::informer::{CachedObject, Key, News, View};
+use controller::queue::Outcome;
+use controller::remote::CallError;
 use controller::run::work;
 use controller::tasks::KeyedTasks;
 use tracing::Instrument;
 
-use crate::execute::api_access::{self, ApiEndpoint, ServiceAccountRef};
+use crate::context::{BATCH_DELAY, Splitter, WorkItem, lock};
+use crate::execute::api_access;
+use crate::execute::grants;
 use crate::execute::namespaces;
 use crate::execute::physical_clusters;
+use crate::execute::pods;
+use crate::execute::policies;
 use crate::execute::project;
-use crate::placement::estimate;
-use crate::placement::grants::{self, Grants};
-use crate::placement::reservations::CapacityReservations;
 use crate::reconcile;
-use crate::snapshot::followed::followed;
-use crate::snapshot::own_writes::OwnWrites;
-use crate::snapshot::placement_index::PlacementIndex;
+use crate::snapshot::policy_index::PolicyKind;
 use crate::snapshot::{
-    Caches, ClusterChange, CustomKinds, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters,
-    ObjectRef, PlacementMarks, WatchedKind,
+    ClusterChange, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters, ObjectRef, PlacementMarks,
+    WatchedKind,
 };
-use crate::status::policies::{self, PlacementCounts, PolicyKind};
 use crate::transform::references::CLAIM;
 
 /// Objects reconciled at the same time by each task. Most of the time a reconcile waits for its writes to be durable,
 /// and writes that wait together are committed together.
 const CONCURRENCY: usize = 64;
 const WORKERS: usize = 2;
-
-/// Delay that turns many events into one reconcile: of a Placement that counts its records, or of objects that wait for
-/// capacity.
-const BATCH_DELAY: Duration = Duration::from_millis(200);
-
-/// The uid and generation of a policy.
-type PolicyVersion = (String, Option<i64>);
-
-/// A key in the work queue.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum WorkItem {
-    /// A user's object.
-    Object(ObjectRef),
-    /// An object that is projected from a mailbox, by its key in the mailbox or in the user's logical cluster.
-    Projected(ObjectRef),
-    /// A PhysicalCluster: whether any record has it as a target.
-    PhysicalCluster(Id, String),
-    /// The Nodes of a logical cluster: the physical clusters it uses.
-    Nodes(Id),
-    /// The Secrets with which pods of a service account reach their logical cluster.
-    ApiAccess(ServiceAccountRef),
-    /// Which logical clusters may use the physical clusters that are registered in this one.
-    Grants(Id),
-    /// A user's namespace: its annotation with the targets, and its empty namespaces in mailboxes.
-    Namespace(Id, String),
-    /// A Placement, Override or StatusRule: its conditions and counts.
-    Policy(PolicyKind, Id, String),
-}
-
-impl From<&ObjectRef> for WorkItem {
-    fn from(object: &ObjectRef) -> WorkItem {
-        WorkItem::Object(object.clone())
-    }
-}
-
-impl From<&ServiceAccountRef> for WorkItem {
-    fn from(account: &ServiceAccountRef) -> WorkItem {
-        WorkItem::ApiAccess(account.clone())
-    }
-}
-
-impl WorkItem {
-    fn logical_cluster(&self) -> Id {
-        match self {
-            WorkItem::Object(object) | WorkItem::Projected(object) => object.cluster(),
-            WorkItem::ApiAccess(account) => account.cluster,
-            WorkItem::PhysicalCluster(cluster, _)
-            | WorkItem::Nodes(cluster)
-            | WorkItem::Grants(cluster)
-            | WorkItem::Namespace(cluster, _)
-            | WorkItem::Policy(_, cluster, _) => *cluster,
-        }
-    }
-}
-
-impl fmt::Display for WorkItem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WorkItem::Object(object) => write!(f, "{object}"),
-            WorkItem::Projected(source) => write!(f, "projection of {source}"),
-            WorkItem::PhysicalCluster(cluster, name) => write!(f, "physicalclusters {cluster}/{name}"),
-            WorkItem::Nodes(cluster) => write!(f, "nodes of {cluster}"),
-            WorkItem::ApiAccess(account) => {
-                write!(f, "serviceaccounts {}/{}/{}", account.cluster, account.namespace, account.name)
-            }
-            WorkItem::Grants(cluster) => write!(f, "grants of {cluster}"),
-            WorkItem::Namespace(cluster, name) => write!(f, "namespaces {cluster}/{name}"),
-            WorkItem::Policy(policy, cluster, name) => write!(f, "{policy:?} {cluster}/{name}"),
-        }
-    }
-}
 
 /// The tasks of a splitter. None of them ends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -130,70 +53,7 @@ enum TaskName {
     Worker(usize),
 }
 
-/// Keeps mailboxes in the state that users' logical clusters request, and reports the results to users.
-#[derive(Debug)]
-pub struct Splitter {
-    pub caches: Caches,
-    pub queue: Queue<WorkItem>,
-    /// The address at which pods reach this server. None if the server was started without one.
-    pub(crate) api_endpoint: Option<ApiEndpoint>,
-    /// Which logical clusters may use which physical clusters.
-    pub(crate) grants: Grants,
-    pub(crate) placement_index: Mutex<PlacementIndex>,
-    pub(crate) reservations: Mutex<CapacityReservations>,
-    pub(crate) placement_counts: Mutex<PlacementCounts>,
-    /// Objects that wait for capacity on some physical cluster.
-    pub(crate) waiting_for_capacity: Mutex<HashSet<ObjectRef>>,
-    /// Which projections exist, and which wait for their owner.
-    pub(crate) projections: project::ProjectionIndex,
-    /// Keeps the caches equal to the history of the server.
-    pub(crate) follower: Follower,
-    /// Writes of the reconciles in progress.
-    pub(crate) own_writes: OwnWrites,
-    /// Namespaces of mailboxes that are being deleted.
-    pub(crate) terminating: namespaces::TerminatingNamespaces,
-    /// Warnings and held objects that were logged in the last minute.
-    pub(crate) repeated: RepeatedLines,
-    /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
-    namespaces: Mutex<HashMap<Key, u64>>,
-    /// The uid and generation of each policy. A change of its status is no change of the policy.
-    policies: Mutex<HashMap<(PolicyKind, Id, String), PolicyVersion>>,
-    /// Which logical clusters define which custom kinds.
-    definitions: Mutex<CustomKinds>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Splitter {
-    /// `server` names no logical cluster; `history` is that of the same server.
-    pub fn new(server: Remote, history: Arc<dyn History>) -> Splitter {
-        Splitter {
-            caches: Caches::new(server),
-            queue: Queue::new(),
-            api_endpoint: None,
-            grants: Grants::default(),
-            placement_index: Mutex::default(),
-            reservations: Mutex::default(),
-            placement_counts: Mutex::default(),
-            waiting_for_capacity: Mutex::default(),
-            projections: project::ProjectionIndex::default(),
-            follower: Follower::new(history),
-            own_writes: OwnWrites::default(),
-            terminating: namespaces::TerminatingNamespaces::default(),
-            repeated: RepeatedLines::default(),
-            namespaces: Mutex::default(),
-            policies: Mutex::default(),
-            definitions: Mutex::default(),
-        }
-    }
-
-    /// Lets pods reach their logical cluster at this address.
-    pub fn with_api_endpoint(self, api_endpoint: ApiEndpoint) -> Splitter {
-        Splitter { api_endpoint: Some(api_endpoint), ..self }
-    }
-
     /// Runs for as long as it is polled. Returns only if one of its tasks panicked; the caller then starts a new splitter.
     pub async fn run(self: Arc<Self>) -> String {
         let mut tasks = KeyedTasks::default();
@@ -369,12 +229,6 @@ impl Splitter {
         });
     }
 
-    /// Queues the objects that wait for capacity, after some became free. The delay batches several releases.
-    pub(crate) fn enqueue_waiting_for_capacity(&self) {
-        let short: Vec<ObjectRef> = lock(&self.waiting_for_capacity).drain().collect();
-        short.into_iter().for_each(|subject| self.queue.add_after(WorkItem::Object(subject), BATCH_DELAY));
-    }
-
     /// An event from a mailbox: queues the user's object that the mailbox object belongs to, or the projection of it.
     fn handle_mailbox_object(&self, view: &View, object: &Arc<CachedObject>, gone: bool) {
         if view.kind == self.caches.config.definitions.kind
@@ -387,7 +241,7 @@ impl Splitter {
         let kind: Arc<str> = view.kind.to_string().into();
         project::handle_mailbox_object(self, &kind, object, gone);
         if view.kind.name == "Pod" {
-            if gone { estimate::handle_deleted_pod(self, object) } else { estimate::handle_pod(self, object) }
+            if gone { pods::handle_deleted_pod(self, object) } else { pods::handle_pod(self, object) }
         }
         if let Some(mailbox) = object.key.cluster.filter(|_| view.kind.name == CLAIM) {
             self.handle_claim(mailbox);
@@ -424,12 +278,6 @@ impl Splitter {
             KindChange::Removed | KindChange::Unchanged => return,
         }
         self.list_again(name);
-    }
-
-    /// Lists the objects of a custom kind again: it is followed in another version, or served in further ones.
-    pub(crate) fn list_again(&self, name: &str) {
-        let custom = self.caches.by_resource(name).filter(|watched| watched.class == KindClass::Custom);
-        custom.into_iter().for_each(|watched| self.follower.follow(followed(&watched.view)));
     }
 
     /// The objects of a custom kind were listed. Those with a record that are not in the list were deleted before.
@@ -499,26 +347,5 @@ impl Splitter {
         let Some(watched) = self.caches.by_group_kind(group, &of.kind) else { return };
         let key = Key { name: of.name.clone(), ..object.key.clone() };
         self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
-    }
-
-    /// Queues every object that may be placed, of all logical clusters, of one, or of one namespace.
-    pub(crate) fn enqueue_all(&self, cluster: Option<Id>, namespace: Option<&str>) {
-        let placed = |watched: &&Arc<WatchedKind>| watched.class != KindClass::Projected;
-        self.caches
-            .watched_kinds()
-            .iter()
-            .filter(placed)
-            .for_each(|watched| self.enqueue_kind(watched, cluster, namespace));
-    }
-
-    fn enqueue_kind(&self, watched: &WatchedKind, cluster: Option<Id>, namespace: Option<&str>) {
-        let keys = match cluster {
-            Some(cluster) => watched.view.keys_within(cluster, namespace),
-            None => watched.view.keys(),
-        };
-        let clusters = self.caches.clusters();
-        for key in keys.into_iter().filter(|key| key.cluster.is_some_and(|id| !clusters.is_mailbox(id))) {
-            self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
-        }
     }
 }

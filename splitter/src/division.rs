@@ -9,12 +9,13 @@
 //!   StatefulSet db: 5   ──►  east: ordinals 0..3                     west: ordinals 3..5
 //! ```
 
-pub(crate) mod autoscaled;
 pub mod job;
 pub mod limits;
 pub mod ordinals;
+pub mod pick;
 pub mod rollout;
 pub mod scaling_order;
+pub mod shares;
 pub mod waves;
 
 #[cfg(test)]
@@ -24,10 +25,10 @@ use std::collections::BTreeMap;
 
 use api::fleet::{Division, Role, Target};
 use api::meta::hash::hash;
-use api::meta::pointer;
 use serde_json::Value;
 
-use crate::placement::targets::{Pick, shares};
+pub(crate) use crate::transform::target_patch::{TargetPatch, number};
+use pick::{Pick, shares};
 
 /// How a kind is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,24 +76,6 @@ const KINDS: &[(&str, &str, DivisionRule)] = &[
 pub fn rule(group: &str, kind: &str, scaled: bool) -> DivisionRule {
     let row = KINDS.iter().find(|(of, name, _)| *of == group && *name == kind);
     row.map_or(if scaled { DivisionRule::Replicas } else { DivisionRule::Copy }, |(_, _, rule)| *rule)
-}
-
-/// Fields to set in the mailbox object of a target.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct TargetPatch(pub Vec<(String, Value)>);
-
-impl TargetPatch {
-    fn set(mut self, pointer: &str, value: impl Into<Value>) -> TargetPatch {
-        self.0.push((pointer.to_owned(), value.into()));
-        self
-    }
-
-    /// Sets the fields. A field that cannot be set, because the object does not match its kind, is skipped.
-    pub fn apply(&self, object: &mut Value) {
-        for (pointer, value) in &self.0 {
-            let _ = pointer::set(object, pointer, value.clone());
-        }
-    }
 }
 
 /// The patches of all targets. A target without a patch gets no mailbox object.
@@ -157,12 +140,6 @@ pub fn plan(dividend: &Dividend, picks: &[Pick], recorded: &[Target]) -> Divisio
         // A budget is divided by the pods it selects; without them it is copied.
         _ => DivisionPlan::undivided(picks),
     }
-}
-
-/// A number in an object. A missing one has its default; a negative one is invalid and counts as 0.
-pub(crate) fn number(object: &Value, pointer: &str, default: u32) -> u32 {
-    let found = object.pointer(pointer).and_then(Value::as_i64);
-    found.map_or(default, |number| u32::try_from(number.max(0)).unwrap_or(u32::MAX))
 }
 
 fn replicas(dividend: &Dividend, picks: &[Pick]) -> DivisionPlan {

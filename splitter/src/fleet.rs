@@ -33,6 +33,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::snapshot::CIRCULAR;
+pub use crate::snapshot::is_forgotten;
+
 use self::health::{HeartbeatHealth, HeartbeatState, PreviousHealth, evaluate_heartbeat};
 
 /// Physical clusters reconciled at the same time.
@@ -48,8 +51,6 @@ const HEARTBEAT_EXPIRED: &str = "HeartbeatExpired";
 const NEVER_REPORTED: &str = "NeverReported";
 const CANNOT_CONNECT: &str = "CannotConnect";
 const LEAVING: &str = "Leaving";
-/// Condition of a physical cluster that is a logical cluster whose own objects could be placed there again.
-pub(crate) const CIRCULAR: &str = "Circular";
 
 /// Reconciles all physical clusters of a server.
 #[derive(Debug)]
@@ -464,12 +465,6 @@ impl Fleet {
         owner.patch(place, Patch::Merge, &change).await?;
         Ok(Outcome::Done)
     }
-}
-
-/// Whether the removal leaves the objects on the physical cluster in place.
-pub fn is_forgotten(object: &PhysicalCluster) -> bool {
-    object.metadata.is_being_deleted()
-        && object.metadata.annotations.get(FORGET).is_some_and(|value| value == TRUE)
 }
 
 /// The condition Ready: from the heartbeat, the syncer's report, and the server's own connection.

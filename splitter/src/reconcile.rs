@@ -1,19 +1,16 @@
 //! Reconciles one user's object.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use api::cluster::Id;
 use api::fleet::{Distribution, Role, Target};
 use api::meta::quantity;
 use api::meta::{is_being_deleted, metadata};
-use api::names::{PLACEMENT, PROJECTED, TRUE};
 use controller::queue::Outcome;
 use controller::remote::{CallError, ObjectPath};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::controller::{Splitter, WorkItem, lock};
+use crate::context::{Splitter, WorkItem, has_own_placement, lock};
 use crate::division::REPLICAS;
 use crate::execute::aggregate;
 use crate::execute::api_access;
@@ -22,6 +19,7 @@ use crate::execute::dependencies;
 use crate::execute::events;
 use crate::execute::propagate;
 use crate::execute::record;
+use crate::execute::workload::read_workload;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::{PlacementDecision, decide};
 use crate::placement::explain::sentence;
@@ -31,14 +29,13 @@ use crate::plan::plan_mailboxes;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::snapshot::pod_count::PodCounter;
-use crate::snapshot::{KindClass, MemberCluster, ObjectRef, WatchedKind};
+use crate::snapshot::related;
+use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 use crate::status::completed;
 use crate::transform::references::{self, pod_spec_at};
 
 /// Reconciles an object again at once: the caches have observed what this reconcile wrote.
 const AGAIN: Outcome = Outcome::RequeueAfter(Duration::ZERO);
-/// Requeue delay while something else has to be done first.
-pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
 /// Requeue delay during a migration, in case no event reports progress.
 const MIGRATION_REQUEUE: Duration = Duration::from_secs(10);
 
@@ -56,7 +53,7 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     splitter.index_recorded_placements();
     // The caches advance meanwhile, in one order. What is read later is at least as new, so a record is never read with an
     // older state of its object: a garbage collector that was observed in the record was right about the object.
-    let record = record::find(splitter, &watched, subject);
+    let record = record::find(&splitter.caches, &watched, subject);
     let object = watched.get(&subject.key);
     let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));
     tracing::Span::current().record("revision", revision);
@@ -93,50 +90,6 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     }
 }
 
-/// Whether an object has a placement of its own, and does not follow others.
-pub(crate) fn has_own_placement(
-    splitter: &Splitter,
-    watched: &WatchedKind,
-    subject: &ObjectRef,
-    object: &Value,
-) -> bool {
-    let metadata = &object["metadata"];
-    if metadata["labels"][PROJECTED] == TRUE {
-        return false;
-    }
-    let members = splitter.visible_from(subject.cluster());
-    // Without physical clusters, a logical cluster only stores objects.
-    if members.is_empty() {
-        return false;
-    }
-    let is_annotated = metadata["annotations"][PLACEMENT].is_string();
-    match watched.class {
-        KindClass::Workload => !is_owned_by_workload(object),
-        KindClass::Custom => {
-            let served = |member: &Arc<MemberCluster>| {
-                let status = member.object.status.as_ref();
-                let kinds = status.map_or(&[][..], |status| &status.kinds);
-                kinds.iter().any(|kind| kind.group == watched.kind.group && kind.kind == watched.kind.name)
-            };
-            is_annotated || members.iter().any(served)
-        }
-        KindClass::Dependency | KindClass::FollowsPods => is_annotated,
-        KindClass::Projected => false,
-    }
-}
-
-/// Controllers of these kinds create objects of others of them. The placement of the owner decides for the owned object.
-const WORKLOAD_OWNERS: &[&str] =
-    &["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"];
-
-fn is_owned_by_workload(object: &Value) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|owner| {
-        owner["controller"] == true
-            && owner["kind"].as_str().is_some_and(|kind| WORKLOAD_OWNERS.contains(&kind))
-    })
-}
-
 async fn reconcile_workload(
     splitter: &Splitter,
     watched: &WatchedKind,
@@ -159,7 +112,7 @@ async fn reconcile_workload(
     }
     // Registered before the decision, so that capacity that is freed meanwhile requeues the object.
     lock(&splitter.waiting_for_capacity).insert(subject.clone());
-    let context = PlacementContext::read(splitter, watched, subject, object, record, policies).await?;
+    let context = read_workload(splitter, watched, subject, object, record, policies).await?;
     let mut decided = decide_and_reserve(splitter, &context);
     if !decided.is_recorded {
         decided.record = record::commit(splitter, subject, &decided.record).await?;
@@ -414,12 +367,6 @@ async fn reconcile_deleted(
 }
 
 impl Splitter {
-    /// The physical clusters that are visible from a logical cluster.
-    pub(crate) fn visible_from(&self, cluster: Id) -> Vec<Arc<MemberCluster>> {
-        let clusters = self.caches.clusters();
-        self.caches.members().visible_from(cluster, &clusters)
-    }
-
     /// Loads all recorded placements into the index, once, when the caches have synced for the first time.
     fn index_recorded_placements(&self) {
         if lock(&self.reservations).is_complete {
@@ -440,7 +387,7 @@ impl Splitter {
     }
 
     fn index_recorded(&self, watched: &WatchedKind, subject: &ObjectRef) {
-        let Some(record) = record::find(self, watched, subject) else { return };
+        let Some(record) = record::find(&self.caches, watched, subject) else { return };
         let Some(object) = watched.get(&subject.key) else { return };
         if !has_own_placement(self, watched, subject, &object) {
             return;
@@ -450,7 +397,7 @@ impl Splitter {
             object: &object,
             rule: watched.rule(&object),
             replicas_at: watched.replicas_at.as_deref().unwrap_or(REPLICAS),
-            is_autoscaled: dependencies::scaled_to(self, subject, &object).is_some(),
+            is_autoscaled: related::scaled_to(&self.caches, subject, &object).is_some(),
         };
         let mailbox_objects = mailbox_objects::list(&self.caches, watched, subject);
         let count = |target: &Target| {

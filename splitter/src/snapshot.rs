@@ -17,9 +17,11 @@ mod kinds;
 mod logical_clusters;
 pub(crate) mod mailbox_objects;
 mod member_clusters;
-pub(crate) mod own_writes;
 pub(crate) mod placement_index;
 pub(crate) mod pod_count;
+pub(crate) mod policy_index;
+pub(crate) mod record;
+pub(crate) mod related;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,7 +41,8 @@ use self::placement_index::PolicyVersion;
 pub(crate) use custom_kinds::{CustomKind, CustomKinds, KindChange};
 pub use kinds::{KindClass, WatchedKind};
 pub use logical_clusters::LogicalClusters;
-pub use member_clusters::{ClusterChange, MemberCluster, MemberClusters};
+pub(crate) use member_clusters::CIRCULAR;
+pub use member_clusters::{ClusterChange, MemberCluster, MemberClusters, is_forgotten};
 
 /// Refers to an object by resource, logical cluster, namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -15,13 +15,12 @@
 
 pub(crate) mod completed;
 mod conditions;
-pub(crate) mod degraded;
 mod deployment;
 mod general;
 pub mod health;
 mod job;
 pub(crate) mod kinds;
-pub mod policies;
+pub mod policy_errors;
 mod services_and_budgets;
 pub mod status_rule;
 
@@ -33,7 +32,7 @@ mod tests;
 use api::fleet::{FieldDifference, PolicyError, Role};
 use serde_json::{Map, Value, json};
 
-use crate::placement::policy::Labels;
+use crate::policy::Labels;
 use kinds::KindRules;
 use status_rule::CompiledStatusRule;
 

@@ -15,6 +15,7 @@ pub mod overrides;
 pub mod projection;
 pub mod references;
 pub mod server_fields;
+pub(crate) mod target_patch;
 
 use api::fleet::{Locator, Override, PhysicalCluster};
 use api::meta::hash::word;
@@ -22,8 +23,8 @@ use api::meta::pointer;
 use api::names::{LOCATOR, NODE_PORTS, PLACED, PROJECTED, TEMPLATE, TRUE};
 use serde_json::{Value, json};
 
-use crate::division::TargetPatch;
-use crate::placement::policy::{Labels, ObjectAttributes};
+use crate::policy::{Labels, ObjectAttributes};
+use crate::transform::target_patch::TargetPatch;
 use api_access::ApiAccess;
 use overrides::OverrideError;
 

@@ -23,7 +23,7 @@ use apiserver::authn::identity::Identity;
 use apiserver::clusters::records;
 use openapi::meta::status::{GroupResource, Status};
 use serde_json::Value;
-use splitter::status::policies::errors;
+use splitter::status::policy_errors::errors;
 use splitter::transform::projection::pods::{CLUSTER, is_deletable};
 use storage::{Boxed, Store};
 

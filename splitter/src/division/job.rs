@@ -15,8 +15,8 @@ use api::fleet::Target;
 use serde_json::Value;
 
 use super::{Dividend, DivisionPlan, TargetPatch, number, one};
-use crate::placement::shares::{WeightedCluster, divide};
-use crate::placement::targets::{Pick, shares};
+use crate::division::pick::{Pick, shares};
+use crate::division::shares::{WeightedCluster, divide};
 
 pub const INDEX_START: &str = "HOLON_INDEX_START";
 

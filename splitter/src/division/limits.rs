@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::rollout::{Round, resolved};
 use super::{Dividend, DivisionPlan, TargetPatch, number};
-use crate::placement::shares::{WeightedCluster, divide};
-use crate::placement::targets::Pick;
+use crate::division::pick::Pick;
+use crate::division::shares::{WeightedCluster, divide};
 
 const MIN: &str = "/spec/minReplicas";
 const MAX: &str = "/spec/maxReplicas";

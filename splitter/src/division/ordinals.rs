@@ -15,8 +15,8 @@ use api::meta::hash::hash;
 use serde_json::Value;
 
 use super::{Dividend, DivisionPlan, REPLICAS, TargetPatch, number};
-use crate::placement::shares::{WeightedCluster, divide};
-use crate::placement::targets::Pick;
+use crate::division::pick::Pick;
+use crate::division::shares::{WeightedCluster, divide};
 
 const START: &str = "/spec/ordinals/start";
 const PARTITION: &str = "/spec/updateStrategy/rollingUpdate/partition";

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::TargetPatch;
-use crate::placement::shares::{WeightedCluster, divide};
+use crate::division::shares::{WeightedCluster, divide};
 
 /// The bounds of a rolling update, in replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,12 +6,12 @@ use api::meta::time;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
-use crate::controller::Splitter;
-use crate::division::autoscaled;
+use crate::context::Splitter;
 use crate::execute::dependencies::TargetsByCluster;
 use crate::execute::events;
 use crate::execute::propagate::Problems;
 use crate::execute::record;
+use crate::placement::autoscaled;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::PlacementDecision;
 use crate::placement::explain::sentence;
@@ -212,8 +212,12 @@ fn status(
         conditions.push(condition((status::CLASSES_FOUND, "False", "ClassNotFound", missing)));
     }
     if let Some(error) = summary.errors.first() {
-        let fields =
-            ("StatusAggregated", "False", "InvalidExpression", crate::status::policies::error_message(error));
+        let fields = (
+            "StatusAggregated",
+            "False",
+            "InvalidExpression",
+            crate::status::policy_errors::error_message(error),
+        );
         conditions.push(condition(fields));
     }
     DistributionStatus {

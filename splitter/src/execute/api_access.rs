@@ -16,7 +16,6 @@
 
 mod secret;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,63 +27,17 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, ObjectPath};
 use serde_json::{Value, json};
 
-use crate::controller::{Splitter, WorkItem, lock};
-use crate::reconcile::PREREQUISITE_REQUEUE;
+use crate::context::PREREQUISITE_REQUEUE;
+use crate::context::{ApiEndpoint, ServiceAccountRef, Splitter, WorkItem, lock};
 use crate::snapshot::mailbox_objects::{MailboxObject, namespace_on};
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
-use crate::transform::api_access::{ApiAccess, projects};
-use crate::transform::group_kind;
+use crate::transform::api_access::{ApiAccess, account_of};
 use crate::transform::references::pod_spec_at;
 use secret::AccessSecret;
 
-/// The address of this server for pods, and the certificate authority they verify it with.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ApiEndpoint {
-    pub host: String,
-    pub port: u16,
-    /// The PEM certificate of the authority that signed the serving certificate.
-    pub authority: String,
-}
-
-/// A service account in a user's logical cluster.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ServiceAccountRef {
-    pub cluster: Id,
-    pub namespace: String,
-    pub name: String,
-}
-
-/// The service account with which the pods of an object call the API.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PodApiAccess {
-    account: String,
-    /// Whether the pods mount a token even if the account disables automounting.
-    always: bool,
-}
-
-/// Every namespace has this account, so it is not cached.
-const DEFAULT: &str = "default";
 /// The service account does not exist, or is not cached: no event requeues when it changes.
 const MISSING_ACCOUNT_REQUEUE: Duration = Duration::from_secs(1);
-/// Kinds whose pod spec is immutable.
-const FIXED: &[(&str, &str)] = &[("", "Pod"), ("batch", "Job")];
-
-impl PodApiAccess {
-    pub(crate) fn of(object: &Value) -> Option<PodApiAccess> {
-        let spec = pod_spec_at(object).and_then(|at| object.pointer(at))?;
-        let mounts = spec["automountServiceAccountToken"].as_bool();
-        let always = mounts == Some(true) || projects(spec);
-        (always || mounts.is_none()).then(|| PodApiAccess { account: account_of(spec).to_owned(), always })
-    }
-}
-
-/// Pods without a service account name use the default one.
-fn account_of(spec: &Value) -> &str {
-    let named = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
-    named("serviceAccountName").or_else(|| named("serviceAccount")).unwrap_or(DEFAULT)
-}
-
 /// How the pods of an object reach its logical cluster. None if it has no pods, or the server has no address for pods.
 pub(crate) async fn of(
     splitter: &Splitter,
@@ -107,21 +60,6 @@ pub(crate) async fn of(
     };
     let (host, port) = (api_endpoint.host.clone(), api_endpoint.port);
     Ok(Some(ApiAccess { host, port, secret: secret::name(&account.name), mounts }))
-}
-
-/// The same for one mailbox object. One with an immutable pod spec keeps its API access.
-pub(crate) fn at<'a>(
-    api_access: Option<&'a ApiAccess>,
-    object: &Value,
-    mailbox_object: &MailboxObject,
-) -> Option<Cow<'a, ApiAccess>> {
-    match &mailbox_object.object {
-        Some(present) if FIXED.contains(&group_kind(object)) => {
-            let annotation = present["metadata"]["annotations"][API_HOME].as_str()?;
-            serde_json::from_str(annotation).ok().map(Cow::Owned)
-        }
-        _ => api_access.map(Cow::Borrowed),
-    }
 }
 
 fn mounts_already(mailbox_object: &MailboxObject) -> bool {

@@ -16,7 +16,7 @@ use controller::informer::Key;
 use controller::remote::{CallError, ObjectPath};
 use serde_json::{Value, json};
 
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 
 /// Creates the definition of an object's custom kind in a mailbox, or adds versions to it.

@@ -7,7 +7,7 @@
 //!
 //! These have no placement of their own: they are on the targets of the workloads that need them, and nowhere else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::fleet::{Division, Role, Target};
@@ -18,18 +18,18 @@ use controller::queue::Outcome;
 use controller::remote::CallError;
 use serde_json::Value;
 
-use crate::controller::{Splitter, WorkItem, lock};
+use crate::context::PREREQUISITE_REQUEUE;
+use crate::context::{Splitter, WorkItem, lock};
+use crate::division::pick::Pick;
 use crate::division::{self, Dividend, DivisionPlan, DivisionRule, TargetPatch, limits};
 use crate::execute::aggregate;
-use crate::execute::events;
 use crate::execute::propagate;
+use crate::execute::{events, grants};
 use crate::placement::context::table;
-use crate::placement::permissions::SendPermissions;
-use crate::placement::targets::Pick;
 use crate::plan::{MailboxWrite, plan_mailbox_write};
-use crate::reconcile::PREREQUISITE_REQUEUE;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PlacementEntry;
+use crate::snapshot::related::scales;
 use crate::snapshot::{KindClass, ObjectRef, WatchedKind};
 use crate::transform::classes;
 use crate::transform::references::{self, DependencyRef};
@@ -122,7 +122,7 @@ async fn send_to_targets(
         .filter(|one| plan.patches.iter().any(|(cluster, _)| one.is_at(cluster)))
         .map(|one| one.member.clone())
         .collect();
-    let permissions = SendPermissions::read(splitter, subject, &namespace, &members).await?;
+    let permissions = grants::send_permissions(splitter, subject, &namespace, &members).await?;
     let mut sent = SendSummary::default();
     for (cluster, patch) in &plan.patches {
         let mailbox_object = mailbox_objects.iter().find(|mailbox_object| mailbox_object.is_at(cluster));
@@ -344,7 +344,7 @@ fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bo
     match watched.kind.name.as_str() {
         "Service" => {
             let selector = table(&object["spec"]["selector"]);
-            let has = |labels: &crate::placement::policy::Labels| {
+            let has = |labels: &crate::policy::Labels| {
                 selector.iter().all(|(name, value)| labels.get(name) == Some(value))
             };
             !selector.is_empty() && entry.pod_labels.as_ref().is_some_and(has)
@@ -354,44 +354,6 @@ fn concerns(watched: &WatchedKind, object: &Value, entry: &PlacementEntry) -> bo
         "HorizontalPodAutoscaler" => scales(object, &entry.group, &entry.kind, &entry.name),
         _ => false,
     }
-}
-
-/// Whether an object is the scale target of an autoscaler.
-fn scales(autoscaler: &Value, group: &str, kind: &str, name: &str) -> bool {
-    let of = &autoscaler["spec"]["scaleTargetRef"];
-    let version = of["apiVersion"].as_str().unwrap_or_default();
-    let its_group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    of["kind"] == *kind && its_group == group && of["name"] == *name
-}
-
-/// The claims an object mounts, each with the physical clusters it was sent to.
-pub(crate) fn claims(
-    splitter: &Splitter,
-    subject: &ObjectRef,
-    object: &Value,
-) -> BTreeMap<String, BTreeSet<String>> {
-    let Some(claims) = splitter.caches.by_group_kind("", references::CLAIM) else { return BTreeMap::new() };
-    let locations = |name: &String| {
-        let key = Key { name: name.clone(), ..subject.key.clone() };
-        let mailbox_objects =
-            mailbox_objects::list(&splitter.caches, &claims, &ObjectRef { kind: claims.name.clone(), key });
-        let present = mailbox_objects
-            .iter()
-            .filter(|mailbox_object| mailbox_object.is_nearest && mailbox_object.object.is_some());
-        present.map(|mailbox_object| mailbox_object.name().to_owned()).collect()
-    };
-    references::claims(object).into_iter().map(|name| (name.clone(), locations(&name))).collect()
-}
-
-/// `maxReplicas` of the autoscaler of an object. None if it has none.
-pub(crate) fn scaled_to(splitter: &Splitter, subject: &ObjectRef, object: &Value) -> Option<u32> {
-    let autoscalers = splitter.caches.by_group_kind("autoscaling", "HorizontalPodAutoscaler")?;
-    let (group, kind) = transform::group_kind(object);
-    let keys = autoscalers.view.keys_within(subject.cluster(), Some(&subject.key.namespace));
-    keys.iter()
-        .filter_map(|key| autoscalers.get(key))
-        .find(|autoscaler| scales(autoscaler, group, kind, &subject.key.name))
-        .map(|autoscaler| division::number(&autoscaler, "/spec/maxReplicas", 1))
 }
 
 fn steady(cluster: &str) -> Target {
@@ -456,32 +418,5 @@ fn plan_for_targets(
             DivisionPlan { patches: recorded.into_iter().map(kept).collect(), ..DivisionPlan::default() }
         }
         _ => division::plan(&dividend, &picks, &recorded),
-    }
-}
-
-impl Splitter {
-    /// Whether all workloads of a namespace that could need a dependency are in the placement index.
-    pub(crate) fn is_indexed(&self, cluster: api::cluster::Id, namespace: &str) -> bool {
-        let is_workload =
-            |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
-        self.caches.watched_kinds().iter().filter(|watched| is_workload(watched)).all(|watched| {
-            watched.view.synced()
-                && watched.view.keys_within(cluster, Some(namespace)).into_iter().all(|key| {
-                    let subject = ObjectRef { kind: watched.name.clone(), key };
-                    let known = lock(&self.placement_index).get(&subject).is_some();
-                    known
-                        || watched.get(&subject.key).is_none_or(|object| {
-                            !crate::reconcile::has_own_placement(self, watched, &subject, &object)
-                        })
-                })
-        })
-    }
-
-    /// Queues all objects of a kind in a namespace.
-    pub(crate) fn enqueue_kind_in_namespace(&self, kind: &str, cluster: api::cluster::Id, namespace: &str) {
-        let Some(watched) = self.caches.by_resource(kind) else { return };
-        for key in watched.view.keys_within(cluster, Some(namespace)) {
-            self.queue.add(WorkItem::Object(ObjectRef { kind: watched.name.clone(), key }));
-        }
     }
 }

@@ -9,7 +9,7 @@ use controller::kind::ResourceKind;
 use controller::remote::CallError;
 use serde_json::{Value, json};
 
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::placement::context::PlacementContext;
 use crate::placement::explain::sentence;
 use crate::snapshot::ObjectRef;

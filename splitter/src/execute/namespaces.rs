@@ -5,8 +5,7 @@
 //! sender updates the placement index before it checks for a deletion here, and a deletion is announced here before it
 //! checks the placement index.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::Id;
@@ -18,7 +17,7 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
-use crate::controller::{Splitter, WorkItem, lock};
+use crate::context::{Splitter, WorkItem, lock};
 use crate::execute::dependencies::TargetsByCluster;
 use crate::execute::propagate;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
@@ -26,34 +25,6 @@ use crate::snapshot::{KindClass, MemberCluster, PlacementMarks, WatchedKind};
 
 /// Requeue delay while a mailbox namespace that is no longer needed still has objects.
 const NAMESPACE_REQUEUE: Duration = Duration::from_secs(1);
-
-/// A namespace of a mailbox.
-type MailboxNamespace = (Id, String);
-
-/// The namespaces that are being deleted at the moment.
-#[derive(Debug, Default)]
-pub(crate) struct TerminatingNamespaces(Mutex<HashSet<MailboxNamespace>>);
-
-/// While this guard exists, nothing is sent to the namespace.
-struct TerminationGuard<'a> {
-    terminating: &'a TerminatingNamespaces,
-    name: MailboxNamespace,
-}
-
-impl TerminatingNamespaces {
-    /// The queue gives a user's namespace to one reconcile at a time, and every mailbox namespace belongs to one of them.
-    fn begin(&self, mailbox: Id, namespace: &str) -> TerminationGuard<'_> {
-        let name = (mailbox, namespace.to_owned());
-        lock(&self.0).insert(name.clone());
-        TerminationGuard { terminating: self, name }
-    }
-}
-
-impl Drop for TerminationGuard<'_> {
-    fn drop(&mut self) {
-        lock(&self.terminating.0).remove(&self.name);
-    }
-}
 
 impl Splitter {
     /// Whether the namespace of a mailbox object is being deleted, so that nothing can be sent to it.

@@ -12,9 +12,9 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::json;
 
-use crate::controller::{Splitter, WorkItem, lock};
-use crate::fleet::CIRCULAR;
+use crate::context::{Splitter, WorkItem, lock};
 use crate::placement::targets::Rejection;
+use crate::snapshot::CIRCULAR;
 use crate::snapshot::PlacementMarks;
 use crate::snapshot::placement_index::PlacementEntry;
 use crate::transform::references::CLAIM;

@@ -14,7 +14,6 @@
 //! reconciled together, by Deployment. A source whose owner is not projected yet waits for an event of the owner. A
 //! projection is deleted when its source is gone and the server confirms it: the cache alone is not enough.
 
-mod index;
 mod lookup;
 mod metrics;
 mod nodes;
@@ -36,10 +35,9 @@ use controller::remote::CallError;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::controller::{Splitter, WorkItem};
+use crate::context::{Splitter, WorkItem};
 use crate::snapshot::ObjectRef;
 
-pub(crate) use index::ProjectionIndex;
 pub(crate) use metrics::is_metrics_definition;
 pub(crate) use nodes::nodes;
 

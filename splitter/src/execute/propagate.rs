@@ -7,7 +7,7 @@ mod write;
 
 use controller::remote::CallError;
 
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::placement::context::PlacementContext;
 use crate::plan::{MailboxPlan, MailboxWrite};
 pub(crate) use write::{delete, execute_write, update_namespace_labels};

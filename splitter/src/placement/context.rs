@@ -6,25 +6,23 @@ use std::sync::Arc;
 use api::cluster::Id;
 use api::fleet::{Distribution, Division, Override, Placement, Target};
 use api::meta::quantity::{self, Amounts};
-use controller::remote::CallError;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::controller::Splitter;
-use crate::division::autoscaled;
 use crate::division::{self, DivisionPlan, DivisionRule, REPLICAS};
-use crate::execute::{api_access, dependencies};
+use crate::placement::api_access;
+use crate::placement::autoscaled;
+use crate::placement::degraded::DegradedTargets;
 use crate::placement::estimate::CapacityEstimates;
 use crate::placement::migration::{self, ExclusiveReason, Readiness};
 use crate::placement::permissions::SendPermissions;
-use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement, Labels};
 use crate::placement::targets::Extent;
+use crate::policy::{self, AnnotationLevel, EffectivePlacement, Labels};
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
 use crate::snapshot::placement_index::PolicyVersion;
 use crate::snapshot::pod_count::PodCounter;
 use crate::snapshot::{Caches, LabelsAndAnnotations, MemberCluster, ObjectRef, WatchedKind};
 use crate::status::Report;
-use crate::status::degraded::DegradedTargets;
 use crate::transform::api_access::ApiAccess;
 use crate::transform::references::pod_spec_at;
 use crate::transform::{self, Destination};
@@ -70,49 +68,10 @@ pub(crate) struct PlacementContext<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl<'a> PlacementContext<'a> {
-    /// Reads everything about a workload from the caches. What they lack is read from the server: reviews of grants, and
-    /// service accounts that are not cached.
-    pub(crate) async fn read(
-        splitter: &Splitter,
-        watched: &'a WatchedKind,
-        subject: &'a ObjectRef,
-        object: &'a Value,
-        record: Option<Distribution>,
-        policies: PolicyVersion,
-    ) -> Result<PlacementContext<'a>, CallError> {
-        let caches = &splitter.caches;
-        let cluster = subject.cluster();
-        let mailbox_objects = mailbox_objects::list_current(caches, watched, subject, object);
-        let members = splitter.visible_from(cluster);
-        let api_access = api_access::of(splitter, subject, object, &mailbox_objects).await?;
-        let namespace = caches.namespace(cluster, &subject.key.namespace);
-        let permissions = SendPermissions::read(splitter, subject, &namespace, &members).await?;
-        let context = PlacementContext {
-            watched,
-            subject,
-            object,
-            record,
-            mailbox_objects,
-            members,
-            namespace,
-            placements: caches.list_own(&caches.config.placements, cluster),
-            overrides: caches.list_own(&caches.config.overrides, cluster),
-            policies,
-            inherited_placement: caches.clusters().placement(cluster).map(str::to_owned),
-            permissions,
-            scaled_to: dependencies::scaled_to(splitter, subject, object),
-            claims: dependencies::claims(splitter, subject, object),
-            api_access,
-            terminating_pods: BTreeMap::new(),
-            degraded: DegradedTargets::default(),
-            templates: BTreeMap::new(),
-            estimates: CapacityEstimates::default(),
-            exclusive: exclusive(caches, subject, object),
-            readiness: BTreeMap::new(),
-            now: Timestamp::now(),
-        };
-        Ok(context.with_terminating_pods(caches).with_templates().with_observations(caches))
+impl PlacementContext<'_> {
+    /// Adds what follows from the other facts.
+    pub(crate) fn complete(self, caches: &Caches) -> Self {
+        self.with_terminating_pods(caches).with_templates().with_observations(caches)
     }
 
     pub(crate) fn key(&self) -> String {
@@ -162,7 +121,7 @@ impl<'a> PlacementContext<'a> {
     /// The desired replicas of a mailbox object: those requested, or those its autoscaler has set.
     pub(crate) fn desired_replicas(&self, mailbox_object: &MailboxObject) -> Option<u32> {
         match self.is_autoscaled() {
-            true => autoscaled::current_replicas(mailbox_object, self.replicas_at()),
+            true => mailbox_object.current_replicas(self.replicas_at()),
             false => mailbox_object.number(self.replicas_at()),
         }
     }
@@ -248,7 +207,7 @@ impl<'a> PlacementContext<'a> {
     pub(crate) fn report<'b>(&self, target: &Target, mailbox_object: &'b MailboxObject) -> Report<'b> {
         let report = Report { current: self.is_current(mailbox_object), ..mailbox_object.report(target) };
         let share = match self.is_autoscaled() {
-            true => autoscaled::current_replicas(mailbox_object, self.replicas_at()),
+            true => mailbox_object.current_replicas(self.replicas_at()),
             false => report.share,
         };
         Report { share, ..report }
@@ -302,7 +261,7 @@ impl<'a> PlacementContext<'a> {
 }
 
 /// Why an object must not run on two targets at the same time, if so.
-fn exclusive(caches: &Caches, subject: &ObjectRef, object: &Value) -> Option<ExclusiveReason> {
+pub(crate) fn exclusive(caches: &Caches, subject: &ObjectRef, object: &Value) -> Option<ExclusiveReason> {
     let claims = caches.by_group_kind("", "PersistentVolumeClaim");
     migration::exclusive(object, |claim| {
         let key = controller::informer::Key { name: claim.to_owned(), ..subject.key.clone() };

@@ -13,20 +13,21 @@ use api::names::{ESTIMATES, MOVING_SINCE, PLACEMENT_HASH};
 use jiff::Timestamp;
 
 use crate::division;
-use crate::division::autoscaled;
+use crate::division::pick::Pick;
 use crate::division::{Dividend, DivisionPlan, DivisionRule};
-use crate::execute::record;
+use crate::placement::autoscaled;
 use crate::placement::context::PlacementContext;
 use crate::placement::estimate::CapacityEstimates;
 use crate::placement::migration::{self, ExclusiveReason, MigrationPlan, MigrationStep};
 use crate::placement::pod_security;
-use crate::placement::policy::{self, AnnotationLevel, EffectivePlacement};
 use crate::placement::reservations::{self, CapacityReservations, ClusterName};
 use crate::placement::targets::{
-    self, Candidate, ChoiceOutcome, ClaimLocation, CurrentPlacement, Pick, PlacementRequest, TargetChoice,
+    self, Candidate, ChoiceOutcome, ClaimLocation, CurrentPlacement, PlacementRequest, TargetChoice,
 };
+use crate::policy::{self, AnnotationLevel, EffectivePlacement};
 use crate::snapshot::mailbox_objects;
 use crate::snapshot::placement_index::PlacementIndex;
+use crate::snapshot::record;
 use crate::snapshot::{MemberCluster, ObjectRef};
 
 /// A placement decision.

@@ -16,18 +16,14 @@ use std::time::Duration;
 
 use api::meta::is_being_deleted;
 use api::names::ESTIMATES;
-use controller::informer::{CachedObject, Key};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::controller::{Splitter, WorkItem, lock};
 use crate::division::DivisionRule;
-use crate::placement::context::{PlacementContext, table};
-use crate::placement::policy::Labels;
+use crate::placement::context::PlacementContext;
 use crate::snapshot::Caches;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
-use crate::snapshot::placement_index::PlacementEntry;
 
 /// How long a pod is unschedulable before the cluster counts as full. The scheduler retries several times meanwhile.
 pub(crate) const UNSCHEDULABLE_AFTER: Duration = Duration::from_secs(60);
@@ -123,41 +119,6 @@ impl CapacityEstimates {
     }
 }
 
-/// Queues the workload of an unschedulable pod, now and when it has waited long enough. The status of a workload does
-/// not say why pods are unavailable.
-pub(crate) fn handle_pod(splitter: &Splitter, pod: &CachedObject) {
-    let Some(read) = pod.parse::<Value>().filter(|pod| unschedulable(pod).is_some()) else { return };
-    enqueue_pod_makers(splitter, pod, &read, |_| true);
-}
-
-/// Queues a migrating workload after one of its pods terminated, because it may wait for that.
-pub(crate) fn handle_deleted_pod(splitter: &Splitter, pod: &CachedObject) {
-    if let Some(read) = pod.parse::<Value>() {
-        enqueue_pod_makers(splitter, pod, &read, PlacementEntry::is_moving);
-    }
-}
-
-/// Queues the workloads of a pod's namespace that create such pods.
-fn enqueue_pod_makers(
-    splitter: &Splitter,
-    pod: &CachedObject,
-    read: &Value,
-    matches: fn(&PlacementEntry) -> bool,
-) {
-    let namespaces = &splitter.caches.config.namespaces;
-    let key = Key { namespace: String::new(), name: pod.key.namespace.clone(), ..pod.key.clone() };
-    let locator =
-        namespaces.get(&key).and_then(|found| mailbox_objects::locator(&found.read(&namespaces.kind)));
-    let Some(of) = locator else { return };
-    let Ok(cluster) = of.logical_cluster.parse() else { return };
-    let labels = table(&read["metadata"]["labels"]);
-    let has = |own: &Labels| own.iter().all(|(name, value)| labels.get(name) == Some(value));
-    let placement_index = lock(&splitter.placement_index);
-    let makes = |entry: &PlacementEntry| matches(entry) && entry.pod_labels.as_ref().is_some_and(has);
-    let apps = placement_index.within(cluster, &of.name).filter(|(_, entry)| makes(entry));
-    apps.for_each(|(app, _)| splitter.queue.add(WorkItem::Object(app.clone())));
-}
-
 pub(crate) fn since(begun: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(begun)).unwrap_or_default()
 }
@@ -169,7 +130,7 @@ fn pods(caches: &Caches, mailbox_object: &MailboxObject) -> Vec<Option<Timestamp
     staying.map(unschedulable).collect()
 }
 
-fn unschedulable(pod: &Value) -> Option<Timestamp> {
+pub(crate) fn unschedulable(pod: &Value) -> Option<Timestamp> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| {
         condition["type"] == "PodScheduled"

@@ -6,21 +6,17 @@
 //! there.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use api::cluster::{Id, Path};
 use api::fleet::{GroupKind, PodSecurity};
 use api::names::VIA;
 use controller::kind::ResourceKind;
-use controller::remote::CallError;
 use serde_json::Value;
 
-use crate::controller::Splitter;
-use crate::placement::grants;
 use crate::placement::pod_security;
 use crate::placement::reservations::ClusterName;
 use crate::placement::targets::{Rejection, lacks_kind};
-use crate::snapshot::{LabelsAndAnnotations, MemberCluster, ObjectRef};
+use crate::snapshot::{LabelsAndAnnotations, MemberCluster};
 
 /// Levels of logical clusters that are physical clusters of others. Two or three are common.
 const MAILBOXES_MAX: usize = 8;
@@ -43,24 +39,16 @@ fn name_of(member: &MemberCluster) -> ClusterName {
 }
 
 impl SendPermissions {
-    /// Reads the permissions of an object for these physical clusters. Grants that were never reviewed are reviewed.
-    pub(crate) async fn read(
-        splitter: &Splitter,
-        subject: &ObjectRef,
+    /// `refused` are the physical clusters that the logical cluster may not use; `circular` has those whose objects could
+    /// come back here.
+    pub(crate) fn new(
+        path: Option<Path>,
+        refused: HashSet<ClusterName>,
+        circular: HashMap<ClusterName, String>,
         namespace: &LabelsAndAnnotations,
-        members: &[Arc<MemberCluster>],
-    ) -> Result<SendPermissions, CallError> {
-        let refused = grants::refused(splitter, subject.cluster(), members).await?;
-        let caches = &splitter.caches;
-        let circular = |member: &Arc<MemberCluster>| Some((name_of(member), caches.cycle_through(member)?));
+    ) -> SendPermissions {
         let via = namespace.annotations.get(VIA).map(String::as_str).unwrap_or_default();
-        let path = caches.clusters().path(subject.cluster());
-        Ok(SendPermissions {
-            path,
-            refused,
-            circular: members.iter().filter_map(circular).collect(),
-            came_through: via.split(',').map(str::to_owned).collect(),
-        })
+        SendPermissions { path, refused, circular, came_through: via.split(',').map(str::to_owned).collect() }
     }
 
     /// The path of the logical cluster. None while it is unknown.

@@ -18,16 +18,14 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use api::fleet::{Chosen, GroupKind, PhysicalCluster, PlacementSpec, Role, Target, Verdict};
 use api::meta::quantity::Amounts;
 
-use crate::placement::policy::EffectivePlacement;
-use crate::placement::shares::{WeightedCluster, divide};
+use crate::division::pick::Pick;
+use crate::policy::EffectivePlacement;
 
 pub use evaluate::lacks_kind;
-pub use verdict::{Rejection, ShareLimit};
+pub use verdict::Rejection;
 
 /// A physical cluster with the input of the decision about it.
 #[derive(Clone, Debug)]
@@ -147,49 +145,6 @@ pub enum ChoiceOutcome {
     },
 }
 
-/// A chosen cluster and the bounds of its share.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pick {
-    pub cluster: String,
-    /// 0 for the clusters of the selector; fallback groups follow.
-    pub tier: usize,
-    pub weight: u64,
-    pub min: u32,
-    pub max: Option<u32>,
-    pub capacity: Option<u32>,
-    /// The reason for the smaller of `max` and `capacity`.
-    pub limit: Option<ShareLimit>,
-    /// It is cordoned or silent, and keeps exactly this share.
-    pub held: Option<u32>,
-}
-
-impl Pick {
-    /// The largest share it takes, and why. None if there is no limit.
-    pub(crate) fn limit_message(&self) -> Option<String> {
-        let most = self.max.into_iter().chain(self.capacity).min()?;
-        Some(format!("{} takes at most {most}: {}", self.cluster, self.limit?.evidence()))
-    }
-
-    /// The same with a share of at least one, if it takes any.
-    pub(crate) fn with_one(&self) -> Pick {
-        let most = self.max.into_iter().chain(self.capacity).min().unwrap_or(u32::MAX);
-        Pick { min: self.min.max(1).min(most), ..self.clone() }
-    }
-
-    pub(crate) fn member(&self) -> WeightedCluster<'_> {
-        match self.held {
-            Some(share) => WeightedCluster::held(&self.cluster, share),
-            None => WeightedCluster {
-                cluster: &self.cluster,
-                weight: self.weight,
-                min: self.min,
-                max: self.max,
-                capacity: self.capacity,
-            },
-        }
-    }
-}
-
 /// Chooses the targets of a workload.
 pub fn choose(
     effective: &EffectivePlacement,
@@ -235,18 +190,4 @@ pub(crate) fn held_pick(target: &Target) -> Pick {
     let share = target.share.map(|share| u32::try_from(share).unwrap_or_default());
     let cluster = target.cluster.clone();
     Pick { cluster, tier: 0, weight: 1, min: 0, max: None, capacity: None, limit: None, held: share }
-}
-
-/// The shares of a total, tier by tier, and how many fit nowhere.
-pub fn shares(total: u32, key: &str, picks: &[Pick]) -> (BTreeMap<String, u32>, u32) {
-    let tiers = picks.iter().map(|pick| pick.tier + 1).max().unwrap_or_default();
-    let (mut by_cluster, mut left) = (BTreeMap::new(), total);
-    for tier in 0..tiers {
-        let here: Vec<&Pick> = picks.iter().filter(|pick| pick.tier == tier).collect();
-        let members: Vec<WeightedCluster> = here.iter().map(|pick| pick.member()).collect();
-        let divided = divide(left, key, &members);
-        by_cluster.extend(here.iter().map(|pick| pick.cluster.clone()).zip(divided.of));
-        left = divided.pending;
-    }
-    (by_cluster, left)
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use api::fleet::{Role, Target};
 use serde_json::Value;
 
-use crate::division::autoscaled::{self, ReplicaRequest};
 use crate::division::ordinals::{self, OrdinalRange};
 use crate::division::rollout::{self, RolloutBounds, RolloutGrant, RolloutStage, RolloutTarget};
 use crate::division::scaling_order::{self, ObservedTarget, Slack};
 use crate::division::{self, DivisionRule, REPLICAS, TargetPatch};
+use crate::placement::autoscaled::{self, ReplicaRequest};
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::PlacementDecision;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::mailbox_write::{MailboxWrite, comparable, plan_mailbox_write};
 use super::target_writes::{TargetPlanner, TargetWrite};
-use crate::execute::api_access;
+use crate::placement::api_access;
 use crate::placement::context::PlacementContext;
 use crate::placement::decide::PlacementDecision;
 use crate::placement::migration::Readiness;

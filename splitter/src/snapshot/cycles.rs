@@ -14,7 +14,7 @@ use std::sync::Arc;
 use api::cluster::Id;
 
 use super::{LogicalClusters, MemberCluster};
-use crate::fleet::CIRCULAR;
+use crate::snapshot::CIRCULAR;
 
 /// The logical cluster of this server that a physical cluster is, if its own objects could be placed there again.
 pub(super) fn closed_by(

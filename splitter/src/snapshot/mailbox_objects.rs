@@ -152,6 +152,12 @@ impl MailboxObject {
         Some(crate::division::number(status, &format!("/{field}"), 0))
     }
 
+    /// The replicas by its last report; before that, the requested ones.
+    pub(crate) fn current_replicas(&self, replicas_at: &str) -> Option<u32> {
+        let requested = self.number(replicas_at)?;
+        Some(self.reported("replicas").filter(|reported| *reported > 0).unwrap_or(requested))
+    }
+
     /// The available replicas.
     pub(crate) fn available(&self) -> u32 {
         self.object.as_ref().map_or(0, crate::status::kinds::available)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::cluster::Id;
 use api::fleet::PhysicalCluster;
+use api::names::{FORGET, TRUE};
 use controller::informer::{CachedObject, Key};
 
 use super::LogicalClusters;
@@ -34,6 +35,15 @@ impl MemberCluster {
     pub fn mailbox(&self) -> Option<Id> {
         self.mailbox
     }
+}
+
+/// Condition of a physical cluster that is a logical cluster whose own objects could be placed there again.
+pub(crate) const CIRCULAR: &str = "Circular";
+
+/// Whether the removal leaves the objects on the physical cluster in place.
+pub fn is_forgotten(object: &PhysicalCluster) -> bool {
+    object.metadata.is_being_deleted()
+        && object.metadata.annotations.get(FORGET).is_some_and(|value| value == TRUE)
 }
 
 /// How a physical cluster changed.
@@ -119,7 +129,7 @@ fn changed(before: &MemberCluster, now: &MemberCluster) -> ClusterChange {
         let metadata = &member.object.metadata;
         (
             metadata.labels.clone(),
-            (metadata.is_being_deleted(), crate::fleet::is_forgotten(&member.object)),
+            (metadata.is_being_deleted(), is_forgotten(&member.object)),
             member.mailbox,
             member.is_ready(),
             status.kinds.clone(),

@@ -6,9 +6,9 @@ use api::cluster::Id;
 use api::fleet::{Distribution, Role, Target};
 use serde_json::Value;
 
-use crate::execute::api_access::PodApiAccess;
-use crate::placement::policy::Labels;
+use crate::policy::Labels;
 use crate::snapshot::ObjectRef;
+use crate::transform::api_access::PodApiAccess;
 use crate::transform::references::{self, DependencyRef};
 
 /// An object with a placement of its own.

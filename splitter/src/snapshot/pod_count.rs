@@ -3,7 +3,6 @@
 use api::fleet::Target;
 use serde_json::Value;
 
-use crate::division::autoscaled;
 use crate::division::{self, DivisionRule, TargetPatch, job};
 use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::status::completed;
@@ -34,9 +33,8 @@ impl PodCounter<'_> {
         match self.rule {
             DivisionRule::Replicas | DivisionRule::Ordinals => {
                 let current = mailbox_object.filter(|_| self.is_autoscaled);
-                let current = current.and_then(|mailbox_object| {
-                    autoscaled::current_replicas(mailbox_object, self.replicas_at)
-                });
+                let current =
+                    current.and_then(|mailbox_object| mailbox_object.current_replicas(self.replicas_at));
                 let specified = || division::number(self.object, self.replicas_at, 1);
                 Some(current.max(share()).unwrap_or_else(specified))
             }

@@ -21,6 +21,31 @@ pub struct ApiAccess {
     pub mounts: bool,
 }
 
+/// The service account with which the pods of an object call the API.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PodApiAccess {
+    pub(crate) account: String,
+    /// Whether the pods mount a token even if the account disables automounting.
+    pub(crate) always: bool,
+}
+
+/// Every namespace has this account, so it is not cached.
+const DEFAULT: &str = "default";
+impl PodApiAccess {
+    pub(crate) fn of(object: &Value) -> Option<PodApiAccess> {
+        let spec = pod_spec_at(object).and_then(|at| object.pointer(at))?;
+        let mounts = spec["automountServiceAccountToken"].as_bool();
+        let always = mounts == Some(true) || projects(spec);
+        (always || mounts.is_none()).then(|| PodApiAccess { account: account_of(spec).to_owned(), always })
+    }
+}
+
+/// Pods without a service account name use the default one.
+pub(crate) fn account_of(spec: &Value) -> &str {
+    let named = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
+    named("serviceAccountName").or_else(|| named("serviceAccount")).unwrap_or(DEFAULT)
+}
+
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "holon-api-access";
 const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
@@ -109,5 +134,41 @@ fn redirect(volume: &mut Value, api_access: &ApiAccess) {
             None => json!([{ "key": "ca.crt", "path": "ca.crt" }]),
         };
         *source = json!({ "secret": { "name": api_access.secret, "items": items } });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_mount_a_token_call_the_api_as_their_account() {
+        let check = |spec: Value, expected: Option<(&str, bool)>| {
+            let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "template": { "spec": spec } } });
+            let found = PodApiAccess::of(&object);
+            let found = found.as_ref().map(|access| (access.account.as_str(), access.always));
+            assert_eq!(found, expected, "{object}");
+        };
+        let containers = json!([{ "name": "a" }]);
+        let project = |source: Value| json!([{ "name": "own", "projected": { "sources": [source] } }]);
+        check(json!({ "containers": containers }), Some(("default", false)));
+        check(json!({ "containers": containers, "serviceAccountName": "bot" }), Some(("bot", false)));
+        check(json!({ "containers": containers, "serviceAccount": "bot" }), Some(("bot", false)));
+        check(
+            json!({ "containers": containers, "serviceAccountName": "bot", "automountServiceAccountToken": true }),
+            Some(("bot", true)),
+        );
+        check(json!({ "containers": containers, "automountServiceAccountToken": false }), None);
+        let token = json!({ "serviceAccountToken": { "path": "token" } });
+        check(
+            json!({ "containers": containers, "automountServiceAccountToken": false, "volumes": project(token) }),
+            Some(("default", true)),
+        );
+        let vault = json!({ "serviceAccountToken": { "path": "token", "audience": "vault" } });
+        check(
+            json!({ "containers": containers, "automountServiceAccountToken": false, "volumes": project(vault) }),
+            None,
+        );
+        assert_eq!(PodApiAccess::of(&json!({ "kind": "ConfigMap", "data": {} })), None);
     }
 }

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::image::renamed;
 use super::references::pod_spec_at;
-use crate::placement::policy::ObjectAttributes;
-use crate::placement::policy::select::{self, Selected};
+use crate::policy::ObjectAttributes;
+use crate::policy::select::{self, Selected};
 
 /// An Override that cannot be applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -3,37 +3,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 
-#[test]
-fn pods_that_mount_a_token_call_the_api_as_their_account() {
-    let check = |spec: Value, expected: Option<(&str, bool)>| {
-        let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": { "template": { "spec": spec } } });
-        let found = PodApiAccess::of(&object);
-        let found = found.as_ref().map(|access| (access.account.as_str(), access.always));
-        assert_eq!(found, expected, "{object}");
-    };
-    let containers = json!([{ "name": "a" }]);
-    let project = |source: Value| json!([{ "name": "own", "projected": { "sources": [source] } }]);
-    check(json!({ "containers": containers }), Some(("default", false)));
-    check(json!({ "containers": containers, "serviceAccountName": "bot" }), Some(("bot", false)));
-    check(json!({ "containers": containers, "serviceAccount": "bot" }), Some(("bot", false)));
-    check(
-        json!({ "containers": containers, "serviceAccountName": "bot", "automountServiceAccountToken": true }),
-        Some(("bot", true)),
-    );
-    check(json!({ "containers": containers, "automountServiceAccountToken": false }), None);
-    let token = json!({ "serviceAccountToken": { "path": "token" } });
-    check(
-        json!({ "containers": containers, "automountServiceAccountToken": false, "volumes": project(token) }),
-        Some(("default", true)),
-    );
-    let vault = json!({ "serviceAccountToken": { "path": "token", "audience": "vault" } });
-    check(
-        json!({ "containers": containers, "automountServiceAccountToken": false, "volumes": project(vault) }),
-        None,
-    );
-    assert_eq!(PodApiAccess::of(&json!({ "kind": "ConfigMap", "data": {} })), None);
-}
-
 fn account() -> ServiceAccountRef {
     ServiceAccountRef { cluster: Id::ROOT, namespace: "shop".to_owned(), name: "bot".to_owned() }
 }
@@ -69,32 +38,4 @@ fn every_account_has_its_own_secret_name_whatever_its_length() {
     let (long, other) = ("a".repeat(253), format!("{}b", "a".repeat(252)));
     assert_eq!(secret::name(&long).len(), 253);
     assert_ne!(secret::name(&long), secret::name(&other));
-}
-
-#[test]
-fn immutable_objects_keep_their_api_address() {
-    let api_access = ApiAccess { host: "new".into(), port: 1, secret: "s".into(), mounts: true };
-    let old = ApiAccess { host: "old".into(), ..api_access.clone() };
-    let member = Arc::new(MemberCluster { owner: Id::ROOT, object: Default::default(), mailbox: None });
-    let mailbox_object = |object: Option<Value>| MailboxObject {
-        is_nearest: true,
-        member: member.clone(),
-        mailbox: Id::ROOT,
-        namespace: String::new(),
-        object,
-    };
-    let sent = json!({ "metadata": { "annotations": { API_HOME: json!(old).to_string() } } });
-    let check = |kind: (&str, &str), present: Option<&Value>, expected: Option<&str>| {
-        let object = json!({ "apiVersion": kind.0, "kind": kind.1 });
-        let found = at(Some(&api_access), &object, &mailbox_object(present.cloned()));
-        assert_eq!(
-            found.map(|api_access| api_access.host.clone()).as_deref(),
-            expected,
-            "{kind:?} {present:?}"
-        );
-    };
-    check(("apps/v1", "Deployment"), Some(&sent), Some("new"));
-    check(("batch/v1", "Job"), Some(&sent), Some("old"));
-    check(("batch/v1", "Job"), None, Some("new"));
-    check(("v1", "Pod"), Some(&json!({ "metadata": {} })), None);
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::origin::{Origin, OriginError};
 use super::{DEPLOYMENTS, ProjectionMetadata, SETS, annotation};
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::snapshot::{ObjectRef, PlacementMarks, WatchedKind};
 use crate::transform::projection::object_references::ProjectedRef;
 use crate::transform::projection::replica_sets;

@@ -11,7 +11,7 @@ use controller::informer::Key;
 use controller::remote::{CallError, ObjectPath};
 
 use super::ProjectionMetadata;
-use crate::controller::Splitter;
+use crate::context::Splitter;
 
 /// Whether a definition belongs to the metrics API.
 pub(crate) fn is_metrics_definition(definition: &str) -> bool {

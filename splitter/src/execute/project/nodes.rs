@@ -12,7 +12,7 @@ use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use super::{ProjectionMetadata, annotation, metrics};
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::snapshot::{MemberCluster, WatchedKind};
 use crate::transform::projection::nodes::node;
 

@@ -21,7 +21,7 @@ use super::lookup::{self, downstream_uid};
 use super::origin::{self, Origin, OriginError};
 use super::write::{ProjectedObject, ProjectionWriter, UpdateOutcome};
 use super::{ProjectionMetadata, annotation};
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::snapshot::{ObjectRef, WatchedKind};
 use crate::transform::projection::object_references;
 use crate::transform::projection::pods::{self, CLUSTER, ProjectionTarget, SourceObject};

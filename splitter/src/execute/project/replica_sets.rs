@@ -8,7 +8,7 @@ use controller::remote::{CallError, ObjectPath, Patch, Remote};
 use serde_json::{Value, json};
 
 use super::{ProjectionMetadata, annotation, origin};
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::snapshot::mailbox_objects::namespace_on;
 use crate::snapshot::{ObjectRef, WatchedKind};
 use crate::transform::projection::replica_sets::{REVISION, merge_replica_sets};

@@ -10,12 +10,12 @@ use controller::informer::Key;
 use controller::remote::{CallError, ObjectPath, Patch};
 use serde_json::{Value, json};
 
-use crate::controller::Splitter;
+use crate::context::Splitter;
 use crate::execute::definitions;
 use crate::placement::context::table;
 use crate::placement::pod_security;
-use crate::placement::policy::Labels;
 use crate::plan::MailboxWrite;
+use crate::policy::Labels;
 use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind};
 use crate::transform::server_fields::is_not_propagated;

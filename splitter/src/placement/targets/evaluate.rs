@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use crate::placement::pod_security;
 
-use super::{Candidate, CurrentPlacement, Extent, Pick, PlacementRequest, Rejection, ShareLimit, score};
-use crate::placement::policy::select::{self, Selected};
-use crate::placement::policy::{EffectivePlacement, ShareBounds, share_bounds};
+use super::{Candidate, CurrentPlacement, Extent, PlacementRequest, Rejection, score};
+use crate::division::pick::{Pick, ShareLimit};
+use crate::policy::select::{self, Selected};
+use crate::policy::{EffectivePlacement, ShareBounds, share_bounds};
 
 /// The evaluation of one cluster.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@ use api::meta::quantity::amounts_of;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::placement::policy::{self, AnnotationLevel, ObjectAttributes};
+use crate::division::pick::shares;
+use crate::policy::{self, AnnotationLevel, ObjectAttributes};
 
 mod verdicts;
 

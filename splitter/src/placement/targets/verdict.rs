@@ -4,9 +4,10 @@ use api::fleet::{Capacity, Compare, GroupKind, Requirement, Source, Taint, Verdi
 use api::meta::quantity::{quantities, text};
 
 use super::evaluate::EvaluatedCluster;
-use super::{ClaimLocation, Extent, Pick, PlacementRequest, pick};
-use crate::placement::policy::EffectivePlacement;
-use crate::placement::policy::select::{self, Selected};
+use super::{ClaimLocation, Extent, PlacementRequest, pick};
+use crate::division::pick::{Pick, ShareLimit};
+use crate::policy::EffectivePlacement;
+use crate::policy::select::{self, Selected};
 
 /// Why a cluster is not chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -193,35 +194,12 @@ impl Rejection {
     }
 }
 
-/// Why a chosen cluster gets no larger share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShareLimit {
-    Maximum,
-    Bound,
-    Quota,
-    /// Pods were unschedulable there.
-    Estimate,
-    FreeCapacity,
-}
-
-impl ShareLimit {
-    pub fn evidence(self) -> &'static str {
-        match self {
-            ShareLimit::Maximum => "max in spec.shares",
-            ShareLimit::Bound => "spec.bounds of the PhysicalCluster",
-            ShareLimit::Quota => "a ResourceQuota of the namespace there",
-            ShareLimit::Estimate => "more pods were unschedulable there",
-            ShareLimit::FreeCapacity => "free capacity",
-        }
-    }
-
-    fn remedy(self, cluster: &str, effective: &EffectivePlacement) -> String {
-        match self {
-            ShareLimit::Maximum => format!("raise max in spec.shares of {}", policy(effective)),
-            ShareLimit::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
-            ShareLimit::Quota => format!("raise the quota of the namespace on {cluster}"),
-            ShareLimit::Estimate | ShareLimit::FreeCapacity => format!("add nodes to {cluster}"),
-        }
+fn limit_remedy(limit: ShareLimit, cluster: &str, effective: &EffectivePlacement) -> String {
+    match limit {
+        ShareLimit::Maximum => format!("raise max in spec.shares of {}", policy(effective)),
+        ShareLimit::Bound => format!("raise spec.bounds of PhysicalCluster {cluster}"),
+        ShareLimit::Quota => format!("raise the quota of the namespace on {cluster}"),
+        ShareLimit::Estimate | ShareLimit::FreeCapacity => format!("add nodes to {cluster}"),
     }
 }
 
@@ -374,7 +352,7 @@ fn row(
             (VerdictKind::Chosen, why.rule(), message, String::new())
         }
         (Some(pick), None) => {
-            let remedy = one.limit.map(|limit| limit.remedy(name, effective)).unwrap_or_default();
+            let remedy = one.limit.map(|limit| limit_remedy(limit, name, effective)).unwrap_or_default();
             (VerdictKind::Chosen, "", chosen(effective, one, pick), remedy)
         }
         (None, Some(why)) => (VerdictKind::Rejected, why.rule(), why.evidence(), why.remedy(name, effective)),

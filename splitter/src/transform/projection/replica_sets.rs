@@ -66,7 +66,9 @@ pub fn merge_replica_sets(
         })
         .collect();
     sets.sort_by_key(|(revision, _, _)| *revision);
-    let keep = crate::division::number(deployment, "/spec/revisionHistoryLimit", HISTORY_DEFAULT) as usize;
+    let keep =
+        crate::transform::target_patch::number(deployment, "/spec/revisionHistoryLimit", HISTORY_DEFAULT)
+            as usize;
     let gone = sets.iter().filter(|(_, is_alive, _)| !is_alive).count();
     let mut too_many = gone.saturating_sub(keep);
     sets.retain(|(_, is_alive, _)| {

@@ -7,7 +7,7 @@ use api::cluster::Id;
 use controller::informer::Key;
 use controller::queue::Queue;
 
-use crate::controller::{WorkItem, lock};
+use crate::context::{WorkItem, lock};
 use crate::snapshot::ObjectRef;
 
 #[derive(Debug, Default)]
@@ -46,16 +46,16 @@ fn add_or_remove<K: std::hash::Hash + Eq + Clone, V: Ord>(
 
 impl ProjectionIndex {
     /// Adds or removes a projection of a source.
-    pub(super) fn set_projection(&self, source: &ObjectRef, key: &Key, gone: bool) {
+    pub(crate) fn set_projection(&self, source: &ObjectRef, key: &Key, gone: bool) {
         add_or_remove(&mut lock(&self.0).projected, source, key.clone(), gone);
     }
 
-    pub(super) fn projected(&self, source: &ObjectRef) -> Vec<Key> {
+    pub(crate) fn projected(&self, source: &ObjectRef) -> Vec<Key> {
         lock(&self.0).projected.get(source).into_iter().flatten().cloned().collect()
     }
 
     /// All sources in a mailbox, or in one of its namespaces.
-    pub(super) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<ObjectRef> {
+    pub(crate) fn sources(&self, mailbox: Id, namespace: Option<&str>) -> Vec<ObjectRef> {
         let is_in_mailbox = |source: &&ObjectRef| {
             source.cluster() == mailbox && namespace.is_none_or(|name| source.key.namespace == name)
         };
@@ -63,18 +63,18 @@ impl ProjectionIndex {
     }
 
     /// Adds or removes a ReplicaSet of a Deployment.
-    pub(super) fn set(&self, deployment: &ObjectRef, name: &str, gone: bool) {
+    pub(crate) fn set(&self, deployment: &ObjectRef, name: &str, gone: bool) {
         add_or_remove(&mut lock(&self.0).sets, deployment, name.to_owned(), gone);
     }
 
-    pub(super) fn sets(&self, deployment: &ObjectRef) -> Vec<Key> {
+    pub(crate) fn sets(&self, deployment: &ObjectRef) -> Vec<Key> {
         let state = lock(&self.0);
         let names = state.sets.get(deployment).into_iter().flatten();
         names.map(|name| Key { name: name.clone(), ..deployment.key.clone() }).collect()
     }
 
     /// Sets the target clusters of a record. Returns whether its logical cluster uses others now.
-    pub(super) fn record(&self, record: &Key, targets: BTreeSet<String>) -> bool {
+    pub(crate) fn record(&self, record: &Key, targets: BTreeSet<String>) -> bool {
         let Some(cluster) = record.cluster else { return false };
         let state = &mut *lock(&self.0);
         let before = match targets.is_empty() {
@@ -104,12 +104,12 @@ impl ProjectionIndex {
     }
 
     /// The physical clusters that a logical cluster uses.
-    pub(super) fn used(&self, cluster: Id) -> BTreeSet<String> {
+    pub(crate) fn used(&self, cluster: Id) -> BTreeSet<String> {
         lock(&self.0).uses.get(&cluster).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
 
     /// Requeues a source at the next event of `on`.
-    pub(super) fn wait(&self, source: &ObjectRef, on: ObjectRef) {
+    pub(crate) fn wait(&self, source: &ObjectRef, on: ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(before) = state.awaited.insert(source.clone(), on.clone()) {
             add_or_remove(&mut state.waiting, &before, source.clone(), true);
@@ -118,14 +118,14 @@ impl ProjectionIndex {
     }
 
     /// The source waits no more.
-    pub(super) fn stop_waiting(&self, source: &ObjectRef) {
+    pub(crate) fn stop_waiting(&self, source: &ObjectRef) {
         let state = &mut *lock(&self.0);
         if let Some(on) = state.awaited.remove(source) {
             add_or_remove(&mut state.waiting, &on, source.clone(), true);
         }
     }
 
-    pub(super) fn wake_waiting(&self, queue: &Queue<WorkItem>, on: &ObjectRef) {
+    pub(crate) fn wake_waiting(&self, queue: &Queue<WorkItem>, on: &ObjectRef) {
         let woken = {
             let state = &mut *lock(&self.0);
             let woken = state.waiting.remove(on).unwrap_or_default();

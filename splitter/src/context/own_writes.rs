@@ -12,7 +12,7 @@ use api::meta::metadata;
 use controller::informer::Follower;
 use serde_json::Value;
 
-use crate::controller::{WorkItem, lock};
+use crate::context::{WorkItem, lock};
 
 /// A write that is not observed for this long was lost with a restored server.
 const TIMEOUT: Duration = Duration::from_secs(5);

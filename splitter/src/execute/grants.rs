@@ -14,9 +14,9 @@
 //! Reviews are repeated when a role or binding of the owner changes. If a review fails, the last answer is used. A
 //! revoked grant keeps new workloads out; it evicts nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::cluster::{Id, Path};
@@ -27,9 +27,10 @@ use controller::queue::Outcome;
 use controller::remote::{CallError, NAMES};
 use serde_json::{Value, json};
 
-use crate::controller::{Splitter, WorkItem, lock};
+use crate::context::{Splitter, WorkItem, lock};
+use crate::placement::permissions::SendPermissions;
 use crate::placement::reservations::ClusterName;
-use crate::snapshot::MemberCluster;
+use crate::snapshot::{LabelsAndAnnotations, MemberCluster, ObjectRef};
 
 /// The user name of a logical cluster in the reviews, without its path.
 const USER: &str = "system:holon:logicalcluster:";
@@ -40,17 +41,8 @@ const USE: &str = "use";
 const POLICY_RESYNC: Duration = Duration::from_secs(5);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The answers of the SubjectAccessReviews.
-#[derive(Debug, Default)]
-pub(crate) struct Grants {
-    /// By physical cluster and logical cluster.
-    answers: Mutex<HashMap<(ClusterName, Id), bool>>,
-    /// A hash of the roles and bindings of an owner at the last reviews.
-    policies: Mutex<HashMap<Id, u64>>,
-}
-
 /// The members that a logical cluster may not use.
-pub(crate) async fn refused(
+async fn refused(
     splitter: &Splitter,
     user: Id,
     members: &[Arc<MemberCluster>],
@@ -75,6 +67,23 @@ pub(crate) async fn refused(
         }
     }
     Ok(refused)
+}
+
+/// Reads the permissions of an object for these physical clusters. Grants that were never reviewed are reviewed.
+pub(crate) async fn send_permissions(
+    splitter: &Splitter,
+    subject: &ObjectRef,
+    namespace: &LabelsAndAnnotations,
+    members: &[Arc<MemberCluster>],
+) -> Result<SendPermissions, CallError> {
+    let refused = refused(splitter, subject.cluster(), members).await?;
+    let caches = &splitter.caches;
+    let circular = |member: &Arc<MemberCluster>| {
+        Some(((member.owner, member.name().to_owned()), caches.cycle_through(member)?))
+    };
+    let circular = members.iter().filter_map(circular).collect();
+    let path = caches.clusters().path(subject.cluster());
+    Ok(SendPermissions::new(path, refused, circular, namespace))
 }
 
 /// Repeats all reviews of an owner if its roles or bindings changed.

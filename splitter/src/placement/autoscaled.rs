@@ -18,15 +18,9 @@ use api::fleet::{Role, Target};
 use serde_json::Value;
 
 use crate::division;
+use crate::division::pick::Pick;
 use crate::placement::context::PlacementContext;
-use crate::placement::targets::Pick;
 use crate::snapshot::mailbox_objects::{self, MailboxObject};
-
-/// The replicas of a mailbox object by its last report; before that, the requested ones.
-pub(crate) fn current_replicas(mailbox_object: &MailboxObject, replicas_at: &str) -> Option<u32> {
-    let requested = mailbox_object.number(replicas_at)?;
-    Some(mailbox_object.reported("replicas").filter(|reported| *reported > 0).unwrap_or(requested))
-}
 
 pub(crate) fn is_moving(targets: &[Target]) -> bool {
     targets.iter().any(|target| target.role != Role::Steady)
@@ -51,7 +45,7 @@ fn moving_total(context: &PlacementContext, picks: &[Pick]) -> Option<u32> {
             .into_iter()
             .filter(|(target, _)| counts(target.role));
         counted
-            .filter_map(|(_, mailbox_object)| current_replicas(mailbox_object, context.replicas_at()))
+            .filter_map(|(_, mailbox_object)| mailbox_object.current_replicas(context.replicas_at()))
             .fold(0, u32::saturating_add)
     };
     if is_moving(recorded) {
