@@ -1,11 +1,13 @@
 //! A client of plain Kubernetes REST in JSON over HTTP/2 and TLS, which checks the responses.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
@@ -29,6 +31,7 @@ pub(crate) struct BenchConnection {
     sender: http2::SendRequest<Full<Bytes>>,
     /// `https://127.0.0.1:6443/clusters/root`
     base: String,
+    token: Option<Arc<str>>,
 }
 
 impl BenchConnection {
@@ -45,7 +48,8 @@ impl BenchConnection {
             .await?;
         // This task ends when the last clone is dropped.
         tokio::spawn(connection);
-        Ok(BenchConnection { sender, base: format!("https://{}{}", target.address, target.prefix) })
+        let base = format!("https://{}{}", target.address, target.prefix);
+        Ok(BenchConnection { sender, base, token: target.token.clone() })
     }
 
     /// Returns a connection for each of so many clients; several clients share one.
@@ -71,6 +75,9 @@ impl BenchConnection {
         let media = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         request = request.header(ACCEPT, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, media);
         }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use api::names::SYNCER_ACCOUNT;
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
@@ -178,17 +179,21 @@ impl PlacementBench {
         Ok(serde_json::from_slice(&created)?)
     }
 
-    /// Makes both physical clusters report, and keeps renewing their leases.
+    /// Makes both physical clusters report with the service accounts of their syncers, and keeps renewing their leases.
     async fn start_heartbeats(&mut self) -> Result<()> {
         for cluster in CLUSTERS {
             let base = mailbox(cluster);
+            let account = format!("{base}/api/v1/namespaces/kube-system/serviceaccounts/{SYNCER_ACCOUNT}");
+            let token = self.create(&format!("{account}/token"), &json!({ "spec": {} })).await?;
+            let target = self.target.with_token(token["status"]["token"].as_str().unwrap_or_default());
+            let mut syncer = BenchConnection::open(&target).await?;
             let mut object = self.create(&format!("{base}{PHYSICAL}"), &physical(cluster)).await?;
             object["status"] = json!({
                 "version": "v1.36.4", "uid": cluster,
                 "allocatable": { "cpu": "100000", "memory": "1000Ti", "pods": "10000000" },
             });
             let path = format!("{base}{PHYSICAL}/{cluster}/status");
-            self.connection.send(Method::PUT, &path, object.to_string().into()).await?;
+            syncer.send(Method::PUT, &path, object.to_string().into()).await?;
             let lease =
                 json!({ "metadata": { "name": "holon-syncer" }, "spec": { "holderIdentity": "bench" } });
             let lease = self.create(&format!("{base}{LEASES}"), &lease).await?;

@@ -21,6 +21,10 @@ pub(crate) struct BenchTarget {
     /// The prefix of every path: empty, or `/clusters/…`.
     pub(crate) prefix: String,
     pub(crate) tls: Arc<ClientConfig>,
+    /// The same without a client certificate.
+    anonymous_tls: Arc<ClientConfig>,
+    /// A bearer token that is sent with every request.
+    pub(crate) token: Option<Arc<str>>,
     /// The processes whose time and memory count.
     pids: Vec<u32>,
 }
@@ -35,9 +39,16 @@ impl BenchTarget {
             name,
             address: address.to_owned(),
             prefix: prefix.to_owned(),
-            tls: tls(&text)?,
+            tls: tls(&text, true)?,
+            anonymous_tls: tls(&text, false)?,
+            token: None,
             pids,
         })
+    }
+
+    /// Returns the same server for the service account of a token.
+    pub(crate) fn with_token(&self, token: &str) -> BenchTarget {
+        BenchTarget { tls: self.anonymous_tls.clone(), token: Some(token.into()), ..self.clone() }
     }
 
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
@@ -69,16 +80,19 @@ impl ServerPair {
     }
 }
 
-fn tls(kubeconfig: &str) -> Result<Arc<ClientConfig>> {
+fn tls(kubeconfig: &str, has_certificate: bool) -> Result<Arc<ClientConfig>> {
     let pem = |key| anyhow::Ok(STANDARD.decode(value(kubeconfig, key)?)?);
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&pem("certificate-authority-data")?)?)?;
     let certificate = CertificateDer::from_pem_slice(&pem("client-certificate-data")?)?;
     let key = PrivateKeyDer::from_pem_slice(&pem("client-key-data")?)?;
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![certificate], key)?;
+        .with_root_certificates(roots);
+    let mut config = match has_certificate {
+        true => config.with_client_auth_cert(vec![certificate], key)?,
+        false => config.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
 }
