@@ -1,5 +1,6 @@
 //! Reconciles one user's object.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::fleet::{Distribution, Role, Target};
@@ -163,7 +164,8 @@ fn decide_and_reserve(splitter: &Splitter, context: &PlacementContext) -> Placem
 fn log_decision(context: &PlacementContext, decided: &PlacementDecision) {
     let (before, record) = (context.recorded(), &decided.record);
     let now = &record.spec.targets;
-    let clusters = |targets: &[Target]| -> Vec<(String, Role)> {
+    // The order of the targets is that of their ordinals, and moves nothing.
+    let clusters = |targets: &[Target]| -> BTreeMap<String, Role> {
         targets.iter().map(|target| (target.cluster.clone(), target.role)).collect()
     };
     let decision = match before {

@@ -13,7 +13,7 @@ use testkit::wait::PATIENCE;
 use crate::common::{HOLON, repository};
 
 /// A running `holon dev` and its output. Killed when dropped.
-struct Dev {
+pub(crate) struct Dev {
     process: Process,
     lines: Lines<BufReader<ChildStdout>>,
     output: Vec<String>,
@@ -22,7 +22,7 @@ struct Dev {
 
 impl Dev {
     /// Starts it in a directory. Returns once it has printed the suggested commands.
-    fn start(dir: &Path, arguments: &[&str]) -> Dev {
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Dev {
         let mut command = Command::new(HOLON);
         command.arg("dev").args(arguments).current_dir(dir).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command);
@@ -39,19 +39,19 @@ impl Dev {
         Dev { process, lines, output, kubeconfig }
     }
 
-    fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.kubeconfig.parent().unwrap()
     }
 
     /// Returns the address from its output.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let serves = self.output.iter().find_map(|line| line.strip_prefix("Holon serves https://"));
         let address = serves.and_then(|rest| rest.split(' ').next());
         address.unwrap_or_else(|| panic!("the output is {:?}", self.output)).to_owned()
     }
 
     /// Sends Ctrl-C and checks that it exits successfully.
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let signalled = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status().unwrap();
         assert!(signalled.success());
         // Reads the rest of the output, because a full or closed pipe would fail its last writes.
@@ -60,7 +60,7 @@ impl Dev {
     }
 
     /// Runs a command line as it is printed, in the root of the repository.
-    fn run_line(&self, kubectl: &Path, command: &str) -> String {
+    pub(crate) fn run_line(&self, kubectl: &Path, command: &str) -> String {
         let programs = [kubectl, Path::new(HOLON)];
         let [first, second] = programs.map(|program| program.parent().unwrap().display().to_string());
         let path = format!("{first}:{second}:{}", std::env::var("PATH").unwrap_or_default());

@@ -13,6 +13,7 @@ mod real;
 mod revoked;
 mod transcripts;
 mod tunnels;
+mod upgrade;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
