@@ -168,10 +168,16 @@ impl ServerChanges {
             return Ok(None);
         };
         let (number, revision) = (*number, event.revision.0);
-        if let Some(entry) = &event.current
-            && let Some(object) = self.source.object(kind, entry).await?
-        {
-            return Ok(Some(ObjectChange::Put { number, object }));
+        if let Some(entry) = &event.current {
+            match self.source.object(kind, entry).await? {
+                ObjectState::Readable(object) => return Ok(Some(ObjectChange::Put { number, object })),
+                // The last readable state is kept. To take it for a deletion would delete what was made from it.
+                ObjectState::Unreadable => {
+                    tracing::warn!(key = ?event.key, "cannot decode an object, whose change is ignored");
+                    return Ok(None);
+                }
+                ObjectState::NotServed => {}
+            }
         }
         let key = ObjectKey::of(&event.key).map(cache_key);
         Ok(key.map(|key| ObjectChange::Deleted { number, key, revision }))
@@ -206,7 +212,13 @@ impl HistorySource {
             let listing = self.store.list(range.clone(), page.clone()).await?.value;
             page.after = listing.entries.last().map(|entry| entry.key().clone());
             for entry in &listing.entries {
-                objects.extend(self.object(kind, entry).await?);
+                match self.object(kind, entry).await? {
+                    ObjectState::Readable(object) => objects.push(object),
+                    ObjectState::Unreadable => {
+                        tracing::warn!(key = ?entry.key(), "cannot decode an object, which is ignored")
+                    }
+                    ObjectState::NotServed => {}
+                }
             }
             if !listing.more {
                 return Ok(objects);
@@ -222,32 +234,45 @@ impl HistorySource {
         Collection { group, plural: &kind.plural }
     }
 
-    /// Returns an object in a version of its kind. None if its logical cluster serves the kind, but not in this version.
-    async fn object(&self, kind: &ResourceKind, entry: &Entry) -> Result<Option<SharedObject>, ReadError> {
-        let Some(key) = ObjectKey::of(entry.key()) else { return Ok(None) };
+    /// Returns an object in a version of its kind.
+    async fn object(&self, kind: &ResourceKind, entry: &Entry) -> Result<ObjectState, ReadError> {
+        let Some(key) = ObjectKey::of(entry.key()) else { return Ok(ObjectState::Unreadable) };
         let find = |kinds: &Kinds| kinds.find(&kind.group, &kind.version, &kind.plural).cloned();
         if let Some(resource) = find(self.kinds.common()) {
             return Ok(shared(&resource, key, entry));
         }
-        let Some(resource) = self.kinds.find(key.cluster, find).await? else { return Ok(None) };
+        let Some(resource) = self.kinds.find(key.cluster, find).await? else {
+            return Ok(ObjectState::NotServed);
+        };
         if stored::is_as_stored(&resource, entry) {
             return Ok(shared(&resource, key, entry));
         }
         // The definition may have changed just before the object.
         let kinds = self.kinds.fresh(key.cluster).await?;
-        Ok(find(&kinds).and_then(|resource| shared(&resource, key, entry)))
+        Ok(find(&kinds).map_or(ObjectState::NotServed, |resource| shared(&resource, key, entry)))
     }
 }
 
-/// Returns an object as clients of a resource see it. None if it cannot be decoded.
-fn shared(resource: &ResourceInfo, key: ObjectKey<'_>, entry: &Entry) -> Option<SharedObject> {
-    let stored_value = match stored::is_as_stored(resource, entry) {
-        true => entry.value().clone(),
-        false => stored::encode(&conversion::from_stored(resource, stored::tree(entry).ok()?)),
+/// An object as a reader of its kind sees it.
+enum ObjectState {
+    Readable(SharedObject),
+    /// Its logical cluster does not serve the kind in this version.
+    NotServed,
+    Unreadable,
+}
+
+/// Returns an object as clients of a resource see it.
+fn shared(resource: &ResourceInfo, key: ObjectKey<'_>, entry: &Entry) -> ObjectState {
+    let read = || {
+        let stored_value = match stored::is_as_stored(resource, entry) {
+            true => entry.value().clone(),
+            false => stored::encode(&conversion::from_stored(resource, stored::tree(entry).ok()?)),
+        };
+        let (json, version_at) = stored::without_version(&stored_value)?;
+        let uid = stored::uid(entry)?.to_owned();
+        Some(SharedObject { key: cache_key(key), uid, revision: entry.revision().0, json, version_at })
     };
-    let (json, version_at) = stored::without_version(&stored_value)?;
-    let uid = stored::uid(entry)?.to_owned();
-    Some(SharedObject { key: cache_key(key), uid, revision: entry.revision().0, json, version_at })
+    read().map_or(ObjectState::Unreadable, ObjectState::Readable)
 }
 
 fn unreadable(error: ReadError) -> HistoryError {

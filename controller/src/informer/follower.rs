@@ -40,6 +40,10 @@ impl std::fmt::Debug for FollowedView {
 }
 
 impl FollowedView {
+    fn is_forbidden(&self) -> bool {
+        self.view.forbidden().is_some()
+    }
+
     /// Keeps all objects of the kind.
     pub fn all(view: &Arc<View>) -> FollowedView {
         FollowedView { view: view.clone(), keep: None }
@@ -124,7 +128,7 @@ impl Follower {
     pub async fn run(&self, views: Vec<FollowedView>, notify: impl Fn(&View, News)) -> Infallible {
         let requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner).take();
         let requested = requested.expect("a follower runs once");
-        let mut run = FollowerRun { follower: self, views, requested, notify };
+        let mut run = FollowerRun { follower: self, required: views.len(), views, requested, notify };
         loop {
             let Err(error) = run.list_and_follow().await;
             if error != HistoryError::Compacted {
@@ -138,6 +142,8 @@ impl Follower {
 struct FollowerRun<'a, N> {
     follower: &'a Follower,
     views: Vec<FollowedView>,
+    /// So many of the views were there from the start. Without one of them there are no decisions.
+    required: usize,
     requested: mpsc::UnboundedReceiver<FollowedView>,
     notify: N,
 }
@@ -150,9 +156,10 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
         let mut changes = history.changes(at).await?;
         for (number, followed) in self.views.iter().enumerate() {
             changes.follow(&followed.view.kind, number);
-            self.list(followed, at).await?;
+            let listed = self.list(followed, at).await;
+            self.lost_if_forbidden(followed, number, listed)?;
         }
-        self.views.iter().for_each(|followed| self.synced(&followed.view));
+        self.views.iter().filter(|followed| !followed.is_forbidden()).for_each(|one| self.synced(&one.view));
         self.set_reached(at);
         let mut goals = self.follower.goal.subscribe();
         loop {
@@ -187,9 +194,32 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
             None => self.views.push(followed.clone()),
         }
         changes.follow(&followed.view.kind, number);
-        self.list(&followed, through).await?;
-        self.synced(&followed.view);
+        let listed = self.list(&followed, through).await;
+        if self.lost_if_forbidden(&followed, number, listed)? {
+            self.synced(&followed.view);
+        }
         Ok(())
+    }
+
+    /// Returns whether a kind was listed. One that was added later may be forbidden, because tenants choose the groups of
+    /// their kinds; that must not keep the others from being followed.
+    fn lost_if_forbidden(
+        &self,
+        followed: &FollowedView,
+        number: usize,
+        listed: Result<(), HistoryError>,
+    ) -> Result<bool, HistoryError> {
+        match listed {
+            Err(HistoryError::Forbidden(message)) if number >= self.required => {
+                let error = CallError::Refused { code: 403, reason: "Forbidden".to_owned(), message };
+                if followed.view.set_lost(&error) {
+                    tracing::warn!(kind = %followed.view.kind, %error, "the kind is not followed");
+                    (self.notify)(&followed.view, News::Lost);
+                }
+                Ok(false)
+            }
+            listed => listed.map(|()| true),
+        }
     }
 
     async fn list(&self, followed: &FollowedView, at: u64) -> Result<(), HistoryError> {

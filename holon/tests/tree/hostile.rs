@@ -154,3 +154,58 @@ fn a_shared_cluster_rejects_pods_with_host_access() {
     assert_eq!(downstream["items"][0]["spec"]["template"]["spec"]["containers"][0]["image"], "app:1");
     assert_eq!(downstream["items"][0]["status"]["readyReplicas"], 1);
 }
+
+/// All kinds of all tenants are read through one cursor. A kind in a group that the splitter may not read, or one that
+/// changes its versions all the time, must not keep it from reading the others.
+#[test]
+fn the_kinds_of_a_tenant_do_not_stop_placement() {
+    let team = Team::new("*");
+    let eve = tenant(&team);
+    let definitions = format!("{EVIL}/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+    let define = |plural: &str, group: &str, versions: &[&str]| {
+        let version = |name: &&str| {
+            let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+            json!({ "name": name, "served": true, "storage": Some(name) == versions.first(), "schema": { "openAPIV3Schema": schema } })
+        };
+        let (singular, kind) =
+            if plural == "evils" { ("evil", "Evil") } else { ("deployment", "Deployment") };
+        let names = json!({ "plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List") });
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
+            },
+            "spec": { "group": group, "scope": "Namespaced", "names": names, "versions": versions.iter().map(version).collect::<Vec<_>>() },
+        })
+    };
+    let mut accepted = 0;
+    for (plural, group) in [
+        ("evils", "apps"),
+        ("evils", "batch"),
+        ("evils", "coordination.k8s.io"),
+        ("evils", "rbac.authorization.k8s.io"),
+        ("evils", "evil.example"),
+        ("deployments", "evil.example"),
+    ] {
+        let answer = eve.ask("POST", &definitions, &define(plural, group, &["v1"]));
+        accepted += usize::from(answer.code == 201);
+        let kind = if plural == "evils" { "Evil" } else { "Deployment" };
+        let object =
+            json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": "one" } });
+        let path = format!("{EVIL}/apis/{group}/v1/namespaces/shop/{plural}");
+        if answer.code == 201 {
+            until("the kind is served", || eve.ask("POST", &path, &object).code == 201);
+        }
+    }
+    assert!(accepted >= 4, "a tenant may define kinds in {accepted} of these groups");
+    let path = format!("{definitions}/evils.evil.example");
+    for versions in [&["v1", "v2"][..], &["v2", "v1"], &["v1", "v2"]] {
+        let mut changed = eve.get(&path).json();
+        changed["spec"]["versions"] = define("evils", "evil.example", versions)["spec"]["versions"].clone();
+        let answer = eve.ask("PUT", &path, &changed);
+        assert_eq!(answer.code, 200, "{}", answer.body);
+    }
+    // The team's Deployment is placed, and its later changes arrive too.
+    team.deploy("web", 2);
+    team.deploy("other", 3);
+}

@@ -86,10 +86,12 @@ impl WatchedKind {
     /// An object as the cache has it. Only Services have their managed fields: these tell which node ports the user chose.
     pub fn get(&self, key: &Key) -> Option<Value> {
         let object = self.view.get(key)?;
-        Some(match self.is("", "Service") {
+        let object = match self.is("", "Service") {
             true => object.read(&self.kind),
             false => object.read_without_managed_fields(&self.kind),
-        })
+        };
+        // One that cannot be decoded is as good as absent: without its fields every decision about it would be wrong.
+        object["metadata"].is_object().then_some(object)
     }
 
     /// A custom kind with an empty cache.

@@ -69,6 +69,9 @@ impl History for FakeHistory {
     ) -> Boxed<'a, Result<Vec<SharedObject>, HistoryError>> {
         Box::pin(async move {
             self.0.read_at(at)?;
+            if kind.plural == "forbidden" {
+                return Err(HistoryError::Forbidden("cannot list".to_owned()));
+            }
             let mut objects = BTreeMap::new();
             for (revision, (plural, name, exists)) in
                 (1..=at).zip(self.0.writes.lock().unwrap().iter().copied())
@@ -234,4 +237,25 @@ async fn after_a_compaction_the_kinds_are_listed_again() {
     let last = [("a", "one", false), ("b", "one", true), ("b", "one", true)]
         .map(|write| fixture.state.write(write))[2];
     assert_eq!(fixture.news_through(last).await, "-a/one? +b/one@5");
+}
+
+/// Tenants choose the groups of their kinds. One whose kind may not be read would have stopped the controller for all.
+#[tokio::test(start_paused = true)]
+async fn a_further_kind_that_is_forbidden_does_not_keep_the_others_from_being_followed() {
+    let fixture = Fixture::of(&[("a", "one", true)]).await;
+    assert_eq!(fixture.news_through(1).await, "+a/one@1 a synced b synced");
+    let forbidden = view("forbidden");
+    fixture.follower.follow(FollowedView::all(&forbidden));
+    let last = fixture.state.write(("forbidden", "one", true));
+    fixture.news_through(last).await;
+    let last = fixture.state.write(("a", "two", true));
+    let news = fixture.news_through(last).await;
+    assert!(news.ends_with("+a/two@3") && !news.contains("a lost"), "{news}");
+    assert_eq!((forbidden.synced(), forbidden.forbidden().as_deref()), (false, Some("cannot list (403)")));
+    // The same after everything was listed again.
+    *fixture.state.compacted.lock().unwrap() = Some(9);
+    let last = fixture.state.write(("b", "one", true));
+    let news = fixture.news_through(last).await;
+    assert!(news.ends_with("+b/one@4"), "{news}");
+    assert!(!forbidden.synced());
 }
