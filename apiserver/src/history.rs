@@ -149,9 +149,9 @@ impl Changes for ServerChanges {
             let Some(batch) = &self.pending else {
                 return Ok(ChangeBatch { changes: Vec::new(), through: self.watch.through().0 });
             };
-            let mut changes = Vec::new();
+            let (mut changes, mut fresh) = (Vec::new(), FreshKinds::default());
             for event in &batch.events {
-                changes.extend(self.change(event).await.map_err(unreadable)?);
+                changes.extend(self.change(event, &mut fresh).await.map_err(unreadable)?);
             }
             let through = batch.through.0;
             self.pending = None;
@@ -162,14 +162,14 @@ impl Changes for ServerChanges {
 
 impl ServerChanges {
     /// Returns the change of a followed object.
-    async fn change(&self, event: &Event) -> Result<Option<ObjectChange>, ReadError> {
+    async fn change(&self, event: &Event, fresh: &mut FreshKinds) -> Result<Option<ObjectChange>, ReadError> {
         let prefix = str::from_utf8(event.key.as_bytes()).ok().and_then(collection_prefix);
         let Some(FollowedKind { kind, number }) = prefix.and_then(|prefix| self.followed.get(prefix)) else {
             return Ok(None);
         };
         let (number, revision) = (*number, event.revision.0);
         if let Some(entry) = &event.current {
-            match self.source.object(kind, entry).await? {
+            match self.source.object(kind, entry, fresh).await? {
                 ObjectState::Readable(object) => return Ok(Some(ObjectChange::Put { number, object })),
                 // The last readable state is kept. To take it for a deletion would delete what was made from it.
                 ObjectState::Unreadable => {
@@ -207,12 +207,12 @@ impl HistorySource {
     async fn list(&self, kind: &ResourceKind, at: Revision) -> Result<Vec<SharedObject>, ReadError> {
         let range = self.collection_of(kind).everywhere();
         let mut page = Page { limit: Some(PAGE_ENTRIES), at: Some(at), ..Page::default() };
-        let mut objects = Vec::new();
+        let (mut objects, mut fresh) = (Vec::new(), FreshKinds::default());
         loop {
             let listing = self.store.list(range.clone(), page.clone()).await?.value;
             page.after = listing.entries.last().map(|entry| entry.key().clone());
             for entry in &listing.entries {
-                match self.object(kind, entry).await? {
+                match self.object(kind, entry, &mut fresh).await? {
                     ObjectState::Readable(object) => objects.push(object),
                     ObjectState::Unreadable => {
                         tracing::warn!(key = ?entry.key(), "cannot decode an object, which is ignored")
@@ -235,23 +235,38 @@ impl HistorySource {
     }
 
     /// Returns an object in a version of its kind.
-    async fn object(&self, kind: &ResourceKind, entry: &Entry) -> Result<ObjectState, ReadError> {
+    async fn object(
+        &self,
+        kind: &ResourceKind,
+        entry: &Entry,
+        fresh: &mut FreshKinds,
+    ) -> Result<ObjectState, ReadError> {
         let Some(key) = ObjectKey::of(entry.key()) else { return Ok(ObjectState::Unreadable) };
         let find = |kinds: &Kinds| kinds.find(&kind.group, &kind.version, &kind.plural).cloned();
         if let Some(resource) = find(self.kinds.common()) {
             return Ok(shared(&resource, key, entry));
         }
-        let Some(resource) = self.kinds.find(key.cluster, find).await? else {
-            return Ok(ObjectState::NotServed);
-        };
-        if stored::is_as_stored(&resource, entry) {
+        if let Some(resource) = find(&self.kinds.of(key.cluster))
+            && stored::is_as_stored(&resource, entry)
+        {
             return Ok(shared(&resource, key, entry));
         }
         // The definition may have changed just before the object.
-        let kinds = self.kinds.fresh(key.cluster).await?;
+        let kinds = match fresh.get(&key.cluster) {
+            Some(kinds) => kinds.clone(),
+            None => {
+                let kinds = self.kinds.fresh(key.cluster).await?;
+                fresh.insert(key.cluster, kinds.clone());
+                kinds
+            }
+        };
         Ok(find(&kinds).map_or(ObjectState::NotServed, |resource| shared(&resource, key, entry)))
     }
 }
+
+/// The kinds of logical clusters, read after the objects that are converted with them: once for a batch or a list, because
+/// a tenant may have any number of objects that are stored in another version.
+type FreshKinds = HashMap<Id, Arc<Kinds>>;
 
 /// An object as a reader of its kind sees it.
 enum ObjectState {

@@ -234,15 +234,16 @@ impl Splitter {
         let is_workload =
             |watched: &WatchedKind| matches!(watched.class, KindClass::Workload | KindClass::Custom);
         self.caches.watched_kinds().iter().filter(|watched| is_workload(watched)).all(|watched| {
-            watched.view.synced()
-                && watched.view.keys_within(cluster, Some(namespace)).into_iter().all(|key| {
-                    let subject = ObjectRef { kind: watched.name.clone(), key };
-                    let known = lock(&self.placement_index).get(&subject).is_some();
-                    known
-                        || watched
-                            .get(&subject.key)
-                            .is_none_or(|object| !has_own_placement(self, watched, &subject, &object))
-                })
+            watched.view.forbidden().is_some()
+                || watched.view.synced()
+                    && watched.view.keys_within(cluster, Some(namespace)).into_iter().all(|key| {
+                        let subject = ObjectRef { kind: watched.name.clone(), key };
+                        let known = lock(&self.placement_index).get(&subject).is_some();
+                        known
+                            || watched
+                                .get(&subject.key)
+                                .is_none_or(|object| !has_own_placement(self, watched, &subject, &object))
+                    })
         })
     }
 

@@ -33,9 +33,9 @@ use crate::execute::policies;
 use crate::execute::project;
 use crate::reconcile;
 use crate::snapshot::policy_index::PolicyKind;
+use crate::snapshot::record;
 use crate::snapshot::{
     ClusterChange, KindChange, KindClass, LabelsAndAnnotations, LogicalClusters, ObjectRef, PlacementMarks,
-    WatchedKind,
 };
 use crate::transform::references::CLAIM;
 
@@ -62,10 +62,14 @@ impl Splitter {
             let views = this.caches.followed_views();
             match this.follower.run(views, |view, news| this.handle_event(view, &news)).await {}
         });
+        tokio::select! {
+            () = self.follower.reach(0) => {}
+            Some((_, Err(error))) = tasks.next_ended() => return error,
+        }
+        self.index_recorded_placements();
         for number in 0..WORKERS {
             let this = self.clone();
             tasks.spawn(TaskName::Worker(number), async move {
-                this.follower.reach(0).await;
                 match work(&this.queue, CONCURRENCY, |item| this.reconcile_item(item)).await {}
             });
         }
@@ -265,6 +269,10 @@ impl Splitter {
     /// Starts or stops watching a custom kind, as its definitions are created and deleted.
     fn handle_definition(&self, view: &View, cluster: Id, object: &Arc<CachedObject>, gone: bool) {
         let name = &object.key.name;
+        // A tenant's kind must not be taken for a kind of its group that every logical cluster has.
+        if name.split_once('.').is_none_or(|(_, group)| self.caches.has_built_in_group(group)) {
+            return;
+        }
         let now = self.caches.by_resource(name).map(|watched| watched.shape());
         let mut definitions = lock(&self.definitions);
         let change = match gone {
@@ -282,11 +290,14 @@ impl Splitter {
 
     /// The objects of a custom kind were listed. Those with a record that are not in the list were deleted before.
     fn handle_list(&self, view: &View) {
-        let records = &self.caches.config.distributions;
-        let is_custom = |watched: &Arc<WatchedKind>| watched.class == KindClass::Custom;
-        if self.caches.by_resource(&view.kind.to_string()).as_ref().is_some_and(is_custom) {
-            records.all().iter().for_each(|record| self.handle_record(record, false));
+        let Some(watched) = self.caches.by_resource(&view.kind.to_string()) else { return };
+        if watched.class != KindClass::Custom {
+            return;
         }
+        let prefix = record::name(&watched, "");
+        let records = self.caches.config.distributions.all();
+        let of_kind = records.iter().filter(|record| record.key.name.starts_with(&prefix));
+        of_kind.for_each(|record| self.handle_record(record, false));
     }
 
     /// Queues the objects a policy selects if its spec changed. A write to its status is not a change.

@@ -218,6 +218,10 @@ impl Fleet {
     }
 
     async fn reconcile_key(&self, key: Key) -> Outcome {
+        // While the history cannot be read, a lease in the cache is older than the one that the syncer renewed.
+        if !self.leases.synced() {
+            return Outcome::RequeueAfter(WRITE_REQUEUE);
+        }
         match self.reconcile(&key).await {
             Ok(outcome) => outcome,
             // The next reconcile reads the newer version, or finds that the PhysicalCluster is gone.

@@ -11,7 +11,7 @@ use controller::remote::{CallError, ObjectPath};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::context::{Splitter, WorkItem, has_own_placement, lock};
+use crate::context::{PREREQUISITE_REQUEUE, Splitter, WorkItem, has_own_placement, lock};
 use crate::division::REPLICAS;
 use crate::execute::aggregate;
 use crate::execute::api_access;
@@ -47,11 +47,12 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     if splitter.caches.is_mailbox(subject.cluster()) {
         return Ok(Outcome::Done);
     }
-    // Its objects, and records of objects that it lacks, are queued again when it is listed.
-    if !watched.view.synced() {
+    if watched.view.forbidden().is_some() {
         return Ok(Outcome::Done);
     }
-    splitter.index_recorded_placements();
+    if !watched.view.synced() {
+        return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
+    }
     // The caches advance meanwhile, in one order. What is read later is at least as new, so a record is never read with an
     // older state of its object: a garbage collector that was observed in the record was right about the object.
     let record = record::find(&splitter.caches, &watched, subject);
@@ -358,7 +359,10 @@ async fn reconcile_deleted(
     if left.is_empty() {
         return Ok(Outcome::Done);
     }
-    // The cache lacks an object that its logical cluster serves in another version only.
+    // The cache and the server lack an object that its logical cluster serves in another version only.
+    if definitions::is_served_otherwise(splitter, watched, subject) {
+        return Ok(Outcome::Done);
+    }
     if get_live(splitter, watched, subject).await?.is_some() {
         return Ok(Outcome::Failed);
     }
@@ -370,7 +374,7 @@ async fn reconcile_deleted(
 
 impl Splitter {
     /// Loads all recorded placements into the index, once, when the caches have synced for the first time.
-    fn index_recorded_placements(&self) {
+    pub(crate) fn index_recorded_placements(&self) {
         if lock(&self.reservations).is_complete {
             return;
         }

@@ -184,6 +184,14 @@ impl Caches {
         read(&self.kinds).values().find(of).cloned()
     }
 
+    /// Whether the splitter follows built-in kinds of a group.
+    pub(crate) fn has_built_in_group(&self, group: &str) -> bool {
+        let built_in =
+            |watched: &Arc<WatchedKind>| watched.class != KindClass::Custom && watched.kind.group == group;
+        self.config.all().iter().any(|view| view.kind.group == group)
+            || read(&self.kinds).values().any(built_in)
+    }
+
     /// Adds a custom kind, or replaces it if its shape changed. A kind of the same shape keeps its cache.
     pub(crate) fn add_kind(&self, shape: CustomKind) {
         let mut kinds = write(&self.kinds);

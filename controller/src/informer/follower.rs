@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::object::CachedObject;
 use super::view::{News, View};
-use crate::history::{ChangeBatch, Changes, History, HistoryError, ObjectChange};
+use crate::history::{ChangeBatch, Changes, History, HistoryError, ObjectChange, SharedObject};
 use crate::key::Key;
 use crate::remote::CallError;
 
@@ -130,8 +130,10 @@ impl Follower {
         let requested = requested.expect("a follower runs once");
         let mut run = FollowerRun { follower: self, required: views.len(), views, requested, notify };
         loop {
-            let Err(error) = run.list_and_follow().await;
-            if error != HistoryError::Compacted {
+            let mut is_following = false;
+            let Err(error) = run.list_and_follow(&mut is_following).await;
+            // A cursor that fell behind starts again. A list that takes longer than history is kept would never end.
+            if error != HistoryError::Compacted || !is_following {
                 run.lost(&error);
                 sleep(RETRY).await;
             }
@@ -149,18 +151,31 @@ struct FollowerRun<'a, N> {
 }
 
 impl<N: Fn(&View, News)> FollowerRun<'_, N> {
-    async fn list_and_follow(&mut self) -> Result<Infallible, HistoryError> {
+    /// Lists all objects, and follows their changes until that fails. `is_following` is set once all are listed.
+    async fn list_and_follow(&mut self, is_following: &mut bool) -> Result<Infallible, HistoryError> {
         let history = self.follower.history.clone();
         let at = history.newest().await?;
         // Opened before the lists, so that what they take a while for is not compacted.
         let mut changes = history.changes(at).await?;
+        // All are read before any view changes, so that readers see as little as possible of an old and a new state at once.
+        let mut lists = Vec::new();
         for (number, followed) in self.views.iter().enumerate() {
             changes.follow(&followed.view.kind, number);
-            let listed = self.list(followed, at).await;
-            self.lost_if_forbidden(followed, number, listed)?;
+            let list = history.list(&followed.view.kind, at).await;
+            lists.push(self.lost_if_forbidden(followed, number, list)?);
+        }
+        for (followed, list) in self.views.iter().zip(&mut lists) {
+            if let Some(list) = list.take() {
+                self.replace(followed, list);
+            }
         }
         self.views.iter().filter(|followed| !followed.is_forbidden()).for_each(|one| self.synced(&one.view));
+        // Kinds that the listed objects define are part of the first complete state.
+        while let Ok(followed) = self.requested.try_recv() {
+            self.add(followed, &mut *changes, at).await?;
+        }
         self.set_reached(at);
+        *is_following = true;
         let mut goals = self.follower.goal.subscribe();
         loop {
             let goal =
@@ -190,41 +205,47 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
         };
         let number = self.views.iter().position(same).unwrap_or(self.views.len());
         match self.views.get_mut(number) {
+            // A kind of a tenant must not take the place of one that the controller needs.
+            Some(known) if number < self.required && !Arc::ptr_eq(&known.view, &followed.view) => {
+                tracing::warn!(kind = %followed.view.kind, "the kind is followed already");
+                return Ok(());
+            }
             Some(known) => *known = followed.clone(),
             None => self.views.push(followed.clone()),
         }
         changes.follow(&followed.view.kind, number);
-        let listed = self.list(&followed, through).await;
-        if self.lost_if_forbidden(&followed, number, listed)? {
+        let list = self.follower.history.list(&followed.view.kind, through).await;
+        if let Some(list) = self.lost_if_forbidden(&followed, number, list)? {
+            self.replace(&followed, list);
             self.synced(&followed.view);
         }
         Ok(())
     }
 
-    /// Returns whether a kind was listed. One that was added later may be forbidden, because tenants choose the groups of
-    /// their kinds; that must not keep the others from being followed.
+    /// Returns the objects of a kind, or None if they are forbidden. A kind that was added later may be, because tenants
+    /// choose the groups of their kinds; that must not keep the others from being followed.
     fn lost_if_forbidden(
         &self,
         followed: &FollowedView,
         number: usize,
-        listed: Result<(), HistoryError>,
-    ) -> Result<bool, HistoryError> {
-        match listed {
+        list: Result<Vec<SharedObject>, HistoryError>,
+    ) -> Result<Option<Vec<SharedObject>>, HistoryError> {
+        match list {
             Err(HistoryError::Forbidden(message)) if number >= self.required => {
                 let error = CallError::Refused { code: 403, reason: "Forbidden".to_owned(), message };
                 if followed.view.set_lost(&error) {
                     tracing::warn!(kind = %followed.view.kind, %error, "the kind is not followed");
                     (self.notify)(&followed.view, News::Lost);
                 }
-                Ok(false)
+                Ok(None)
             }
-            listed => listed.map(|()| true),
+            list => list.map(Some),
         }
     }
 
-    async fn list(&self, followed: &FollowedView, at: u64) -> Result<(), HistoryError> {
+    /// Makes a view equal to a complete list.
+    fn replace(&self, followed: &FollowedView, objects: Vec<SharedObject>) {
         let view = &followed.view;
-        let objects = self.follower.history.list(&view.kind, at).await?;
         let mut listed = std::collections::HashSet::new();
         for object in objects.into_iter().map(CachedObject::from) {
             if followed.keep.as_ref().is_none_or(|keep| keep(&object)) {
@@ -234,7 +255,6 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
         }
         let gone = view.retain(&listed);
         gone.iter().for_each(|last| (self.notify)(view, News::Gone { last, witnessed: false }));
-        Ok(())
     }
 
     fn apply(&self, batch: ChangeBatch) {

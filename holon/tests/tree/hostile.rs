@@ -197,6 +197,9 @@ fn the_kinds_of_a_tenant_do_not_stop_placement() {
             until("the kind is served", || eve.ask("POST", &path, &object).code == 201);
         }
     }
+    // It is stored, and never served.
+    let same = define("customresourcedefinitions", "apiextensions.k8s.io", &["v1"]);
+    eve.ask("POST", &definitions, &same);
     assert!(accepted >= 4, "a tenant may define kinds in {accepted} of these groups");
     let path = format!("{definitions}/evils.evil.example");
     for versions in [&["v1", "v2"][..], &["v2", "v1"], &["v1", "v2"]] {

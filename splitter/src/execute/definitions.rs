@@ -56,6 +56,21 @@ pub(crate) async fn ensure_definition(
     }
 }
 
+/// Whether the logical cluster of an object defines its custom kind, but does not serve the followed version. Then nothing
+/// is known about its objects.
+pub(crate) fn is_served_otherwise(splitter: &Splitter, watched: &WatchedKind, subject: &ObjectRef) -> bool {
+    let view = &splitter.caches.config.definitions;
+    let key = Key { cluster: subject.key.cluster, namespace: String::new(), name: watched.name.to_string() };
+    let definition = view.get(&key).filter(|_| watched.class == KindClass::Custom);
+    definition.is_some_and(|definition| {
+        let definition = definition.read_without_managed_fields(&view.kind);
+        let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+        let is_followed =
+            |version: &Value| version["name"] == *watched.kind.version && version["served"] == true;
+        !versions.into_iter().flatten().any(is_followed)
+    })
+}
+
 /// Whether the kind of an object is still defined in its logical cluster. Its objects are deleted with the definition.
 pub(crate) async fn is_defined(
     splitter: &Splitter,

@@ -41,13 +41,13 @@ const USE: &str = "use";
 const POLICY_RESYNC: Duration = Duration::from_secs(5);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The members that a logical cluster may not use.
-async fn refused(
+/// The members that a logical cluster may use.
+async fn granted(
     splitter: &Splitter,
     user: Id,
     members: &[Arc<MemberCluster>],
 ) -> Result<HashSet<ClusterName>, CallError> {
-    let mut refused = HashSet::new();
+    let mut granted = HashSet::new();
     for member in members {
         let name: ClusterName = (member.owner, member.name().to_owned());
         let cached = lock(&splitter.grants.answers).get(&(name.clone(), user)).copied();
@@ -62,11 +62,11 @@ async fn refused(
                 answer.unwrap_or(false)
             }
         };
-        if !is_granted {
-            refused.insert(name);
+        if is_granted {
+            granted.insert(name);
         }
     }
-    Ok(refused)
+    Ok(granted)
 }
 
 /// Reads the permissions of an object for these physical clusters. Grants that were never reviewed are reviewed.
@@ -76,14 +76,14 @@ pub(crate) async fn send_permissions(
     namespace: &LabelsAndAnnotations,
     members: &[Arc<MemberCluster>],
 ) -> Result<SendPermissions, CallError> {
-    let refused = refused(splitter, subject.cluster(), members).await?;
+    let granted = granted(splitter, subject.cluster(), members).await?;
     let caches = &splitter.caches;
     let circular = |member: &Arc<MemberCluster>| {
         Some(((member.owner, member.name().to_owned()), caches.cycle_through(member)?))
     };
     let circular = members.iter().filter_map(circular).collect();
     let path = caches.clusters().path(subject.cluster());
-    Ok(SendPermissions::new(path, refused, circular, namespace))
+    Ok(SendPermissions::new(path, granted, circular, namespace))
 }
 
 /// Repeats all reviews of an owner if its roles or bindings changed.

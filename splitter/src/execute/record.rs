@@ -64,7 +64,9 @@ pub(crate) async fn delete(
 ) -> Result<(), CallError> {
     let kind = &splitter.caches.config.distributions.kind;
     let place = ObjectPath::new(kind, &subject.key.namespace, &record.metadata.name);
-    splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await.map(drop)
+    splitter.caches.server.within(subject.cluster()).delete(place, &record.metadata.uid).await?;
+    splitter.own_writes.add_deletion(subject);
+    Ok(())
 }
 
 /// Removes the splitter's finalizer from a record: its mailbox objects are deleted, or kept on purpose.
@@ -84,7 +86,8 @@ pub(crate) async fn release(
         "uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version, "finalizers": finalizers,
     } });
     match splitter.caches.server.within(subject.cluster()).patch(place, Patch::Merge, &change).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done.map(drop),
+        Err(error) if error.is_not_found() => {}
+        released => splitter.own_writes.add(subject, &released?),
     }
+    Ok(())
 }

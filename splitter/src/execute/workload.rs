@@ -1,6 +1,7 @@
 //! Reads everything that a placement decision needs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::fleet::Distribution;
 use controller::remote::CallError;
@@ -12,8 +13,9 @@ use crate::execute::{api_access, grants};
 use crate::placement::context::{PlacementContext, exclusive};
 use crate::placement::degraded::DegradedTargets;
 use crate::placement::estimate::CapacityEstimates;
+use crate::snapshot::mailbox_objects::MailboxObject;
 use crate::snapshot::placement_index::PolicyVersion;
-use crate::snapshot::{ObjectRef, WatchedKind, mailbox_objects, related};
+use crate::snapshot::{MemberCluster, ObjectRef, WatchedKind, mailbox_objects, related};
 
 /// Reads everything about a workload from the caches. What they lack is read from the server: reviews of grants, and
 /// service accounts that are not cached.
@@ -31,7 +33,12 @@ pub(crate) async fn read_workload<'a>(
     let members = splitter.visible_from(cluster);
     let api_access = api_access::of(splitter, subject, object, &mailbox_objects).await?;
     let namespace = caches.namespace(cluster, &subject.key.namespace);
-    let permissions = grants::send_permissions(splitter, subject, &namespace, &members).await?;
+    // A physical cluster may have joined since the mailbox objects were read.
+    let is_other = |member: &&MailboxObject| !members.iter().any(|one| Arc::ptr_eq(one, &member.member));
+    let others = mailbox_objects.iter().filter(|mailbox_object| mailbox_object.is_nearest).filter(is_other);
+    let others = others.map(|mailbox_object| mailbox_object.member.clone());
+    let reviewed: Vec<Arc<MemberCluster>> = members.iter().cloned().chain(others).collect();
+    let permissions = grants::send_permissions(splitter, subject, &namespace, &reviewed).await?;
     let context = PlacementContext {
         watched,
         subject,

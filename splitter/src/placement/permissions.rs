@@ -26,8 +26,8 @@ const MAILBOXES_MAX: usize = 8;
 pub(crate) struct SendPermissions {
     /// The path of the logical cluster. None while it is unknown.
     path: Option<Path>,
-    /// The physical clusters that the logical cluster may not use.
-    refused: HashSet<ClusterName>,
+    /// The physical clusters that the logical cluster may use. A physical cluster that was not reviewed is none of them.
+    granted: HashSet<ClusterName>,
     /// The physical clusters that are logical clusters whose own objects could come back here, with their paths.
     circular: HashMap<ClusterName, String>,
     /// The mailboxes that the namespace came through, on this server or another.
@@ -39,16 +39,16 @@ fn name_of(member: &MemberCluster) -> ClusterName {
 }
 
 impl SendPermissions {
-    /// `refused` are the physical clusters that the logical cluster may not use; `circular` has those whose objects could
-    /// come back here.
+    /// `granted` are the physical clusters that the logical cluster may use; `circular` has those whose objects could come
+    /// back here.
     pub(crate) fn new(
         path: Option<Path>,
-        refused: HashSet<ClusterName>,
+        granted: HashSet<ClusterName>,
         circular: HashMap<ClusterName, String>,
         namespace: &LabelsAndAnnotations,
     ) -> SendPermissions {
         let via = namespace.annotations.get(VIA).map(String::as_str).unwrap_or_default();
-        SendPermissions { path, refused, circular, came_through: via.split(',').map(str::to_owned).collect() }
+        SendPermissions { path, granted, circular, came_through: via.split(',').map(str::to_owned).collect() }
     }
 
     /// The path of the logical cluster. None while it is unknown.
@@ -58,7 +58,7 @@ impl SendPermissions {
 
     /// Whether the logical cluster may use a physical cluster.
     pub(crate) fn is_granted(&self, member: &MemberCluster) -> bool {
-        !self.refused.contains(&name_of(member))
+        self.granted.contains(&name_of(member))
     }
 
     /// The path of the logical cluster that a physical cluster is, if its objects could come back here.

@@ -116,6 +116,8 @@ impl BootstrapCursor {
             match self.first().or(goal) {
                 Some(revision) => {
                     self.entries.until(revision).await?;
+                    // A goal beyond the newest revision must not hold back the events that there are.
+                    let revision = self.first().map_or(revision, |first| first.min(revision));
                     self.records.until(revision).await?;
                 }
                 // Dropping the other future loses none of its events.

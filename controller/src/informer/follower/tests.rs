@@ -259,3 +259,40 @@ async fn a_further_kind_that_is_forbidden_does_not_keep_the_others_from_being_fo
     assert!(news.ends_with("+b/one@4"), "{news}");
     assert!(!forbidden.synced());
 }
+
+/// A tenant defined `customresourcedefinitions.apiextensions.k8s.io`. Its view would have taken the place of the one that
+/// tells the splitter about all custom kinds.
+#[tokio::test(start_paused = true)]
+async fn a_further_kind_does_not_replace_one_that_is_followed_from_the_start() {
+    let fixture = Fixture::of(&[("a", "one", true)]).await;
+    assert_eq!(fixture.news_through(1).await, "+a/one@1 a synced b synced");
+    let other = view("a");
+    fixture.follower.follow(FollowedView::all(&other));
+    tokio::task::yield_now().await;
+    let last = fixture.state.write(("a", "two", true));
+    assert_eq!(fixture.news_through(last).await, "+a/two@2");
+    assert!(other.is_empty() && !other.synced());
+}
+
+/// The first complete state has the kinds that listed objects define.
+#[tokio::test(start_paused = true)]
+async fn kinds_that_are_requested_during_the_first_list_are_part_of_it() {
+    let history = FakeHistory::default();
+    let state = history.0.clone();
+    state.write(("a", "one", true));
+    state.write(("c", "one", true));
+    let follower = Arc::new(Follower::new(Arc::new(history)));
+    let (c, running, mut task) = (view("c"), follower.clone(), KeyedTasks::default());
+    let requested = c.clone();
+    task.spawn("follower", async move {
+        let on_news = |view: &View, _: News| {
+            if view.kind.plural == "a" && !requested.known() {
+                running.follow(FollowedView::all(&requested));
+            }
+        };
+        match running.run(vec![FollowedView::all(&view("a"))], on_news).await {}
+    });
+    follower.reach(0).await;
+    assert_eq!((c.len(), c.synced()), (1, true));
+    drop::<KeyedTasks<&str, ()>>(task);
+}
