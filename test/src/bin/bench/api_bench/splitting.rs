@@ -191,6 +191,10 @@ impl PlacementBench {
             object["status"] = json!({
                 "version": "v1.36.4", "uid": cluster,
                 "allocatable": { "cpu": "100000", "memory": "1000Ti", "pods": "10000000" },
+                "conditions": [{
+                    "type": "Ready", "status": "True", "reason": "Reachable",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
             });
             let path = format!("{base}{PHYSICAL}/{cluster}/status");
             syncer.send(Method::PUT, &path, object.to_string().into()).await?;
