@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use controller::informer::Key;
 use controller::kind::ResourceKind;
@@ -93,11 +94,14 @@ fn file(group: &str, plural: &str, key: &Key) -> String {
 pub(crate) struct StateDirectory {
     directory: PathBuf,
     encryption_key: Option<[u8; 32]>,
+    /// Part of the names of incomplete files.
+    writer: u64,
 }
 
 impl StateDirectory {
     pub(crate) fn new(directory: PathBuf, encryption_key: Option<[u8; 32]>) -> StateDirectory {
-        StateDirectory { directory, encryption_key }
+        static WRITERS: AtomicU64 = AtomicU64::new(0);
+        StateDirectory { directory, encryption_key, writer: WRITERS.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Returns the header and all objects. Files that cannot be read are logged and skipped.
@@ -132,16 +136,23 @@ impl StateDirectory {
         let (mut files, mut unread) = (HashMap::new(), 0);
         for entry in std::fs::read_dir(&self.directory)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if !name.ends_with(PARTIAL) {
-                let bytes = std::fs::read(self.directory.join(&name))?;
-                match self.decrypt(&name, bytes) {
+            let path = self.directory.join(&name);
+            if name.ends_with(PARTIAL) {
+                // Left by a syncer that was killed, or about to be renamed by one that was. Either is without effect.
+                let _ = std::fs::remove_file(path);
+                continue;
+            }
+            match std::fs::read(path) {
+                // A syncer that was aborted has removed the object since the directory was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                read => match self.decrypt(&name, read?) {
                     Ok(bytes) => drop(files.insert(name, bytes)),
                     Err(error) if name == HEADER_FILE => return Err(self.wrong_key(&error)),
                     Err(error) => {
                         unread += 1;
                         tracing::warn!(file = name, %error, "cannot read a stored object");
                     }
-                }
+                },
             }
         }
         if files.is_empty() && unread > 0 {
@@ -178,7 +189,10 @@ impl StateDirectory {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let (path, partial) = (self.directory.join(name), self.directory.join(format!("{name}{PARTIAL}")));
+        // The write of a syncer that was aborted may still be in progress in another thread.
+        let (process, writer) = (std::process::id(), self.writer);
+        let partial = self.directory.join(format!("{name}.{process}-{writer}{PARTIAL}"));
+        let path = self.directory.join(name);
         write_synced(&partial, &self.encrypt(name, bytes)?)?;
         std::fs::rename(partial, path)?;
         // Without this a power cut could bring back an older file.
@@ -273,6 +287,25 @@ mod tests {
             assert_eq!(directory.load("~b").await.unwrap(), (header, vec![stored("a")]));
             assert!(directory.load("~other").await.is_err(), "the directory of another mailbox is refused");
         }
+    }
+
+    /// A syncer was aborted while a thread of it removed an object. The next one listed the file, could not read it, and did
+    /// not start.
+    #[tokio::test]
+    async fn a_file_that_an_aborted_syncer_removes_meanwhile_is_no_error() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::new(temporary.path().to_owned(), None);
+        let (header, _) = directory.load("~m").await.unwrap();
+        directory.save_header(header).await.unwrap();
+        directory.save(stored("a")).await.unwrap();
+        // Listed, and not there when it is opened.
+        std::os::unix::fs::symlink("nowhere", temporary.path().join("0123456789abcdef")).unwrap();
+        std::fs::write(temporary.path().join(format!("x{PARTIAL}")), "half").unwrap();
+        let (_, objects) = directory.load("~m").await.unwrap();
+        assert_eq!(objects.iter().map(|object| &*object.name).collect::<Vec<_>>(), ["a"]);
+        let left = std::fs::read_dir(temporary.path()).unwrap();
+        let is_partial = |name: &str| name.ends_with(PARTIAL);
+        assert!(!left.flatten().any(|entry| is_partial(&entry.file_name().to_string_lossy())));
     }
 
     #[tokio::test]
