@@ -4,7 +4,7 @@
 //!   list: all objects of the followed kinds at revision r ─► changes after r, of all kinds, in the order of their revisions
 //! ```
 //!
-//! A watch per kind delivers the changes of each kind in order, but says nothing about the order between kinds: an
+//! Watches of several kinds deliver the changes of each kind in order, but have no common order: an
 //! object may be observed before its namespace, or a deletion before its cause. A controller in the server's process
 //! reads the one history of the server's store instead ([`History`]). A reader that has observed a revision has observed all
 //! earlier ones, of every kind and logical cluster. The follower of `informer` keeps views equal to it.

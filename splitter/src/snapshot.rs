@@ -1,7 +1,7 @@
 //! The caches of the splitter, and what is derived from them.
 //!
 //! ```text
-//!   server ──one watch per kind, over all logical clusters──► caches ─┬─ of users' objects
+//!   history of the server, of all logical clusters ──────────► caches ─┬─ of users' objects
 //!                                                                      └─ of mailbox objects
 //!   LogicalClusters  ──► clusters: their tree, which are mailboxes
 //!   PhysicalClusters ──► members:  which are visible from where

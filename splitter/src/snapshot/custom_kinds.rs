@@ -1,6 +1,6 @@
-//! Custom kinds: which logical clusters define them, and in which version they are watched.
+//! Custom kinds: which logical clusters define them, and in which version they are followed.
 //!
-//! Every logical cluster has definitions of its own, and those with the same name may differ. A kind is watched once
+//! Every logical cluster has definitions of its own, and those with the same name may differ. A kind is followed once
 //! for all of them, in the version that most of them serve; objects of a logical cluster that does not serve this
 //! version are not observed.
 
@@ -11,7 +11,7 @@ use api::cluster::Id;
 use controller::kind::ResourceKind;
 use serde_json::Value;
 
-/// The properties of a custom kind that the splitter needs to watch and write it.
+/// The properties of a custom kind that the splitter needs to follow and write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CustomKind {
     pub(crate) kind: ResourceKind,

@@ -1,7 +1,8 @@
 //! Which objects of each kind the caches keep.
 
-use controller::informer::{CachedObject, FollowedView, View};
 use std::sync::Arc;
+
+use controller::informer::{CachedObject, FollowedView, View};
 
 /// Every namespace has these, and they are never propagated.
 const CERTIFICATES: &str = "kube-root-ca.crt";
