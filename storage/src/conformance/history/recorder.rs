@@ -22,6 +22,8 @@ pub struct Recorder(Arc<RecorderState>);
 struct RecorderState {
     clock: std::time::Instant,
     history: Mutex<History>,
+    /// Held while the witness is read: workloads on several servers may end at the same time.
+    witnessing: tokio::sync::Mutex<()>,
 }
 
 impl Recorder {
@@ -35,6 +37,7 @@ impl Recorder {
         Ok(Recorder(Arc::new(RecorderState {
             clock: std::time::Instant::now(),
             history: Mutex::new(history),
+            witnessing: tokio::sync::Mutex::default(),
         })))
     }
 
@@ -130,6 +133,7 @@ impl Recorder {
 
     /// Resumes the witness where it stopped, possibly before the store was reopened, and reads to the head.
     pub(super) async fn witness(&self, store: &dyn Store) -> Result<(), ReadError> {
+        let _witnessing = self.0.witnessing.lock().await;
         let (range, after) = {
             let witness = &self.0.history.lock().watches[0];
             (witness.range.clone(), witness.through())
