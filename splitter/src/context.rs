@@ -34,7 +34,7 @@ pub(crate) const BATCH_DELAY: Duration = Duration::from_millis(200);
 /// Requeue delay while something else has to be done first.
 pub(crate) const PREREQUISITE_REQUEUE: Duration = Duration::from_millis(50);
 /// The uid and generation of a policy.
-type PolicyVersion = (String, Option<i64>);
+type PolicyGeneration = (String, Option<i64>);
 
 /// The address of this server for pods, and the certificate authority they verify it with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,7 +153,7 @@ pub struct Splitter {
     /// A hash of the labels and the placement annotation of each namespace: only a change of those affects its objects.
     pub(crate) namespaces: Mutex<HashMap<Key, u64>>,
     /// The uid and generation of each policy. A change of its status is no change of the policy.
-    pub(crate) policies: Mutex<HashMap<(PolicyKind, Id, String), PolicyVersion>>,
+    pub(crate) policies: Mutex<HashMap<(PolicyKind, Id, String), PolicyGeneration>>,
     /// Which logical clusters define which custom kinds.
     pub(crate) definitions: Mutex<CustomKinds>,
 }

@@ -53,8 +53,8 @@ pub(crate) async fn reconcile_object(splitter: &Splitter, subject: &ObjectRef) -
     if !watched.view.synced() {
         return Ok(Outcome::RequeueAfter(PREREQUISITE_REQUEUE));
     }
-    // The caches advance meanwhile, in one order. What is read later is at least as new, so a record is never read with an
-    // older state of its object: a garbage collector that was observed in the record was right about the object.
+    // The caches advance in one order, so what is read later is at least as new. The object is read last: if the record shows
+    // what the garbage collector did, the object shows why.
     let record = record::find(&splitter.caches, &watched, subject);
     let object = watched.get(&subject.key);
     let revision = object.as_ref().map(|object| metadata::text(object, "resourceVersion"));

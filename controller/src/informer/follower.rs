@@ -8,6 +8,7 @@
 //! select it and the writes of the controller itself are observed in the order in which they were committed. So a
 //! controller waits for its own writes by one number ([`Follower::reach`]).
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -90,15 +91,10 @@ impl Follower {
         let _ = self.requests.send(view);
     }
 
-    /// Whether the views have ever been complete.
-    pub fn has_synced(&self) -> bool {
-        *self.reached.borrow() > 0
-    }
-
     /// Waits until the views include every change up to a revision. Returns at once if they do.
     pub async fn reach(&self, revision: u64) {
         let mut reached = self.reached.subscribe();
-        // A view without a revision has not been listed.
+        // Revision 0 is reached by the first complete list.
         let revision = revision.max(1);
         if *reached.borrow_and_update() >= revision {
             return;
@@ -246,7 +242,7 @@ impl<N: Fn(&View, News)> FollowerRun<'_, N> {
     /// Makes a view equal to a complete list.
     fn replace(&self, followed: &FollowedView, objects: Vec<SharedObject>) {
         let view = &followed.view;
-        let mut listed = std::collections::HashSet::new();
+        let mut listed = HashSet::new();
         for object in objects.into_iter().map(CachedObject::from) {
             if followed.keep.as_ref().is_none_or(|keep| keep(&object)) {
                 listed.insert(object.key.clone());
